@@ -91,7 +91,7 @@ class Node:
             stdout=subprocess.PIPE,
             stderr=log.open("w"),
             text=True,
-            # Ctrl-C is for this program, which stops the node at the end.
+            # Ctrl-C must reach only this program, which stops the node at the end.
             start_new_session=True,
         )
         assert self.process.stdout is not None
@@ -183,7 +183,7 @@ class Demo:
 
     def submit(self, tenant: str, count: int) -> None:
         chosen = list(itertools.islice(self.next, count))
-        # With its own idempotency key, a task can be submitted repeatedly.
+        # Each task has its own idempotency key, so that submitting it again creates no second task.
         keys = [f"{os.getpid()}-{next(self.numbers)}" for _ in chosen]
         retry = Retry(10, base=0.1, cap=1.0)
         tasks = [
@@ -199,7 +199,7 @@ class Demo:
         tenants = patiently(self.client.tasks.tenants)
         attached = sum(not worker.is_draining for worker in patiently(self.client.tasks.workers))
         processes = len(self.node.workers())
-        # A killed worker is listed until its lease ends.
+        # A killed worker stays in the list until its lease ends.
         self.workers = min(attached, processes)
         self.most = max(self.most, self.workers)
         self.screen.draw(phase, self.workers, processes, tenants)
@@ -350,7 +350,7 @@ def main() -> int:
                 demo.rest(began + options.every)
         code = node.stop()
         demo.close()
-        # If nodes are killed, the number of workers at the end is unknown.
+        # If nodes are killed, this program does not know the number of workers at the end.
         scaled = bool(options.url) or (demo.most > demo.least and demo.workers == demo.least)
         failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
         if failed:

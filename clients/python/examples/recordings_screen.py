@@ -71,9 +71,9 @@ class Screen:
             numbers = f"{row.queued:>8,}{row.running:>9}{row.completed:>8,}{row.cpu:>7.1f} s"
             bar = _bar(row.queued / self.scale, max(min(width - 46, 60), 8))
             lines.append(f"{self._paint(str(colour), f'{name:<8}')}{numbers}  {self._paint(str(colour), bar)}")
-        # A line wider than the terminal would wrap, and shift the next picture.
+        # Cut the line: a line wider than the terminal would wrap and move the next picture.
         lines += ["", *(self._paint("2", line[: width - 1]) for line in self.told)]
-        # Redraw: move up, clear each line to its end, and clear the rest below.
+        # Draw over the last picture: move up, clear each line to its end, and clear the lines below.
         up = f"\x1b[{self.drawn}A" if self.drawn else ""
         sys.stdout.write(up + "".join(f"\r{line}\x1b[K\n" for line in lines) + "\x1b[J")
         sys.stdout.flush()

@@ -15,7 +15,7 @@ use crate::events::timeout;
 use crate::failure::Failure;
 use crate::handle::detached;
 
-/// How long a leaving worker waits for responses to its results.
+/// How long a worker that ends waits for the node's responses to its results.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
@@ -26,7 +26,7 @@ type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
-    /// Assigned and unfinished tasks, by token.
+    /// Assigned tasks that have no result yet, by token.
     given: Mutex<HashMap<u64, AssignedTask>>,
 }
 
@@ -91,7 +91,7 @@ impl RawAttachment {
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, patience) = (self.attached()?, timeout(Some(seconds))?.unwrap_or_default());
         let next = detached(py, || attachment.next(patience)).0;
-        // Reports why the worker ended. The error of this call would only say that it ended.
+        // Returns the reason why the worker ended; `next` itself reports only that it ended.
         let Some(given) = next.map_err(|ended| Failure::from(attachment.error().unwrap_or(ended)))? else {
             return Ok(None);
         };
@@ -109,7 +109,7 @@ impl RawAttachment {
         Ok(Some(task))
     }
 
-    /// Whether the task has to stop, or is finished.
+    /// Whether the task's function has to end: the node stopped the task, or the task already has a result.
     fn is_stopped(&self, token: u64) -> bool {
         lock(&self.given).get(&token).is_none_or(AssignedTask::is_stopped)
     }
@@ -168,7 +168,7 @@ impl RawAttachment {
         Ok((load.worker, load.given, load.answered, load.stale, load.lost))
     }
 
-    /// Leaves after responses to all results; unfinished tasks go to other workers.
+    /// Ends the worker after the node has responded to all results. The node gives unfinished tasks to other workers.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         if self.process != std::process::id() {
             return Err(Failure::Forked.into());

@@ -30,7 +30,7 @@ impl PyBatch {
     }
 }
 
-/// A NumPy array if NumPy is available, otherwise a memoryview, without a copy.
+/// Returns the column as a NumPy array if NumPy is available, otherwise as a memoryview. Neither copies the numbers.
 pub fn as_array(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
     let column = Bound::new(py, column)?.into_any();
     py.import("dunlin._arrays")?.getattr("as_array")?.call1((column,))
@@ -59,19 +59,19 @@ impl PyBatch {
         self.column(py, I64, offset_of!(RecordFields, event_ns), 0)
     }
 
-    /// The index in `logs` of each record's log.
+    /// For each record, the index of its log in `logs`.
     #[getter]
     fn log_numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, U32, offset_of!(RecordFields, log), 0)
     }
 
-    /// Where each payload begins in `data`, and where the last one ends.
+    /// The index in `data` at which each payload begins, followed by the index at which the last payload ends.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, U64, offset_of!(RecordFields, payload_at), 1)
     }
 
-    /// Topic and partition of the records' logs.
+    /// The topic and partition of each log that has records in this batch.
     #[getter]
     fn logs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(
@@ -88,7 +88,7 @@ impl PyBatch {
         PyMemoryView::from(Bound::new(py, column)?.as_any())
     }
 
-    /// The payloads as an array of `dtype`, one element each, without a copy.
+    /// The payloads as an array of `dtype` without a copy; each payload is one element.
     fn as_array<'py>(&self, py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let numpy = py.import("numpy")?;
         let dtype = numpy.getattr("dtype")?.call1((dtype,))?;

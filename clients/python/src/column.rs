@@ -52,7 +52,7 @@ const _: () =
     assert!(size_of::<RecordFields>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
 // SAFETY: the structure is `repr(C)`, and the assertion above excludes padding.
 unsafe impl Plain for RecordFields {}
-// SAFETY: two numbers of the same kind.
+// SAFETY: the array is two numbers of the same type, without padding.
 unsafe impl Plain for [i64; 2] {}
 // SAFETY: `u32` is a plain number.
 unsafe impl Plain for u32 {}
@@ -80,7 +80,7 @@ impl Column {
         Column::table(owner, kind, start, [len, 1], [stride, 0], 1)
     }
 
-    /// Rows of two adjacent numbers.
+    /// Returns a column whose rows are two adjacent numbers each.
     pub fn pairs(owner: Arc<dyn HeldBytes>, kind: NumberFormat, rows: usize) -> Column {
         let bytes = kind.1;
         Column::table(owner, kind, 0, [rows, 2], [2 * bytes, bytes], 2)
@@ -110,7 +110,7 @@ impl Column {
         self.shape[0] as usize
     }
 
-    /// Fills in the view. The view keeps this object alive, and this object the bytes.
+    /// Fills in the view. The view keeps this object alive, and this object keeps the bytes alive.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("the request has no buffer view"));
@@ -129,10 +129,9 @@ impl Column {
         let rows = column.shape[0];
         // An empty column may start at the end of the bytes.
         let start = column.owner.bytes()[column.start..].as_ptr();
-        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers lead into
-        // `slf`, which is frozen and which the view holds by `obj`, or into the bytes that `slf` holds and no
-        // code writes to. `readonly` announces this, and shape and strides stay within the bytes, as `table`
-        // has checked.
+        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers lead into `slf` or
+        // into the bytes that `slf` holds. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the bytes;
+        // `readonly` forbids it to Python. Shape and strides stay within the bytes, as `table` has checked.
         unsafe {
             (*view).buf = start as *mut c_void;
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;

@@ -1,4 +1,5 @@
-//! A connection to a node, with all handles made from it. Python's `Client` adds keywords and types.
+//! A connection to a node and all handles made from it. Python's class `Client` wraps it and adds keyword arguments and
+//! types.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,7 +27,7 @@ use crate::state::State;
 use crate::subscription::{self, Subscription};
 use crate::topics::{self, TopicArguments};
 
-/// Requesters that are kept for later requests; concurrent requests create more.
+/// The number of requesters that are kept for later requests. Concurrent requests may create more.
 const REQUESTERS_KEPT: usize = 32;
 
 /// A connection to a node.
@@ -35,7 +36,7 @@ pub struct Connection {
     client: SharedHandle<Client>,
     requesters: SharedHandle<Vec<Requester>>,
     responder: SharedHandle<Responder>,
-    /// Handles to close with the connection.
+    /// The handles to close when the connection is closed.
     made: Mutex<Vec<Weak<dyn Closable>>>,
 }
 
@@ -45,7 +46,7 @@ impl Connection {
         self.client.with_in_turn(py, |client| Ok(client.clone()))
     }
 
-    /// Calls a function that may wait.
+    /// Calls a function that may wait for the node.
     pub fn ask<R: Send>(
         &self,
         py: Python<'_>,
@@ -56,7 +57,7 @@ impl Connection {
         interrupting(py, move || watched.is_closed(), || call(&client))
     }
 
-    /// Closes this handle with the connection.
+    /// Registers a handle, so that closing the connection closes the handle too.
     pub fn adopt(&self, closer: &Arc<dyn Closable>) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|other| other.strong_count() > 0);
@@ -233,7 +234,7 @@ impl Connection {
         Ok((replica, config.kind, config.options))
     }
 
-    /// The payload and headers of the first reply.
+    /// Sends a request. Returns the payload and headers of the first reply.
     #[pyo3(signature = (subject, payload, *, timeout, key = None, headers = None))]
     fn request<'py>(
         &self,
@@ -264,7 +265,7 @@ impl Connection {
         Ok((PyBytes::new(py, &reply.payload), PyTuple::new(py, headers.collect::<Vec<_>>())?))
     }
 
-    /// Replies to a request at its reply subject.
+    /// Publishes a reply to the reply subject of a request.
     #[pyo3(signature = (subject, payload, *, headers = None))]
     fn reply<'py>(
         &self,

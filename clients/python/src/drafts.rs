@@ -37,7 +37,7 @@ pub struct OutgoingRecord {
     rest: Option<Box<DraftExtras>>,
 }
 
-/// The values that few records have.
+/// The fields that most records do not have.
 struct DraftExtras {
     key: Option<PayloadContent>,
     headers: Vec<(String, Vec<u8>)>,

@@ -9,14 +9,14 @@ use pyo3::types::PyTuple;
 use crate::batch::as_array;
 use crate::column::{Column, F32, HeldBytes, NumberFormat, U32, U64, bytes_of};
 
-/// The entities of a world's region after one record, in two or three dimensions.
+/// The entities of one region after one record of the region's topic, in two or three dimensions.
 #[derive(Clone)]
 pub enum RegionSnapshot {
     Plane(Arc<RegionState<2>>),
     Space(Arc<RegionState<3>>),
 }
 
-/// A column of the entities.
+/// The field of the entities that a column shows.
 #[derive(Clone, Copy)]
 enum EntityColumn {
     Ids,
@@ -116,7 +116,7 @@ impl PyEntities {
         self.axes(py, EntityColumn::Velocity)
     }
 
-    /// The tick of this state.
+    /// The tick that these positions and velocities belong to.
     #[getter]
     fn tick(&self) -> u64 {
         match &self.0 {

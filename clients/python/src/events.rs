@@ -19,7 +19,7 @@ use crate::runtime::{self, ReadyValue};
 
 /// The largest number of records taken from the client at once.
 const TAKEN_RECORDS_MAX: usize = 512;
-/// The number of bytes above which no more records are taken at once.
+/// The number of bytes of taken records from which on no more records are taken from the client in the same step.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
 /// A subscriber with a buffer of received events that Python has not read yet.
@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// The number of records of the first piece that were returned to Python.
+    /// The number of records at the front of the first piece that were already returned to Python.
     given: usize,
 }
 
@@ -40,7 +40,7 @@ enum Piece {
     Notice(Notice),
 }
 
-/// Whether an iterator returns records and notices, only records, or batches of records.
+/// Whether an iterator returns records and notices, records only, or batches of records.
 #[derive(Clone, Copy)]
 pub enum EventShape {
     /// Records and notices.
@@ -60,7 +60,7 @@ impl BufferedSubscriber {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes more events from the client; `false` after `timeout`. `Some(ZERO)` does not wait.
+    /// Takes more events from the client. Returns `false` if none arrived within `timeout`. `Some(ZERO)` does not wait.
     fn refill(&self, py: Python<'_>, shape: EventShape, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
             if let EventShape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
@@ -80,7 +80,7 @@ impl BufferedSubscriber {
         Ok(any)
     }
 
-    /// Returns the next event that was already taken.
+    /// Returns the next event from the buffer of events that were already taken from the client.
     fn next_taken(&self, py: Python<'_>, shape: EventShape) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(given) = self.taken().next(shape) else { return Ok(None) };
@@ -158,7 +158,8 @@ impl EventBuffer {
     }
 }
 
-/// Takes all available events, up to about `records_max` records. An error after them is raised by the next call.
+/// Takes all available events, until they contain about `records_max` records. If an error follows them, the next call
+/// returns it.
 fn take_out(
     subscriber: &mut Subscriber,
     records_max: usize,
@@ -247,7 +248,7 @@ impl Events {
             let ready =
                 subscriber.poll_until(|subscriber, cx| subscriber.poll_ready(cx).map_err(Failure::from));
             match ready.await {
-                // The next call reports the error.
+                // The handle is closed; the next call reports this error.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }

@@ -17,9 +17,9 @@ use pyo3::types::PyTuple;
 /// The reason why a call from Python failed; it becomes a Python exception.
 #[derive(Debug)]
 pub enum Failure {
-    /// A code of the table of errors.
+    /// The node refused the request with this error code and text.
     Refused(ErrorCode, String),
-    /// A code with its numbers.
+    /// The node refused the request with this error code; the three numbers are the error's values.
     Numbered(ErrorCode, [u64; 3], String),
     /// The response was lost: the request may have been carried out.
     Unknown(String),
@@ -71,7 +71,7 @@ pub fn is_ending() -> bool {
 pub struct InterpreterGuard(());
 
 impl InterpreterGuard {
-    /// `None` if the interpreter is about to end.
+    /// Creates a guard; returns `None` if the interpreter is about to end.
     pub fn new() -> Option<InterpreterGuard> {
         RETURNING.fetch_add(1, Ordering::SeqCst);
         let returning = InterpreterGuard(());

@@ -37,7 +37,7 @@ pub struct SharedHandle<T>(Arc<Shared<T>>);
 struct Shared<T> {
     process: u32,
     closed: AtomicBool,
-    /// A thread may be waiting in the value.
+    /// Whether a thread may be waiting in a call on the value.
     occupied: AtomicBool,
     /// Wakes waiting tasks when the handle is closed.
     ended: Notify,
@@ -98,7 +98,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         }))
     }
 
-    /// The handle for its connection, which closes it.
+    /// Returns the object with which the connection closes this handle.
     pub fn closer(&self) -> Arc<dyn Closable> {
         Arc::clone(&self.0) as Arc<dyn Closable>
     }
@@ -144,7 +144,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         })
     }
 
-    /// Calls a function that does not wait. Fails if a thread waits in the value; a waiting task is allowed.
+    /// Calls a function that does not wait. Fails if a thread is waiting in a call on the value; a waiting asyncio task
+    /// is allowed.
     pub fn look<R: Send>(
         &self,
         py: Python<'_>,
@@ -155,7 +156,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         Ok(outcome?)
     }
 
-    /// Like [`look`](Self::look), for a thread without the interpreter.
+    /// Like [`look`](Self::look), for a thread that does not hold the interpreter's lock.
     fn look_in<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
         self.0.check()?;
         if self.0.occupied.load(Ordering::Acquire) {
@@ -164,7 +165,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         self.0.call(self.0.lock(), call)
     }
 
-    /// Like [`with`](Self::with), but first waits for any other thread that uses the value.
+    /// Like [`with`](Self::with), but first waits until no other thread uses the value.
     pub fn with_in_turn<R: Send>(
         &self,
         py: Python<'_>,
@@ -174,7 +175,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         waiting(py, &self.0, || self.0.call(self.0.lock(), call))
     }
 
-    /// Waits as a task until `poll` is ready or the handle is closed.
+    /// Waits in an asyncio task until `poll` is ready or the handle is closed.
     pub async fn poll_until<R>(
         &self,
         mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<Result<R, Failure>>,
@@ -212,7 +213,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Calls a function that may wait, until the handle is closed or a signal handler raises an exception.
+/// Calls a function that may wait. The wait ends when the handle is closed or a signal handler raises an exception.
 fn waiting<T: Send + 'static, R: Send>(
     py: Python<'_>,
     shared: &Arc<Shared<T>>,
@@ -228,8 +229,8 @@ pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R,
     py.detach(|| (call(), InterpreterGuard::or_never()))
 }
 
-/// Calls a function that may wait, without the interpreter's lock, until `ended` or a signal handler raises
-/// an exception.
+/// Calls a function that may wait, without the interpreter's lock. The wait ends when `ended` is set or a signal
+/// handler raises an exception.
 pub fn interrupting<R: Send>(
     py: Python<'_>,
     ended: impl Fn() -> bool + Send + 'static,

@@ -1,4 +1,4 @@
-//! A record that a group delivered to this member.
+//! A record that a group delivered to one of its members in Python.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::record::PyRecord;
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
-    /// The token that settles the claim; 0 in a `share` group.
+    /// The token with which the member acknowledges, returns or renews its claim; 0 in a `share` group.
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
@@ -64,7 +64,7 @@ impl Job {
         PyPosition(record.records.position(record.index))
     }
 
-    /// The token that settles the claim; 0 in a `share` group.
+    /// The token with which the member acknowledges, returns or renews its claim; 0 in a `share` group.
     #[getter]
     fn token(&self) -> u64 {
         self.token
@@ -107,14 +107,14 @@ impl Job {
     }
 }
 
-/// Settles claims. Fails for expired claims, whose tokens the error names.
+/// Acknowledges or returns records by their tokens. Fails if claims have expired; the error names their tokens.
 pub fn settle(
     py: Python<'_>,
     settler: &SharedHandle<Settler>,
     tokens: &[u64],
     call: impl FnOnce(&Settler, &[u64]) -> Result<Settlement, Failure> + Send,
 ) -> PyResult<()> {
-    // Records of a `share` group are settled when they are read.
+    // Records of a `share` group have token 0 and need no acknowledgement.
     let tokens: Vec<u64> = tokens.iter().copied().filter(|token| *token != 0).collect();
     if tokens.is_empty() {
         return Ok(());

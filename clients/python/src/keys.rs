@@ -32,9 +32,9 @@ enum CompareValue {
     Bytes(Vec<u8>),
 }
 
-/// A comparison: key, operator, property, value.
+/// A condition of a transaction: key, operator, property, value.
 type Compared = (Vec<u8>, String, String, CompareValue);
-/// An operation: its name, key or start, value or end, lease or limit.
+/// An operation of a transaction: its name, key or start, value or end, lease or limit.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
 /// A key with its value, in the order of the fields of Python's `Entry`.
@@ -107,7 +107,7 @@ impl Keys {
         found.map(|entry| row(py, &entry)).transpose()
     }
 
-    /// Writes a key; if `expect` is given, only if that revision last wrote the key. Returns the revision.
+    /// Writes a key and returns the revision. With `expect`, writes only if that revision changed the key last.
     fn put(
         &self,
         py: Python<'_>,
@@ -150,8 +150,8 @@ impl Keys {
         Ok((page.revision, rows(py, &page.entries)?, page.more))
     }
 
-    /// Returns the revision, whether all comparisons held, and for each operation the number of changed keys,
-    /// or the keys read and whether there are more.
+    /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation: the
+    /// number of changed keys, or the keys read and whether there are more.
     fn transact<'py>(
         &self,
         py: Python<'py>,
@@ -181,7 +181,7 @@ impl Keys {
         Ok((done.revision, done.succeeded, results))
     }
 
-    /// The epoch of revisions, and the last revision.
+    /// Returns the epoch of the revisions, and the number of the last revision.
     fn revision(&self, py: Python<'_>) -> PyResult<(u32, u64)> {
         self.ask(py, |kv| Ok(kv.revision()?))
     }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::events::timeout;
 use crate::handle::{SharedHandle, detached, interrupting};
 
-/// The interval of signal checks.
+/// The interval at which a waiting call checks for signals.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A lease of the cluster. Closing the handle revokes the lease.
@@ -39,7 +39,7 @@ impl RawLease {
         self.id
     }
 
-    /// Seconds that the lease lives after each renewal.
+    /// The lease's time to live after each renewal, in seconds.
     #[getter]
     fn ttl(&self) -> f64 {
         self.ttl.as_secs_f64()

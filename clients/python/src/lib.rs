@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - A waiting thread does not hold the interpreter's lock, and checks for signals every 100 ms.
-//! - A child process cannot use its parent's handles: calls fail, and no message is sent and no connection
-//!   closed.
+//! - A child process cannot use its parent's handles. Calls on them fail, and neither send a message nor close a
+//!   connection.
 //! - Bytes that Python reads through a buffer never change, and live as long as the buffer.
 //!
 //! This crate is outside the main workspace; `Cargo.toml` gives the reason.

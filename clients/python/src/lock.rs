@@ -19,7 +19,7 @@ pub struct RawLock {
 
 #[pymethods]
 impl RawLock {
-    /// Takes the lock and returns its token. With `wait`, waits as long as the lease lives.
+    /// Takes the lock and returns its fencing token. With `wait`, waits for the lock as long as the lease lives.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
         let (kv, handle) = (self.connection.get().client(py)?.kv(), self.lease.get().handle(py)?);
         let (name, value) = (&self.name, &self.value);
@@ -32,7 +32,7 @@ impl RawLock {
         })
     }
 
-    /// Changes the value that other clients see.
+    /// Changes the holder's value, which other clients can read.
     fn proclaim(&self, py: Python<'_>, value: &[u8]) -> PyResult<()> {
         self.held.with_in_turn(py, |held| match held {
             Some(lock) => Ok(lock.proclaim(value)?),

@@ -49,7 +49,7 @@ impl PrefetchingMember {
         }
     }
 
-    /// Takes at most one event: other members could use records that wait here.
+    /// Takes at most one event. A second record would wait here, although other members could process it.
     fn take(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let taken = match self.member.try_next()? {
             None => return Ok(None),
@@ -167,7 +167,7 @@ impl PyMember {
         settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Leaves the group. Open claims are available to other members at once.
+    /// Leaves the group. The node gives the records of open claims to other members at once.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
             // If another thread waits for a record, that thread leaves the group when its wait ends.

@@ -56,7 +56,7 @@ notices! {
     }
     /// The subscriber is behind by more than half of the retained records.
     PyLagging "Lagging" {
-        /// The lag in records.
+        /// The number of records by which the subscriber is behind.
         behind: u64,
         /// The number of retained records.
         retained: u64,
@@ -81,7 +81,7 @@ notices! {
         /// The state's bytes.
         data: Py<PyBytes>,
     }
-    /// Whether a state has connected publishers.
+    /// A notice on whether the topic of a state has connected publishers.
     PyPublishers "Publishers" {
         /// Whether at least one publisher is connected.
         connected: bool,
@@ -105,7 +105,7 @@ impl PyPublishers {
     }
 }
 
-/// Formats a field.
+/// A field whose value is part of the notice's text in Python.
 trait FieldText {
     fn said(&self) -> String;
 }
@@ -146,7 +146,7 @@ impl FieldText for Py<PyBytes> {
     }
 }
 
-/// Whether Python receives the notice. Notices for counting and for replicas' checks are omitted.
+/// Whether Python receives the notice. It does not receive notices that only count events or serve a replica's checks.
 pub fn is_told(notice: &Notice) -> bool {
     !matches!(notice, Notice::Advance { .. } | Notice::Checksum(_))
 }
@@ -160,7 +160,7 @@ pub fn is_loss(notice: &Notice) -> bool {
     }
 }
 
-/// The Python object; `None` if [`is_told`] is `false`.
+/// Returns the Python object of the notice; `None` if [`is_told`] returns `false`.
 pub fn object(py: Python<'_>, notice: &Notice) -> PyResult<Option<Py<PyAny>>> {
     let of = |log: &Arc<LogName>| (log.topic.clone(), log.partition);
     let object = match notice {

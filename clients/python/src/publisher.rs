@@ -175,19 +175,19 @@ impl PyPublisher {
         receipt.map(PyReceipt)
     }
 
-    /// Waits until all sent records are answered. Returns the last receipt, or `None` if nothing was sent
+    /// Waits until the node has responded to all sent records. Returns the last receipt, or `None` if nothing was sent
     /// since the last flush.
     fn flush(&self, py: Python<'_>) -> PyResult<Option<PyReceipt>> {
         Ok(self.publisher.with_in_turn(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
     }
 
-    /// The size of unanswered records in bytes.
+    /// The size in bytes of the sent records to which the node has not responded yet.
     #[getter]
     fn unanswered_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.publisher.with_in_turn(py, |publisher| Ok(publisher.unanswered_bytes()))
     }
 
-    /// Closes the publisher after all sent records are answered.
+    /// Closes the publisher after the node has responded to all sent records.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.publisher.is_closed() {
             return Ok(());

@@ -82,7 +82,7 @@ impl RecordGroup {
         }) as u32
     }
 
-    /// Completes the group: notes where the last record ends.
+    /// Completes the group: adds the entry that holds where the last record ends.
     pub fn end(&mut self) {
         let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
         self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
@@ -114,7 +114,7 @@ impl RecordGroup {
         &self.logs
     }
 
-    /// A copy of the records from `first` on.
+    /// Copies the records from index `first` on into a new group.
     pub fn from(&self, first: usize) -> RecordGroup {
         let mut rest = RecordGroup::with_room(self.len() - first);
         for index in first..self.len() {

@@ -73,7 +73,7 @@ impl FollowedReplica {
         let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
             ReplicaReport::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
-                // A snapshot has no times, and times of another epoch do not belong to this state.
+                // A snapshot has no times. Times of records of an earlier epoch do not belong to this state.
                 let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
                 *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
                 *event_ns = event;
@@ -102,7 +102,7 @@ impl FollowedReplica {
             ReplicaReport::Deleted { log, .. } => {
                 told.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
-            // Other reports are only counted.
+            // Python receives no other reports; they are only counted.
             _ => {}
         });
         Ok(drained?)
@@ -161,7 +161,7 @@ impl PyReplica {
         if told.is_empty() {
             let take = |following: &mut FollowedReplica| loop {
                 let mut told = VecDeque::new();
-                // Applies one change at a time, so that the state does not go beyond the returned change.
+                // Applies one change at a time, so that the state does not contain later changes than the returned one.
                 while told.is_empty() && following.drain(1, &mut told)? > 0 {}
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
@@ -172,12 +172,12 @@ impl PyReplica {
             told = self.in_time(py, timeout, take)?;
         }
         let first = told.pop_front();
-        // A snapshot may arrive together with the report of the fault that it repairs.
+        // Another change may have arrived together with the fault that it repairs.
         self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
         first.map(|told| told.object(py)).transpose()
     }
 
-    /// Calls a function that waits at most `timeout`.
+    /// Calls a function on the replica that waits at most `timeout`.
     fn in_time<R: Send>(
         &self,
         py: Python<'_>,
@@ -190,7 +190,7 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with the state; `None` while the state is incomplete.
+    /// Calls a function with the replica's state. Returns `None` while the state is incomplete.
     fn look<R: Send>(
         &self,
         py: Python<'_>,
@@ -252,7 +252,7 @@ impl PyReplica {
         }
     }
 
-    /// A future that resolves when an event may be available, or when a missing response is requested again.
+    /// A future that resolves when an event may be available, or when a missing response has to be requested again.
     #[pyo3(name = "_wait")]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let following = self.following.clone();
@@ -379,7 +379,7 @@ impl PyReplica {
         Ok(PyLevels::new(rows.unwrap_or_default()))
     }
 
-    /// The relation of the best prices: open, apart, locked or crossed.
+    /// Whether a side is empty, or how the best bid relates to the best ask: open, apart, locked or crossed.
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
         let touch = self.book(py, |book| book.touch())?;

@@ -9,7 +9,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 use crate::entities::RegionSnapshot;
 use crate::failure::Failure;
 
-/// A state of one of the kinds that Dunlin contains: order book, orders, last values, or region.
+/// The state of a replica in Python: an order book, orders, last values or a region of a world.
 #[derive(Debug)]
 pub enum State {
     Book(Book),
@@ -43,12 +43,12 @@ impl State {
         }
     }
 
-    /// The values, if the state has any.
+    /// The last value of each key, if this is a state of last values.
     pub fn values(&self) -> Option<&LastValue> {
         if let State::Last(last) = self { Some(last) } else { None }
     }
 
-    /// The current entities, if the state has any.
+    /// The current entities, if this is the state of a region.
     pub fn entities(&self) -> Option<RegionSnapshot> {
         if let State::Region(region) = self { Some(RegionSnapshot::of(region)) } else { None }
     }

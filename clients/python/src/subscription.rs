@@ -104,7 +104,7 @@ impl Subscription {
     }
 }
 
-/// Where to start: a word, the last position read, or a time in ns since the Unix epoch.
+/// Converts Python's `start` argument: a word, the last position read, or a time in ns since the Unix epoch.
 pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     if let Ok(position) = start.cast::<PyPosition>() {
         return Ok(Start::After(position.get().0));
@@ -123,7 +123,7 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     }
 }
 
-/// Where to continue after a gap.
+/// Converts Python's word for where to continue after a gap.
 pub fn on_gap(word: &str) -> PyResult<OnGap> {
     match word {
         "oldest" => Ok(OnGap::Oldest),
@@ -136,7 +136,7 @@ pub fn on_gap(word: &str) -> PyResult<OnGap> {
     }
 }
 
-/// How to wait.
+/// Converts Python's word for how a subscriber waits for records.
 pub fn wait(word: &str) -> PyResult<Wait> {
     match word {
         "default" => Ok(Wait::Default),

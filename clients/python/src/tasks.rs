@@ -144,9 +144,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A task, by the field names of `tasks.TaskInfo`.
+/// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not start at 1970, so times are converted through the present time.
+    // The cluster's clock does not start at 1970. The difference to the cluster's present time gives the Unix time.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let found = PyDict::new(py);
@@ -213,7 +213,8 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Returns the ids, which tasks existed already, and the requested pause in seconds.
+    /// Submits tasks. Returns their ids, which of them existed already, and the pause that the cluster requests in
+    /// seconds.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.ask(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
@@ -265,7 +266,7 @@ impl TaskCalls {
         self.ask(py, |tasks| tasks.retry(task))
     }
 
-    /// Returns the number of restarted dead letters, and whether there are more.
+    /// Runs dead letters again. Returns their number, and whether there are more.
     fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
         self.ask(py, |tasks| match poisoned {
             true => tasks.redrive_with_poisoned(tenant, count),

@@ -16,7 +16,7 @@ pub struct RawWatch {
     pub watch: SharedHandle<Watch>,
 }
 
-/// The epoch, a revision, and for each changed key its entry, or only its name if deleted.
+/// A revision's changes: its epoch and number, and for each changed key its entry, or only the name of a deleted key.
 type Row<'py> = (u32, u64, Bound<'py, PyList>);
 
 fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
@@ -56,7 +56,7 @@ impl RawWatch {
         let watch = self.watch.clone();
         runtime::spawn(py, async move {
             match watch.poll_until(|watch, cx| watch.poll_ready(cx).map_err(Failure::from)).await {
-                // The next call reports the error.
+                // The watch is closed; the next call reports this error.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::handle::SharedHandle;
 use dunlin_wire::ErrorCode;
 
-/// The interval of signal checks.
+/// The interval at which a waiting call checks for signals.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The fields of `space.Entity`: number, kind, region, tick, position and velocity.
@@ -29,7 +29,7 @@ pub struct RawWorld {
     is_plane: bool,
 }
 
-/// A viewer in a plane or in space.
+/// A viewer of a world with two or three dimensions.
 enum SceneViewer {
     Plane(Viewer<2>),
     Space(Viewer<3>),
@@ -44,7 +44,7 @@ pub struct RawViewer {
 /// A change and its entity; `None` if the entity is no longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
-/// An entity copied out of the scene; points of a plane have two numbers.
+/// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.
 struct SceneEntity {
     id: EntityId,
     kind: u32,

@@ -35,7 +35,7 @@ class Node:
 
     def start(self) -> None:
         binary = os.environ["DUNLIN_BINARY"]
-        # These tests use no other listeners.
+        # Turn all other listeners off, because these tests do not use them.
         shown = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         listeners = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
         shut = [word for listener in sorted(listeners) for word in (f"--{listener}", "off")]

@@ -237,7 +237,7 @@ def test_empty_zero_or_duplicate_limits_are_refused(client: dunlin.Client) -> No
     twice = [Limit("kind", running=1), Limit("kind", running=2)]
     refused(twice, lambda: set_tenant("t", limits=twice), ValueError, "limits: two limits of running for key 'kind'")
     refused("kind", lambda: set_tenant("t", limits="kind"), TypeError, "limits: expected Limit, not 'k'")
-    # One key may have two limits: one on the number of running tasks, and one on the rate of starts.
+    # The same key may have two limits: one on the number of running tasks, and one on the rate of starts.
     set_tenant("t", limits=[Limit("kind", running=1), Limit("kind", rate=(1, 1.0, 1))])
 
 

@@ -145,7 +145,7 @@ def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
 def test_lease_is_renewed_and_its_keys_end_with_it(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
-        # Several times the time to live.
+        # This is several times as long as the time to live.
         assert lease.wait_lost(3.5) is None
         lease.check()
         entry = client.kv.get(topic)
@@ -283,7 +283,7 @@ def test_cancelled_lock_wait_leaves_the_queue(url: str, topic: str) -> None:
             async with client.kv.lock(topic):
                 breaking_off = client.kv.lock(topic, lease=lease, value="gone")
                 entering = asyncio.ensure_future(breaking_off.__aenter__())
-                # The call usually waits at this point; the assertion holds in any case.
+                # At this point the call usually waits, but the assertion holds even if it does not.
                 for _ in range(20):
                     await client.kv.get(topic)
                 entering.cancel()

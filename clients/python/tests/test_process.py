@@ -31,7 +31,7 @@ def steadily(call: Callable[[], T]) -> T:
 
 WAITING = """
 import signal, sys, dunlin
-# A background job may ignore the signal.
+# A background job may have been started with the signal ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = dunlin.connect(sys.argv[1])
 events = client.subscribe(sys.argv[2])
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_wait_but_not_the_client(url: str, topic: str, wait: str) 
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # A sleeping process is usually waiting; the assertion holds in any case.
+        # A sleeping process is usually waiting for the record, but the assertion holds even if it is not.
         until(lambda: Path(f"/proc/{waiting.pid}/stat").read_text().rpartition(") ")[2].startswith("S"))
         waiting.send_signal(signal.SIGINT)
         said, _ = waiting.communicate(timeout=PATIENCE)
@@ -126,7 +126,7 @@ def test_calls_fail_while_the_node_is_down_and_resume_afterwards(brittle_node: N
     before = steadily(lambda: next_record(events))
     assert before.payload == b"before"
     brittle_node.kill()
-    # Each call raises an exception, and the next one tries again.
+    # Each call raises an exception, and each next call tries to connect again.
     for _ in range(2):
         with pytest.raises(dunlin.DisconnectedError):
             events.next()

@@ -134,7 +134,7 @@ def test_threads_share_a_publisher(client: dunlin.Client, topic: str) -> None:
 
 def test_client_publishes_to_more_subjects_than_it_caches(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>")
-    # More subjects than the client keeps publishers.
+    # There are more subjects than publishers that the client keeps open.
     for number in range(300):
         client.send(f"{topic}.{number}", str(number))
     client.flush()

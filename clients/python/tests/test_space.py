@@ -66,7 +66,7 @@ def test_viewer_follows_an_entity_that_obeys_commands(world_url: str) -> None:
             done = world.command(one, kind=77)
             assert done.process > 0 and done.region == 1
             assert world.command(one, position=(1.0, 2.0, 3.0)).tick >= done.tick
-        # A new watch reports the kind, and only entities of it.
+        # A new watch reports the new kind, and reports only entities of this kind.
         with world.near(one, within=2 * EDGE, kind=77) as viewer:
             until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {one})
             entity = viewer.visible[one]

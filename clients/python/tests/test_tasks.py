@@ -123,7 +123,7 @@ def test_cancelled_task_stops_in_process_and_in_coroutine(
         client.tasks.cancel(task)
         assert client.tasks.wait(task, PATIENCE).stage == "cancelled"
     until((tmp_path / "aslow.cancelled").exists)
-    # The slots are free again.
+    # At this point the slots are free again.
     assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
 
 
@@ -260,7 +260,7 @@ def test_unusual_exceptions_fail_the_task_and_free_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
-    # More tasks than slots: each slot must be freed.
+    # There are more tasks than slots, so that each slot must become free again.
     for what in _ODD * 2:
         done = client.tasks.wait(client.tasks.submit(tenant, kind, what, retry=0), PATIENCE)
         assert (done.stage, done.failure) == ("dead", "failed"), what

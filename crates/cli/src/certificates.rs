@@ -1,7 +1,7 @@
 //! Certificates for trying TLS on one machine: an authority, a node's certificate and a client's.
 //!
-//! The authority's key is discarded after signing, so that nothing else can be signed with it. New
-//! certificates need another directory.
+//! The authority's key is discarded after signing, so that nothing else can be signed with it. To create other
+//! certificates, use another directory.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,9 +15,9 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// Names in the node's certificate.
+/// The names for which the node's certificate is valid.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// Validity of all certificates, in days.
+/// How long all certificates are valid, in days.
 const VALID_DAYS: i64 = 397;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -31,7 +31,7 @@ pub struct Certificates {
     pub node_key: String,
     pub client: String,
     pub client_key: String,
-    /// Whether this call created them.
+    /// Whether this call created the files; `false` if they existed already.
     pub are_new: bool,
 }
 
@@ -103,7 +103,7 @@ fn params(names: &[&str], subject: &str) -> Result<CertificateParams> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
     let now = OffsetDateTime::now_utc();
-    // Other machines' clocks may be behind this one's.
+    // Other machines' clocks may be behind this one's, so the certificates are valid from a day ago.
     (params.not_before, params.not_after) = (now - Duration::DAY, now + Duration::days(VALID_DAYS));
     params.distinguished_name.push(DnType::CommonName, subject);
     Ok(params)

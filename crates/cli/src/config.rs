@@ -36,9 +36,9 @@ pub struct NodeConfig {
     pub unix: Option<PathBuf>,
     pub nats: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
-    /// Origins of web pages that may use HTTP.
+    /// Origins of web pages whose scripts may use the HTTP listener.
     pub http_origins: Vec<String>,
-    /// A report file of `dunlin report`, for the dashboard.
+    /// A report file that `dunlin report` wrote, which the dashboard shows.
     pub http_report: Option<PathBuf>,
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
@@ -62,7 +62,7 @@ pub struct NodeConfig {
     pub log_as_json: bool,
     /// The OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
-    /// Time limit for one incomplete operation of a NATS client.
+    /// The longest time that one operation of a NATS client may stay incomplete.
     pub nats_publish: Duration,
     /// Interval of pings to NATS clients.
     pub nats_ping: Duration,
@@ -180,11 +180,11 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     Ok(Some(ClusterSettings { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
-/// With a shorter lease, every change of the leader would move topics.
+/// The smallest time to live of the owners' leases. With a shorter one, every change of the leader would move topics.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
-/// The smallest lease, in heartbeats of the leader.
+/// The smallest time to live of a lease, as a multiple of the leader's heartbeat interval.
 const LEASE_HEARTBEATS_MIN: u32 = 4;
 
 fn heartbeat(raw: &RawConfig) -> Result<Duration> {
@@ -228,7 +228,8 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
     }
 }
 
-/// A listener on a non-loopback address needs TLS and authentication, unless an option accepts the risk.
+/// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless an option accepts
+/// the risk.
 fn refuse_the_open_network(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
@@ -277,7 +278,7 @@ fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
 }
 
-/// The shortest duration that a node can measure.
+/// The shortest duration that the configuration accepts: a node cannot measure a shorter one.
 const DURATION_MIN: Duration = Duration::from_millis(1);
 
 fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
@@ -309,7 +310,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// Maximum number of threads: each has its own memory and runtime.
+/// Maximum number of threads, because each thread has its own memory and runtime.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);

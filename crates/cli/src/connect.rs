@@ -21,7 +21,7 @@ pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 /// The pause between attempts to reach a node.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Connects with `name`, which operators see.
+/// Connects to the node of the global options. `name` is the client's name, which operators see.
 pub fn connect(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits::default())
 }
@@ -52,7 +52,7 @@ pub fn connect_when_up(
     }
 }
 
-/// No node is reachable.
+/// The error if none of the given nodes can be reached.
 #[derive(Debug)]
 struct Unreachable(String);
 
@@ -64,14 +64,13 @@ impl std::fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// Like [`connect`], for a subscriber that pauses on purpose: with little credit, it loses unread records
-/// soon.
+/// Like [`connect`], for a subscriber that pauses on purpose. The client has little credit, so that unread records
+/// leave the log soon, as for a slow subscriber.
 pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], for a group member that takes records one by one, so that other members receive the
-/// rest.
+/// Like [`connect`], for a member of a group that takes one record at a time, so that other members receive the rest.
 pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }

@@ -11,7 +11,7 @@ use crate::format::text::is_obeyed;
 /// How a command prints: as text or JSON, with or without colours, to a terminal or a file.
 #[derive(Debug)]
 pub struct Console {
-    /// Prints one JSON object per line instead of a table.
+    /// Whether to print one JSON object per line instead of text.
     pub json: bool,
     /// Whether standard output is a terminal.
     pub is_terminal: bool,
@@ -48,10 +48,9 @@ impl Console {
     }
 }
 
-/// Standard output, on which control characters cannot harm the terminal.
-/// For a terminal, control characters beyond ASCII are escaped as in JSON.
-/// ASCII control characters pass, because colours need them; data are escaped before.
-/// If standard output is a pipe or a file, it receives all bytes unchanged.
+/// Standard output, on which control characters cannot harm the terminal. For a terminal, control characters beyond
+/// ASCII are escaped as in JSON. ASCII control characters are not escaped here, because colours need them; callers have
+/// already escaped those in data. If standard output is a pipe or a file, it receives all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
@@ -95,7 +94,7 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Writes bytes that are not UTF-8.
+/// Writes bytes that are not valid UTF-8.
 fn show_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
@@ -130,7 +129,7 @@ impl TextPainter {
     #[cfg(test)]
     pub const PLAIN: TextPainter = TextPainter { on: false };
 
-    /// Headings and important values.
+    /// Styles headings and important values.
     pub fn strong(self, text: &str) -> String {
         self.with(Style::new().bold(), text)
     }
@@ -170,7 +169,7 @@ impl TextPainter {
     }
 }
 
-/// `1311873` as `1,311,873`.
+/// Formats a number with commas: `1311873` becomes `1,311,873`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,7 +1,7 @@
 //! Publishes texts, lines and whole files, at a limited rate.
 //!
-//! Over a lost connection, the client keeps unanswered records and sends them again under the same numbers.
-//! If the node has no room, refused records are sent again in order, after growing pauses.
+//! If the connection is lost, the client keeps the records without a response and sends them again under the same
+//! numbers. If the node has no room, refused records are sent again in order, after growing pauses.
 
 use std::io::Write;
 use std::thread;
@@ -49,7 +49,7 @@ pub struct RecordSender<'a, P> {
 /// How long the node has had no room.
 #[derive(Debug)]
 struct NoRoomClock {
-    /// Maximum time without room.
+    /// The longest time without room after which the command fails; `None` for no limit.
     patience: Option<Duration>,
     since: Option<Instant>,
     pause: Duration,
@@ -70,7 +70,7 @@ pub struct SendCounts {
     pub last: Option<Receipt>,
 }
 
-/// A limit of records per second.
+/// A limit on the number of records sent per second.
 #[derive(Debug)]
 struct RateLimit {
     between: Duration,
@@ -109,14 +109,14 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             return Ok(false);
         }
         let meta = self.meta;
-        // If `send` fails, the publisher has not taken the record.
+        // If `send` returns an error, the publisher does not keep the record, and the caller sends it again.
         let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
         let sent = self.persist(send)?.is_some();
         self.sent += u64::from(sent);
         Ok(sent)
     }
 
-    /// Publishes one record if `last_seq` is still the log's last.
+    /// Publishes one record on the condition that `last_seq` is still the sequence number of the log's last record.
     pub fn send_expecting(&mut self, last_seq: u64, payload: &[u8]) -> Result<()> {
         let draft = Draft { meta: self.meta, payload: Payload::Copied(payload) };
         let outcome = self.publisher.publish_expecting(last_seq, draft);
@@ -203,7 +203,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 Err(PublishError::Unknown(why)) => self.outage.said_once(&why, self.errors)?,
                 Err(refused) => {
                     self.await_room(refused)?;
-                    // The next attempt reports an error.
+                    // If this fails, the next call of `attempt` returns the error.
                     let again = self.publisher.send_refused_again();
                     again.or_else(|refused| self.await_room(refused))?;
                 }
@@ -233,7 +233,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         let Some(due) = self.pace.as_ref().map(|pace| pace.due) else { return Ok(!self.stop.is_set()) };
         let now = Instant::now();
         if now < due {
-            // At a limited rate, records leave one by one instead of in batches.
+            // At a limited rate, each record is sent at once instead of with the next batch.
             self.flush()?;
         }
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -243,7 +243,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(pace) = &mut self.pace {
-            // After a delay of more than 1 s, the missed records are not sent faster.
+            // If sending is more than 1 s behind the planned time, the records of that time are not sent faster to
+            // catch up.
             pace.due = pace.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now)) + pace.between;
         }
         Ok(!self.stop.is_set())
@@ -260,8 +261,8 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// Ends the time without room once the node has acknowledged more records. The topic may still refuse
-    /// records that were sent.
+    /// Ends the time without room if the node has acknowledged records since the refusal. Records that were sent later
+    /// may still be refused.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);

@@ -42,10 +42,10 @@ pub struct FollowOutput<W> {
 
 /// Interval at which an idle subscriber checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// The number of events that a subscriber writes before other subscribers may write.
+/// The number of events that a subscriber writes before another subscriber may use the output.
 const TURN_EVENTS: u32 = 1024;
 
-/// The number of events of one round.
+/// The number of events that one call of [`turn`](FollowOutput::turn) wrote.
 struct EventCount(u32);
 
 impl<W: Write> FollowOutput<W> {
@@ -58,7 +58,7 @@ impl<W: Write> FollowOutput<W> {
         FollowOutput { client: Some(client), ..self }
     }
 
-    /// Writes all events until the rules or a signal end it. Waits while the connection is lost.
+    /// Writes all events until a stop rule or a signal applies. Waits while the connection is lost.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
         self.turns(
             subscriber,
@@ -114,7 +114,7 @@ impl<W: Write> FollowOutput<W> {
         self.stop.is_set() || self.left() == Some(0)
     }
 
-    /// The number of records still to be written, if limited.
+    /// The number of records that may still be written; `None` without a limit.
     fn left(&self) -> Option<u64> {
         self.rules.count.map(|count| count.saturating_sub(self.written.load(Ordering::Relaxed)))
     }

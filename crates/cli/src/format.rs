@@ -46,11 +46,11 @@ pub struct EventPrinter {
     pub format: Format,
     /// Written after each record in raw and template output.
     pub delimiter: String,
-    /// Whether several logs may appear, so that text names the topic.
+    /// Whether records of several logs may be printed, so that a text line has to name the topic.
     pub many: bool,
     /// Whether the output is a terminal, so that control characters are escaped.
     pub is_terminal: bool,
-    /// Interprets the records of state topics.
+    /// The decoders of the records of state topics.
     pub meanings: Interpreters,
     pub paint: TextPainter,
     /// Colours of notices on standard error.
@@ -58,7 +58,8 @@ pub struct EventPrinter {
 }
 
 impl EventPrinter {
-    /// Writes a record. `attempt` is the number of a group's attempt.
+    /// Writes a record. `attempt` is the number of the attempt in which the group delivered the record; `None` outside
+    /// of a group.
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => {
@@ -77,7 +78,7 @@ impl EventPrinter {
         }
     }
 
-    /// Writes a notice, to `aside` if standard output contains only data.
+    /// Writes a notice to `out`, or to `aside` if standard output contains only data.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, aside: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {

@@ -5,7 +5,7 @@ use clap::{ArgMatches, Command, CommandFactory};
 
 /// The width of the narrowest common terminal.
 pub const WIDTH: usize = 80;
-/// The indentation of an explanation below its example.
+/// The indentation of the line with the explanation below an example.
 const BELOW: &str = "      ";
 
 /// The whole tree of commands.
@@ -75,7 +75,7 @@ fn example(line: &str, out: &mut Vec<String>) {
         return out.push(line.to_owned());
     }
     let indent = line.len() - line.trim_start().len();
-    // The explanation of the example above, on its own line.
+    // The line is the explanation of the example above it.
     if indent > BELOW.len() {
         return wrap(line.trim(), BELOW, "", out);
     }
@@ -90,7 +90,7 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Wraps words, and indents all lines but the first by `on`.
+/// Wraps text at spaces. All lines but the first are indented by `indent` and `on`.
 fn wrap(text: &str, indent: &str, on: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

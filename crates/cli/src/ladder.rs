@@ -8,11 +8,11 @@ use crate::console::TextPainter;
 /// The width of a number in a wide terminal, in characters.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
-/// The number of spaces between the four numbers of a line.
+/// The number of spaces in a line of the table, between its four numbers.
 const GAPS: usize = 5;
 
-/// The lines of a table: a title, a heading, and `depth` levels, some of them empty. Columns are narrower on
-/// a narrow terminal.
+/// Returns the lines of a book's table: a title, a heading, and `depth` lines for levels, which may be empty. Columns
+/// are narrower on a narrow terminal.
 pub fn lines(
     topic: &str,
     at: Position,
@@ -63,7 +63,7 @@ pub fn one_line(topic: &str, at: Position, book: &dyn PriceLevels) -> String {
     )
 }
 
-/// Price and size in decimal form; empty without a level.
+/// Formats the price and the size of a level as decimals; both are empty if there is no level.
 fn cells(book: &dyn PriceLevels, level: Option<&PriceLevel>) -> (String, String) {
     level.map_or_else(Default::default, |level| {
         (book.scale().price_text(level.price), book.scale().size_text(level.size))

@@ -12,7 +12,8 @@ use dunlin_wire::{CODES, Retry};
 use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
-/// The client limits its attempts. This pause prevents a busy loop if it does not.
+/// The pause between two attempts in this module. The client limits its attempts itself; this pause prevents a busy
+/// loop if it does not.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time after which a lost connection is reported.
@@ -36,8 +37,8 @@ impl OutageReport {
         self.said_once(&why, paint)
     }
 
-    /// Reports a lost connection, unless that was done. Returns an error if the node refused the client
-    /// permanently.
+    /// Reports a lost connection, unless this outage was already reported. Returns an error if the node refused the
+    /// client permanently.
     pub fn said_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         if let Some(refused) = for_good(why) {
             return Err(CallError::Refused(refused).into());
@@ -68,16 +69,16 @@ impl OutageReport {
     #[inline]
     pub fn over(&mut self) {
         if std::mem::take(&mut self.said) {
-            // Standard error may be closed.
+            // The write fails if standard error is closed.
             let _ = writeln!(std::io::stderr(), "connected again");
         }
     }
 }
 
-/// The text with which the client reports a refusal.
+/// The beginning of the client's text for a refusal by the node.
 const REFUSED: &str = "refused by the node: ";
 
-/// Returns the refusal, if another attempt cannot succeed.
+/// Returns the node's refusal, if the text contains one that another attempt cannot change.
 fn for_good(why: &str) -> Option<RefusedError> {
     let (_, said) = why.split_once(REFUSED)?;
     let name = said.split([':', ' ']).next()?;

@@ -53,7 +53,7 @@ Exit codes:
 
 /// Prints the error on standard error, as an object with `--json`, and returns the exit code.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
-    // The reader of the output has ended, as `head` does.
+    // The program that reads the output has ended, as `head` does; this is not an error.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
@@ -68,7 +68,7 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
         return ExitCode::from(code(error));
     }
     let mark = console.errors.bad("error:");
-    // Standard error may be closed.
+    // The write fails if standard error is closed.
     let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&in_words(error)));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
@@ -77,13 +77,13 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// Returns the error's own advice, or that of its code.
+/// Returns the advice of the error itself, or else the advice for its code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<AdvisedError>());
     own.map_or(row.advice, |own| own.advice.as_str())
 }
 
-/// Joins the error and its causes, each once.
+/// Joins the texts of the error and of its causes, without repetitions.
 fn in_words(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -133,7 +133,7 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     code.row()
 }
 
-/// Finds the code with which a refusal's text begins.
+/// Finds the error code at the beginning of a refusal's text.
 fn named(said: &str) -> Option<ErrorCode> {
     let name = said.split(':').next()?;
     CODES.iter().find(|row| row.name == name).map(|row| row.code)

@@ -20,7 +20,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The first word is the program; `None` without one.
+    /// Splits the words into the program and its arguments; returns `None` if there are no words.
     pub fn new(words: &[String]) -> Option<Program> {
         let (name, arguments) = words.split_first()?;
         Some(Program { name: name.clone(), arguments: arguments.to_vec() })
@@ -38,7 +38,7 @@ impl Program {
         }
     }
 
-    /// Returns why the command cannot be run, if that is known in advance.
+    /// Returns the reason why the command cannot be run, if this is known before running it.
     pub fn missing(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
@@ -93,9 +93,9 @@ impl Program {
     ) -> Result<T> {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let input = child.stdin.take();
-        // Writes from a thread, because the command may fill its output pipe before it has read all input.
+        // Writes the input from a thread, because the command may fill its output pipe before it has read all input.
         let outcome = thread::scope(|scope| {
-            // The command may ignore its input.
+            // The write fails if the command does not read all its input.
             scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));
             wait(child)
         });
@@ -113,7 +113,7 @@ fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "")
 }
 
-/// `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
+/// Returns the name of the variable for a header: `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
 fn variable(header: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     format!("DUNLIN_HEADER_{}", header.chars().map(plain).collect::<String>())

@@ -27,7 +27,7 @@ impl TransferProgress {
     }
 
     fn new(what: &str, total: Option<u64>, template: &str) -> TransferProgress {
-        // indicatif draws only on terminals.
+        // indicatif draws a bar only on a terminal.
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         TransferProgress(bar.with_style(style).with_prefix(what.to_owned()))
@@ -38,12 +38,12 @@ impl TransferProgress {
         self.0.inc(bytes);
     }
 
-    /// Sets the progress in bytes.
+    /// Sets the number of processed bytes.
     pub fn reach(&self, bytes: u64) {
         self.0.set_position(bytes);
     }
 
-    /// Sets the progress in time, and the message.
+    /// Sets the elapsed time and the message.
     pub fn passed(&self, time: Duration, came_about: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(came_about());
@@ -56,7 +56,7 @@ impl TransferProgress {
         self.0.set_message(what.to_owned());
     }
 
-    /// Runs `write` with the bar hidden.
+    /// Runs `write` while the bar is hidden, so that output and bar do not mix.
     pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         self.0.suspend(write)
     }
@@ -68,7 +68,7 @@ impl Drop for TransferProgress {
     }
 }
 
-/// Bytes of the files in a folder.
+/// The total size of the files in a folder, in bytes.
 pub fn bytes_in(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten();
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()

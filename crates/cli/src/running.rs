@@ -18,7 +18,7 @@ use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// The activities of a node that is opening.
+/// The text that clients receive while the node reads its data directory.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 
@@ -36,9 +36,9 @@ pub struct RunningNode {
 }
 
 impl RunningNode {
-    /// Starts the node. Setting `stop` interrupts the joining of a cluster.
+    /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
-        // Nodes without a data directory open at once.
+        // A node without a data directory opens at once, so that no progress has to be reported.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {
@@ -120,7 +120,7 @@ pub fn with_advice(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Opens a node with the durable topics of a directory, and logs their state.
+/// Opens a node with the durable topics in a directory, and logs what was found there.
 fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
     let (node, topics) =
@@ -143,7 +143,7 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// Converts a cluster's refusal.
+/// Converts an error of the cluster to an error of the command.
 fn refused(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::Refused(why) => CommandRefusal(why).into(),

@@ -15,7 +15,7 @@ use signal_hook::flag;
 
 /// Interval at which a sleeping thread checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time that a command waits for a pending response of its node when it has to end.
+/// How long a command that has to end waits for a response that its node still owes.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The exit code that a shell reports after Ctrl-C.
 const INTERRUPTED: i32 = 130;
@@ -54,7 +54,8 @@ impl StopFlag {
     pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the second signal finds the flag that the first has set, and ends the process.
+            // The order of registration matters: at the second signal, this handler finds the flag that the first
+            // signal set, and ends the process.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
@@ -62,14 +63,14 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Sets the flag also when the reader of standard output has ended: after `| head -1`, the next record
-    /// may never arrive.
+    /// Sets the flag also when the program that reads standard output has ended, such as `head -1`: a command without a
+    /// next record would not notice this.
     pub fn when_nobody_reads(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
-            // The system reports the end of a pipe without a request. A file has no reader, so that the wait
-            // does not end.
+            // The system reports the closed pipe although no event is requested. If standard output is a file, this
+            // wait never ends.
             let mut outs = [PollFd::new(&out, PollFlags::empty())];
             while poll(&mut outs, None) == Err(Errno::INTR) {}
             if outs[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
@@ -87,7 +88,7 @@ impl StopFlag {
         });
     }
 
-    /// Ends the process if it still runs `grace` after the request to end.
+    /// Ends the process if it still runs `grace` after the flag was set.
     pub fn ends_within(&self, grace: Duration) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -110,7 +111,7 @@ impl StopFlag {
         StopFlag::default()
     }
 
-    /// Runs `call`, and interrupts its waits for a node when the flag is set; then returns `None`.
+    /// Runs `call`. When the flag is set, interrupts its waits for a node and returns `None`.
     pub fn breaks_off<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.breaks_off_after(Duration::ZERO, call)
     }

@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// The content of a record that turns any state of this kind into this one.
+    /// Returns the content of a record that turns any state of this kind into this state.
     pub fn whole(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {

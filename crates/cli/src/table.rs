@@ -24,7 +24,7 @@ impl TextTable {
     /// # Panics
     /// If the row and the heading have different numbers of cells.
     pub fn row(&mut self, cells: impl Into<Vec<String>>) {
-        // Names may contain control characters.
+        // Control characters are escaped, because names may contain them.
         let cells: Vec<String> = cells.into().iter().map(|cell| escaped(cell.as_bytes())).collect();
         assert_eq!(cells.len(), self.heading.len(), "a row for another table");
         self.rows.push(cells);

@@ -1,8 +1,8 @@
 //! Telemetry of a running node: log lines on standard error and, with the feature `otel`, traces to an
 //! OpenTelemetry collector.
 //!
-//! `otlp.endpoint` or OpenTelemetry's variables name the collector. A program without the feature refuses the
-//! first and ignores the variables, which are often set for a whole machine.
+//! `otlp.endpoint` or OpenTelemetry's variables name the collector. A program without the feature refuses
+//! `otlp.endpoint`, but ignores the variables, which are often set for a whole machine.
 
 #[cfg(feature = "otel")]
 mod client;
@@ -23,7 +23,7 @@ use crate::config::NodeConfig;
 use crate::console::Console;
 use collector::Collector;
 
-/// A layer of any kind.
+/// A layer of the log subscriber: log lines or traces.
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The log output and trace exporter of a running node. [`stop`](Telemetry::stop) sends the remaining traces.
@@ -37,7 +37,7 @@ impl Telemetry {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
-        // Fails only if the program has already set a subscriber, which then remains.
+        // This fails only if the program has already set a global subscriber, which then stays in use.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(layers));
         Ok(Telemetry { collector })
     }
@@ -50,8 +50,8 @@ impl Telemetry {
     }
 }
 
-/// Log lines on standard error, without spans. openraft's lines are left out: it warns of every late
-/// heartbeat, thirty a second, and the node's status shows the relevant events.
+/// Log lines on standard error, without spans. The lines of the library openraft are left out: it logs up to thirty
+/// warnings a second about late heartbeats, and the node's status shows the relevant events.
 fn lines(config: &NodeConfig, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()

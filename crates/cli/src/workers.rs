@@ -12,7 +12,7 @@ use crate::config::RawConfig;
 use crate::outcome::CommandRefusal;
 use crate::program::Program;
 
-/// Time that running workers have to end when the node stops.
+/// How long running workers may take to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The configuration of the workers that a node starts: their command, and their numbers.
@@ -21,9 +21,9 @@ pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
-    /// Number of additional workers that are started in advance.
+    /// The number of workers that are started before they are needed.
     pub warm: u32,
-    /// Period after which load repeats.
+    /// The period after which the load repeats, such as a day.
     pub season: Option<Duration>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p dunlin-client --example task_cycles -- URL SUBMITTERS WORKERS SECONDS`
 //!
-//! Each submitter and each worker has its own connection. A submitter has several batches on their way; a
-//! worker takes up to a thousand tasks at once.
+//! Each submitter and each worker has its own connection. A submitter sends several batches before it waits for the
+//! first response. A worker takes up to a thousand tasks at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

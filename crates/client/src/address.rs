@@ -2,7 +2,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of Dunlin's own protocol.
+/// The default port of Dunlin's own protocol.
 pub const PORT_DEFAULT: u16 = 4220;
 
 /// The address of a node, or of several nodes of a cluster.
@@ -28,7 +28,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// One of these nodes; the client tries them in turn.
+    /// Several nodes; the client tries one after another.
     Any(Vec<Address>),
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// The host of each node that is reached by TLS, `None` for the other nodes.
+    /// For each node of the address: its host if the node is reached by TLS, otherwise `None`.
     pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
             Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),
@@ -118,8 +118,8 @@ impl Address {
         }
     }
 
-    /// Resolves the address to endpoints in the order to try them. Each endpoint has the index of its node in
-    /// the address.
+    /// Resolves the address to endpoints, in the order in which the client tries them. Each endpoint comes with the
+    /// index of its node in the address.
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
         let of_one = |(at, address): (usize, &Address)| {
             address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))

@@ -1,7 +1,6 @@
-//! Random waits between attempts to connect.
-//!
-//! Full jitter: each wait is random between 0 and a span that doubles with each attempt. The returns of
-//! thousands of clients that lose their node at once are then spread over the span.
+//! Random waits between attempts to connect ("full jitter"): each wait is random between 0 and a span that doubles with
+//! each attempt. If thousands of clients lose their node at the same time, their new connections are thus spread over
+//! the span.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -27,7 +26,7 @@ impl ReconnectBackoff {
         Duration::from_micros(self.next_random() % (span_ms * 1_000))
     }
 
-    /// The number of waits since the last success.
+    /// The number of waits since the last successful attempt.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempt
     }

@@ -1,7 +1,7 @@
 //! Buffers into which the client reads, and from which subscribers read frames without a copy.
 //!
-//! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds
-//! a chunk, the thread reads into another one. A released chunk is used again.
+//! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds a chunk,
+//! the thread reads into another one. A chunk that no subscriber holds any more is used again.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::limits::CHUNKS_KEPT_MAX;
 pub(crate) struct Chunks {
     bytes_wanted: usize,
     current: Arc<Vec<u8>>,
-    /// Bytes of `current` whose messages were delivered.
+    /// The number of bytes at the beginning of `current` whose messages were delivered.
     done: usize,
-    /// Chunks that subscribers still held when reading moved on.
+    /// Chunks that subscribers still held when the thread began to read into another one.
     kept: Vec<Arc<Vec<u8>>>,
 }
 
@@ -27,7 +27,7 @@ impl Chunks {
         self.done = self.current.len();
     }
 
-    /// The current chunk, and where its first undelivered byte lies.
+    /// The current chunk, and the index of its first undelivered byte.
     #[inline]
     pub(crate) fn unread(&self) -> (&Arc<Vec<u8>>, usize) {
         (&self.current, self.done)
@@ -70,7 +70,7 @@ impl Chunks {
         chunk.extend_from_slice(&self.current[self.done..]);
         let last = std::mem::replace(&mut self.current, next);
         self.done = 0;
-        // Chunks that grew for one large message are freed.
+        // Chunks that grew for one large message are not kept.
         if self.kept.len() < CHUNKS_KEPT_MAX && last.capacity() <= 4 * self.bytes_wanted {
             self.kept.push(last);
         }

@@ -36,7 +36,7 @@ pub struct ClientOptions {
     pub credentials: Credentials,
     /// Trusted authorities and the client's own certificate, for `tls://` addresses.
     pub tls: TlsOptions,
-    /// How publishers and requests wait for responses.
+    /// How publishers and requests of this client wait for the node's responses.
     pub wait: Wait,
     /// Limits on memory and waiting times.
     pub limits: ClientLimits,
@@ -79,9 +79,9 @@ pub(crate) struct SharedClient {
     pub(crate) session: Mutex<ClientSession>,
     pub(crate) outbox: Outbox,
     pub(crate) followers: Arc<Followers>,
-    /// Publishers with a partly filled batch, which every wait sends.
+    /// Publishers with a partly filled batch. Every thread that waits on the client sends these batches first.
     pub(crate) filling: Mutex<Vec<Arc<PublisherShared>>>,
-    /// Sends these batches when no thread waits.
+    /// The thread that sends these batches if no other thread waits on the client.
     pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<crate::reactor::Reactor>,
@@ -158,17 +158,17 @@ impl Client {
         lock(&self.shared.session).node_name.clone()
     }
 
-    /// Whether the client was connected when a thread last looked.
+    /// Whether the client was connected when a thread last read or wrote its connection.
     pub fn is_up(&self) -> bool {
         lock(&self.shared.session).up
     }
 
-    /// Since when and why there is no connection, as of the last look; `None` while connected.
+    /// When and why the connection was lost, as of the last use of the connection; `None` while connected.
     pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).away.clone()
     }
 
-    /// The number of connections so far; more than 1 after a loss.
+    /// The number of connections made so far; more than 1 if the connection was lost in between.
     pub fn connections(&self) -> u64 {
         lock(&self.shared.session).generation
     }
@@ -191,7 +191,7 @@ impl Client {
         Ok(publisher)
     }
 
-    /// Makes a publisher that accepts records before the node has answered.
+    /// Makes a publisher that accepts records before the node has responded.
     pub(crate) fn publisher_at_once(&self, subject: &str, options: PublisherOptions) -> Publisher {
         let (producer, epoch) = match options.identity {
             Some(identity) => (identity.producer, identity.epoch),
@@ -282,7 +282,7 @@ impl Client {
             self.shared.outbox.write(&out);
             number
         };
-        // Dropping the subscriber ends the subscription from here on.
+        // From here on, dropping the subscriber ends the subscription.
         let subscriber =
             Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, reports_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
@@ -298,7 +298,7 @@ impl Client {
 }
 
 impl SharedClient {
-    /// Sends the batches that publishers have filled.
+    /// Sends the partly filled batches of all publishers.
     #[inline]
     pub(crate) fn hand_over_batches(&self) {
         let filling = {
@@ -313,7 +313,7 @@ impl SharedClient {
         }
     }
 
-    /// Takes the list of publishers with a batch.
+    /// Takes the list of publishers with a partly filled batch; the list is empty afterwards.
     pub(crate) fn take_filling(&self) -> Vec<Arc<PublisherShared>> {
         std::mem::take(&mut *lock(&self.filling))
     }

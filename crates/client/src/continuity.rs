@@ -3,16 +3,16 @@
 use dunlin_frame::BatchHeader;
 use dunlin_topic::Position;
 
-/// How a batch continues the position of its channel.
+/// How a received batch relates to the subscriber's position in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchContinuity {
     /// The batch continues at the position. Records in between were filtered out or had expired.
     Follows,
-    /// The subscriber has all of the batch, or a replaced owner sent it.
+    /// The subscriber already has all records of the batch, or a former owner of the topic sent it.
     Stale,
-    /// The subscriber has the first `skip` records.
+    /// The subscriber already has the first `skip` records of the batch.
     Overlaps {
-        /// The number of known records.
+        /// The number of records that the subscriber already has.
         skip: u32,
     },
     /// Records before the batch are missing.
@@ -26,7 +26,7 @@ pub(crate) enum BatchContinuity {
     NewEpoch,
 }
 
-/// Compares `run` with the position `at` of its channel.
+/// Compares the batch `run` with the position `at` of its channel.
 #[inline]
 pub(crate) fn join(at: Position, run: &BatchHeader) -> BatchContinuity {
     if run.epoch == at.epoch && run.prev_seq <= at.seq && at.seq < run.first_seq {
@@ -39,7 +39,7 @@ pub(crate) fn join(at: Position, run: &BatchHeader) -> BatchContinuity {
         return BatchContinuity::Stale;
     }
     if run.first_seq <= at.seq {
-        // The result is less than the batch's count, a u32, because the batch's last record is new.
+        // At least the batch's last record is new, so that the result is less than the batch's count, which is a u32.
         return BatchContinuity::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
     }
     BatchContinuity::Missing { first: at.seq + 1, last: run.prev_seq }

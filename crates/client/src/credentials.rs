@@ -5,12 +5,12 @@
 pub struct Credentials(Vec<u8>);
 
 impl Credentials {
-    /// Uses a token from `dunlin user token`.
+    /// Makes credentials from a token that `dunlin user token` created.
     pub fn token(token: impl Into<Vec<u8>>) -> Credentials {
         Credentials(token.into())
     }
 
-    /// Uses a user's name and password.
+    /// Makes credentials from a user's name and password.
     pub fn password(user: &str, password: &[u8]) -> Credentials {
         Credentials([user.as_bytes(), b"\0", password].concat())
     }

@@ -1,4 +1,5 @@
-//! Waiting: a waiting thread drives the connection, or follows the thread that does.
+//! Waiting for the node: of all waiting threads one reads the connection ("leads"), and the others sleep until their
+//! event has happened ("follow").
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::limits::TICK;
 use crate::link::{Link, PumpOutcome, PumpWait};
 use crate::why::DisconnectReason;
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
     /// The awaited event has happened.
@@ -45,7 +46,7 @@ impl SharedClient {
         self.follow(waiting, wait, until, &mut done)
     }
 
-    /// Reads the connection for all waiters until `done`.
+    /// Reads the connection on behalf of all waiting threads until `done` returns `true`.
     #[inline]
     fn lead(
         &self,
@@ -104,7 +105,7 @@ impl SharedClient {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                // Repeated short waits time out as one long wait does.
+                // A series of short waits must detect a dead node as one long wait does.
                 return match pumped {
                     PumpOutcome::Disconnected(why, since) if now >= since + link.patience(&self.limits) => {
                         WaitOutcome::Disconnected(why)
@@ -129,7 +130,7 @@ impl SharedClient {
                 }
                 PumpOutcome::Quiet if wait == Wait::Default && spins => {
                     spins = now - began < budget;
-                    // The awaited thread may need this core.
+                    // The other thread may need this processor core to continue.
                     std::thread::yield_now();
                 }
                 PumpOutcome::Quiet | PumpOutcome::Heard => {}
@@ -177,7 +178,7 @@ impl SharedClient {
             if self.outbox.flush() {
                 std::thread::park_timeout(longest);
             } else {
-                // The reading thread may be blocked and miss the backlog.
+                // The reading thread may be blocked and not notice that bytes wait to be sent.
                 self.outbox.wait_for_room(Duration::from_millis(1));
             }
         }

@@ -11,9 +11,9 @@ use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::publishing::PublisherShared;
 
-/// The longest time that a batch is filled.
+/// The longest time for which a partly filled batch waits for more records.
 const FILLING: Duration = Duration::from_micros(500);
-/// The interval at which the thread looks for responses.
+/// The interval at which the thread reads responses while batches are unanswered.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
@@ -24,15 +24,15 @@ pub(crate) struct Flusher {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread is running.
+    /// Whether the thread is running.
     runs: bool,
-    /// A publisher holds a batch.
+    /// Whether a publisher has a partly filled batch.
     due: bool,
     ended: bool,
 }
 
 impl Flusher {
-    /// Schedules the sending of a publisher's batch.
+    /// Makes the thread send a publisher's batch soon.
     pub(crate) fn soon(self: &Arc<Flusher>, shared: &Arc<SharedClient>) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.due, true) || state.ended {
@@ -72,7 +72,8 @@ impl Flusher {
         }
     }
 
-    /// Sleeps until a batch is due, or until the next look for responses. Returns `false` at the end.
+    /// Sleeps until a batch has to be sent or, if `looks`, until the thread has to read responses. Returns `false` if
+    /// the thread has to end.
     fn sleep(&self, looks: bool) -> bool {
         let mut state = lock(&self.state);
         while !state.due && !state.ended {

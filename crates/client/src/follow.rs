@@ -1,4 +1,4 @@
-//! How waiting threads and tasks are woken.
+//! The list of threads and tasks that wait while another thread reads the connection, and how they are woken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Where one handle registers its waker.
+/// The place where one handle stores the waker of its waiting thread or task.
 #[derive(Debug, Default)]
 pub(crate) struct HandleWaker {
     waker: Mutex<Option<Waker>>,
@@ -32,16 +32,15 @@ impl HandleWaker {
     }
 }
 
-/// All waiters that do not read.
-///
-/// A thread removes itself when it stops waiting. A future may be dropped without notice. Tasks therefore
-/// stay listed, and when a task has to lead, all tasks are woken.
+/// All threads and tasks that wait and do not read the connection. A thread removes itself when it stops waiting. A
+/// future may be dropped without notice, so that tasks stay in the list. If a task has to continue reading, all tasks
+/// are therefore woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
     threads: WakerList,
     tasks: WakerList,
-    /// The reactor wakes the tasks at the next socket event.
+    /// Whether the reactor wakes the tasks at the next socket event.
     armed: AtomicBool,
 }
 
@@ -52,7 +51,7 @@ struct WakerList {
 }
 
 impl Followers {
-    /// A number under which a thread follows.
+    /// Returns a number that identifies a waiting thread in the list.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -65,7 +64,7 @@ impl Followers {
         self.threads.remove(number);
     }
 
-    /// Wakes a follower to lead, after a leading thread has left.
+    /// Wakes one waiting thread or task to read the connection, after the reading thread has stopped.
     #[inline]
     pub(crate) fn thread_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -91,12 +90,12 @@ impl Followers {
         self.tasks.remove(number);
     }
 
-    /// Leaves the waking of tasks to the reactor, at the next socket event.
+    /// Lets the reactor wake the tasks, at the next socket event.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes the other tasks after a leading task has left, unless the reactor wakes them.
+    /// Wakes the other tasks after the task that read the connection has left, unless the reactor wakes them.
     pub(crate) fn task_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();
@@ -106,7 +105,7 @@ impl Followers {
     }
 }
 
-/// Wakes all tasks at a socket event that no thread was blocked on.
+/// Wakes all tasks when the reactor reports a socket event.
 impl Wake for Followers {
     fn wake(self: Arc<Followers>) {
         self.armed.store(false, Ordering::SeqCst);
@@ -120,8 +119,8 @@ impl WakerList {
         list.insert(number, waker.clone());
         self.count.store(list.len(), Ordering::SeqCst);
         drop(list);
-        // A new waiter tries to take the reading half after this fence; a leaving leader checks this list
-        // after its own fence.
+        // After this fence, a new waiter tries to take the reading half. A thread that stops reading checks this list
+        // after a fence of its own. One of the two therefore sees the other.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 

@@ -14,7 +14,7 @@ use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
-/// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
+/// The number of bytes of the claim before each frame. A claim consists of token, seq, epoch, attempt and claim_ms.
 const CLAIM_BYTES: usize = 32;
 
 /// How a group distributes records.
@@ -44,9 +44,9 @@ pub struct GroupOptions {
     pub attempts_max: u32,
     /// The subject for records that failed `attempts_max` times; empty to drop them.
     pub dead_letter: String,
-    /// For `share` groups that a node joins on a client's behalf: the group ends with its last member.
+    /// For `share` groups that a node joins on a client's behalf: whether the group ends with its last member.
     pub ends_with_last: bool,
-    /// For `share` groups that a node joins on a client's behalf: records that were not [reported as
+    /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
     pub gives_back: bool,
     /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards this
@@ -135,7 +135,7 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // Members of `share` groups report consumed records. Otherwise the node stops delivering.
+            // Members of `share` groups have to report consumed records, because otherwise the node stops delivering.
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
@@ -164,8 +164,8 @@ impl Client {
 }
 
 impl Member {
-    /// The newest epoch of the topic's logs at the time the node answered [`Client::join_at_once`]. Returns
-    /// it once; `None` before and after. Fails if the node refused.
+    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_at_once`].
+    /// Only the first call after the response returns it; other calls return `None`. Fails if the node refused.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.stands()?;
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
@@ -238,8 +238,8 @@ impl Member {
         self.subscriber.say_consumed(consumed);
     }
 
-    /// Requests that the node deliver no more records to a member with `gives_back`. The last record is
-    /// followed by an error.
+    /// Asks the node to deliver no more records to a member with `gives_back`. After the last record, the member
+    /// receives an error.
     pub fn end(&self) {
         self.subscriber.say_end();
     }
@@ -253,7 +253,7 @@ impl Member {
         }
     }
 
-    /// The last record of the current item that was taken.
+    /// The position of the last record of the current item that the member took.
     fn last_given(&self) -> Option<ConsumedPosition> {
         let (InboxItem::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
         let mut rest = &bytes[run.start..self.subscriber.at()];

@@ -13,7 +13,7 @@ use crate::session::ConnectionError;
 #[derive(Debug, Default)]
 pub(crate) struct InboxBatch {
     pub(crate) items: Vec<InboxItem>,
-    /// Copied bytes of small batches.
+    /// The bytes of small batches, which are copied out of the chunk.
     pub(crate) copied: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum InboxItem {
     Notice(Notice, u64),
 }
 
-/// Checked frames of one channel.
+/// Received and checked frames of one channel.
 #[derive(Debug)]
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
@@ -37,7 +37,7 @@ pub(crate) struct BatchItem {
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The credit that the frames used.
+    /// The credit, in bytes, that the node used for the frames.
     pub(crate) cost: u64,
 }
 
@@ -50,12 +50,13 @@ impl InboxBatch {
     }
 }
 
-/// Shared by the subscriber and the thread that reads the socket.
+/// The received items of a subscription, shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
 pub(crate) struct SubscriberInbox {
     pub(crate) waiting: HandleWaker,
     unread_bytes_max: u64,
-    /// If more credit than this is refunded, the client reports it to the node even if the subscriber reads nothing.
+    /// The number of refunded bytes of credit above which the client reports them to the node even if the subscriber
+    /// reads nothing.
     refund_max: u64,
     state: Mutex<InboxState>,
 }
@@ -63,19 +64,19 @@ pub(crate) struct SubscriberInbox {
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
     batch: InboxBatch,
-    /// Bytes in `batch`, as credit counts them.
+    /// The size of the items in `batch`, counted as credit.
     unread_bytes: usize,
     /// The error with which the subscription ended.
     ended: Option<SubscribeError>,
-    /// The node has announced all existing logs.
+    /// Whether the node has announced all existing logs.
     subscribed: bool,
-    /// Bytes received since the subscription began, over all connections.
+    /// The number of bytes received since the subscription began, over all connections.
     received: u64,
-    /// Bytes consumed, including bytes that produced no event.
+    /// The number of bytes consumed by the subscriber, including bytes of messages without an event.
     consumed: u64,
-    /// Bytes without an event since the last credit report.
+    /// The number of bytes of messages without an event since the last credit report.
     refunded: u64,
-    /// Bytes of unread states. A node sends each state completely.
+    /// The size of unread states. They may exceed the credit, because a node sends each state completely.
     states: u64,
 }
 
@@ -91,7 +92,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Fails if the node sent more than its credit allows.
+    /// Fails if the node sent more bytes than its credit allows.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {
@@ -121,7 +122,7 @@ impl SubscriberInbox {
         !state.batch.items.is_empty() || state.ended.is_some() || state.refunded >= self.refund_max
     }
 
-    /// Whether refunded credit has to be reported without a read.
+    /// Whether so much credit was refunded that the client has to report it before the subscriber reads.
     pub(crate) fn owes_credit(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
@@ -166,7 +167,7 @@ impl SubscriberInbox {
         self.waiting.wake();
     }
 
-    /// Whether the node has answered the subscription. Fails if the node refused.
+    /// Whether the node has responded to the subscription. Fails if the node refused it.
     pub(crate) fn standing(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
         match (&state.ended, state.subscribed) {
@@ -186,7 +187,7 @@ impl SubscriberInbox {
         state.received - state.consumed
     }
 
-    /// Returns the credit of a message without an event; the next report includes it.
+    /// Refunds the credit of a message without an event; the next credit report includes it.
     pub(crate) fn refund(&self, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
@@ -199,7 +200,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Notes that a state of `cost` bytes was read.
+    /// Records that the subscriber has read a state of `cost` bytes.
     pub(crate) fn state_read(&self, cost: u64) {
         let mut state = self.lock();
         state.states = state.states.saturating_sub(cost);

@@ -13,16 +13,17 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// The caller's check, the time of its last call, and whether it has returned `true`: each signal is reported
-/// once.
+/// The caller's check, the time of its last call, and whether it has already returned `true`. After `true` it is not
+/// called again, so that each signal is reported once.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
-    /// Shared by all waits of the call, so that the interval also holds over many short waits.
+    /// The time of the last call. All waits inside one call of [`interruptible`] share it, so that the interval also
+    /// applies to many short waits.
     asked_at: Cell<Instant>,
     said: Cell<bool>,
 }
 
-/// Whether a wait of this thread was interrupted. If so, no caller retries.
+/// Whether a wait of this thread was interrupted. In this case, loops that repeat requests end.
 pub(crate) fn is_broken_off() -> bool {
     ASKED.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.said.get()))
 }
@@ -46,11 +47,11 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
     call()
 }
 
-/// The check for one wait.
+/// The interrupt check that one wait uses.
 pub(crate) struct Interrupt(Option<Question>);
 
 impl Interrupt {
-    /// The check of the current thread.
+    /// Takes the check that the current thread has set.
     #[inline]
     pub(crate) fn of_this_thread() -> Interrupt {
         Interrupt(ASKED.with_borrow(Option::clone))

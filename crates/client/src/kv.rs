@@ -51,7 +51,7 @@ pub struct KvEntry {
     pub modified: u64,
     /// The number of writes since the key was created.
     pub version: u64,
-    /// The lease with which the key ends; 0 for none.
+    /// The number of the lease with whose end the key is deleted; 0 for no lease.
     pub lease: u64,
 }
 

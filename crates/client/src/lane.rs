@@ -1,14 +1,15 @@
-//! The records of a publisher for one partition: numbered, batched, and kept until the node answers.
+//! The records of a publisher for one partition. The client numbers them, sends them in batches, and keeps them until
+//! the node responds.
 //!
 //! Invariants:
-//! - Numbers grow by 1. Records sent again after a loss keep their bytes.
+//! - Numbers grow by 1. Records that are sent again after a lost connection have the same bytes as before.
 //! - After a refusal the owner refuses all later records too. Numbering stops until every batch is answered,
 //!   and then continues at the first refused record.
-//! - Refused records are kept until they are sent again, or until new records are published. Their size is
-//!   limited to that of the unanswered bytes and one batch.
-//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would
-//!   treat as a duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended
-//!   or refused it. Refusals by anyone else say nothing about earlier attempts.
+//! - Refused records are kept until they are sent again, or until new records are published. Their size is limited to
+//!   the largest allowed size of unanswered records plus one batch.
+//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would treat as a
+//!   duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended or refused
+//!   it. A refusal by another part of the node does not show whether an earlier attempt was appended.
 
 mod sent;
 
@@ -19,28 +20,28 @@ use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
 use sent::SentBatch;
 
-/// Maximum number of emptied batches kept for later ones.
+/// Maximum number of empty batch buffers that are kept for later batches.
 const SPARE_BATCHES_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct PublishLane {
     partition: u32,
-    /// The number of the first record of the batch being filled.
+    /// The producer's number for the first record of the batch that is being filled.
     next_seq: u64,
     /// The batch being filled: space for its header, then frames.
     batch: Vec<u8>,
     count: u32,
     unanswered: VecDeque<SentBatch>,
     unanswered_bytes: usize,
-    /// Records that the node acknowledged with a position.
+    /// The number of records that the node has acknowledged with a position.
     acknowledged: u64,
-    /// The first refused number.
+    /// The number of the first refused record; `None` if no refusal is pending.
     refused_from: Option<u64>,
     /// Refused batches, in the order in which the owner must append them.
     aside: VecDeque<SentBatch>,
-    /// A single record was refused: all other kept records are to be sent again.
+    /// Whether a single record was refused and all other kept records have to be sent again.
     leaves_out: bool,
-    /// Records pushed so far.
+    /// The number of records pushed so far.
     pushed: u64,
     /// The position of the last acknowledged record.
     pub(crate) acknowledged_at: Option<Position>,
@@ -49,14 +50,14 @@ pub(crate) struct PublishLane {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// The outcome of a refused batch, as far as the refusal proves it.
+/// Whether a refused batch may have been appended, as far as the refusal shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOutcome {
     /// The batch may have been appended.
     Unknown,
-    /// The batch did not reach the topic's log this time. An earlier attempt may have appended it.
+    /// The batch did not reach the topic's log in this attempt. An earlier attempt may have appended it.
     NotTaken,
-    /// The topic's log refused the batch, and has not appended it in an earlier attempt.
+    /// The topic's log refused the batch. No earlier attempt has appended it.
     Refused,
 }
 
@@ -67,7 +68,7 @@ pub(crate) enum RefusedPart {
     Batch,
     /// One record, by its number in the lane; the others are sent again.
     Record(u64),
-    /// One unknown record. Both halves of the batch are sent again.
+    /// One record, but the refusal does not name it. Both halves of the batch are sent again separately.
     Unknown,
 }
 
@@ -111,13 +112,13 @@ impl PublishLane {
         Ok(self.batch.len())
     }
 
-    /// Discards the batch being filled.
+    /// Discards the batch that is being filled.
     pub(crate) fn drop_batch(&mut self) {
         self.batch.clear();
         self.count = 0;
     }
 
-    /// Moves the batch being filled behind the refused batches.
+    /// Moves the batch that is being filled behind the refused batches.
     pub(crate) fn put_batch_aside(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
@@ -165,9 +166,9 @@ impl PublishLane {
         self.unanswered.push_back(sent);
     }
 
-    /// Sends batches again that may have been appended. The owner recognizes duplicates.
+    /// Sends again the batches that may have been appended. The owner recognizes records that it already has.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // After a refusal with a known outcome, the owner has appended nothing.
+        // The outcome of the refusal is known: the owner has appended nothing of these batches.
         while let Some(sent) = self.aside.pop_front_if(|sent| sent.unknown && sent.first == self.next_seq) {
             self.send_numbered(sent, &mut send);
         }
@@ -199,7 +200,7 @@ impl PublishLane {
         mut send: impl FnMut(&[u8]),
     ) {
         self.resend_unknown(&mut send);
-        // New records end the retry of refused ones.
+        // A new record ends the attempt to send refused records again.
         self.aside.clear();
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
@@ -273,7 +274,8 @@ impl PublishLane {
 
     /// Marks all records up to `through` as appended.
     pub(crate) fn published(&mut self, through: u64) {
-        // The owner accepted records after the refused ones. Their numbers are therefore used.
+        // The owner has accepted records after the refused ones, so that the numbers of the refused ones cannot be used
+        // again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
             && first.first + u64::from(first.count) - 1 <= through
@@ -314,7 +316,7 @@ impl PublishLane {
                 }
                 _ => [Some(sent), None],
             };
-            // A batch without numbers comes last.
+            // Batches are in the order of their numbers; a batch without numbers is the last.
             let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
             let place = place.unwrap_or(self.aside.len());
             for part in parts.into_iter().flatten().rev() {
@@ -345,7 +347,7 @@ impl PublishLane {
         }
     }
 
-    /// Whether a refusal has to be settled before new records are numbered.
+    /// Whether a refusal must be handled before new records receive numbers.
     pub(crate) fn is_settling(&self) -> bool {
         self.refused_from.is_some()
     }

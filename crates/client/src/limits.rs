@@ -3,15 +3,15 @@ use std::time::Duration;
 /// Limits on a client's memory, message sizes and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Unread bytes of a subscription, granted to the node as credit.
+    /// The number of unread bytes that a subscription may have; the client grants them to the node as credit.
     pub credit_bytes: usize,
     /// Maximum number of bytes that a publisher may have sent without a response. Further records wait.
     pub in_flight_bytes_max: usize,
-    /// The batch size in bytes at which a publisher writes to the socket.
+    /// The size of a batch, in bytes, at which a publisher sends it.
     pub batch_bytes: usize,
     /// The largest number of bytes that are read from the socket at once.
     pub chunk_bytes: usize,
-    /// The largest message with records, in bytes.
+    /// The largest size of a message with records, in bytes.
     pub run_bytes_max: usize,
     /// The largest other message, in bytes.
     pub control_bytes_max: usize,
@@ -21,13 +21,14 @@ pub struct ClientLimits {
     pub channels_max: usize,
     /// Maximum number of publishers that a responder keeps open, one for each requester.
     pub reply_publishers_max: usize,
-    /// The longest attempt to connect, including the greeting, in ms.
+    /// The longest duration of an attempt to connect, including the greeting, in ms.
     pub connect_ms_max: u64,
     /// The span of the first random wait before reconnecting, in ms; it doubles with each attempt.
     pub backoff_base_ms: u64,
-    /// The largest span, in ms.
+    /// The largest span of the random wait before reconnecting, in ms.
     pub backoff_max_ms: u64,
-    /// Heartbeats without a message after which a wait fails; the next call tries again.
+    /// The number of heartbeat intervals without a message from the node after which a wait fails; the next call tries
+    /// again.
     pub patience_heartbeats: u32,
     /// The longest wait for a response from a live node, in ms.
     pub answer_ms_max: u64,
@@ -61,8 +62,8 @@ impl ClientLimits {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// Maximum refunded credit that waits for a read before the client reports it. At least 1 byte, so that the client
-    /// never reports an empty refund.
+    /// Maximum refunded credit that the client keeps until the subscriber reads; above it the client reports the credit
+    /// at once. At least 1 byte, so that the client never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }
@@ -71,12 +72,13 @@ impl ClientLimits {
 /// Maximum number of created topics whose configuration a client remembers, to create them again after a node
 /// lost them.
 pub(crate) const CREATED_MAX: usize = 1_024;
-/// Batches of at least this size stay in the chunk they were read into. Smaller ones are copied, so that a
-/// few unread bytes do not hold a whole chunk.
+/// The smallest size, in bytes, of a batch that stays in the chunk into which it was read. Smaller batches are copied,
+/// so that a few unread bytes do not keep a whole chunk in use.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
-/// Unread bytes above which a subscription receives copies instead of holding more chunks.
+/// The number of a subscription's unread bytes above which new batches are copied, so that the subscription does not
+/// hold more chunks.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
-/// Maximum number of chunks kept for reading while subscribers read others.
+/// Maximum number of chunks that are kept for reading while subscribers hold other chunks.
 pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
-/// The longest time that a caller blocks between two looks at the clock.
+/// The longest time for which a caller blocks before it checks the clock again.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

@@ -28,10 +28,10 @@ use crate::why::DisconnectReason;
 /// How long a closing client waits for the node to close first.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// The number of looks at the socket between two looks at the clock, while the caller spins.
+/// The number of checks of the socket between two readings of the clock, while the caller spins.
 const SPINS: u32 = 16;
 
-/// The reading half of the connection. The thread that holds it leads.
+/// The reading half of the connection. The thread that holds it reads for all waiting threads.
 #[derive(Debug)]
 pub(crate) struct Link {
     phase: Phase,
@@ -42,18 +42,18 @@ pub(crate) struct Link {
     backoff: ReconnectBackoff,
     /// The index of the next endpoint to try.
     endpoint: usize,
-    /// Whether the last read emptied the socket.
+    /// Whether the last read took all available bytes from the socket.
     dry: bool,
-    /// Whether the next read would find no bytes.
+    /// Whether to skip the next read, because it would find no bytes.
     skip: bool,
-    /// Time since which nothing arrived while a caller listened.
+    /// The time since which nothing arrived while at least one caller waited; `None` after a message.
     silent_since: Option<Instant>,
-    /// Time at which a caller last listened without result.
+    /// The time at which a caller last waited without receiving anything.
     listened_at: Instant,
     heartbeat: Duration,
     /// Whether a node has accepted this client before.
     was_up: bool,
-    /// The spin time learned from earlier waits.
+    /// How long a wait spins before it blocks, learned from earlier waits.
     pub(crate) spinning: SpinBudget,
 }
 
@@ -69,7 +69,7 @@ enum Phase {
 /// The outcome of [`Link::pump`].
 #[derive(Debug)]
 pub(crate) enum PumpOutcome {
-    /// Messages were delivered, or the connection was made.
+    /// At least one message was delivered, or a connection was made.
     Heard,
     /// Nothing arrived.
     Quiet,
@@ -83,7 +83,7 @@ pub(crate) enum PumpOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpWait {
     Now,
-    /// A few looks at the socket.
+    /// The call checks the socket a few times without blocking.
     Spin,
     /// Blocks for about this duration.
     Block(Duration),
@@ -122,7 +122,7 @@ impl Link {
         }
     }
 
-    /// Does all possible work.
+    /// Does all work that is possible without waiting longer than `wait` allows.
     #[inline]
     pub(crate) fn pump(&mut self, shared: &SharedClient, patience: PumpWait) -> PumpOutcome {
         match &self.phase {
@@ -134,7 +134,7 @@ impl Link {
         }
     }
 
-    /// Failed attempts since the last success.
+    /// The number of failed attempts to connect since the last successful one.
     pub(crate) fn failures(&self) -> u32 {
         self.backoff.attempts()
     }
@@ -175,13 +175,13 @@ impl Link {
         resting.then(|| self.quiet(shared))
     }
 
-    /// Marks the socket as worth a read.
+    /// Makes the next call read the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn stir(&mut self) {
         (self.dry, self.skip) = (false, false);
     }
 
-    /// Reads the clock only after many looks at the socket, because both take equally long.
+    /// Reads the clock only after several checks of the socket, because reading the clock takes as long as one check.
     #[inline]
     fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.room(self.need);
@@ -251,7 +251,7 @@ impl Link {
     /// dead.
     fn quiet(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
-        // Time without a listening caller does not count.
+        // Time in which no caller waited does not count as silence of the node.
         if now.duration_since(self.listened_at) > self.heartbeat {
             self.silent_since = None;
         }
@@ -269,8 +269,8 @@ impl Link {
         self.lose(shared, why, Instant::now(), wait)
     }
 
-    /// Ends the connection or the attempt. `since` is the time at which the
-    /// connection was lost or the node's silence began.
+    /// Ends the connection or the attempt to connect. `since` is the time at which the connection was lost or the
+    /// node's silence began.
     fn lose(
         &mut self,
         shared: &SharedClient,
@@ -366,7 +366,7 @@ impl Link {
         deadline: Instant,
     ) -> PumpOutcome {
         let greeting = greeting(&shared.options);
-        // The send buffer of a new socket holds the whole greeting.
+        // The greeting always fits into the empty send buffer of a new socket.
         if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
             return self.lose(shared, connecting(shared, &error), away.1, None);
         }
@@ -389,7 +389,8 @@ impl Link {
                 Ok(true) => self.heard(shared),
                 Ok(false) => PumpOutcome::Disconnected(away.0, away.1),
                 Err(why) => {
-                    // With several nodes, the requested pause concerns only the refusing node.
+                    // If the address has several nodes, the pause that a node requests delays only attempts at that
+                    // node.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.lose(shared, why, away.1, wait)
                 }
@@ -399,13 +400,13 @@ impl Link {
         }
     }
 
-    /// Returns whether the node's WELCOME has arrived. If so, the connection works, and the session sends its
-    /// state again.
+    /// Reads the response to the greeting. Returns whether the node's WELCOME has arrived; then the connection is
+    /// usable, and the session sends its state again.
     fn answered(&mut self, shared: &SharedClient, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
         let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
-        // A TLS alert, from a node that expects TLS.
+        // The node sent a TLS alert: it expects TLS, but the address does not use it.
         if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
             return Err(DisconnectReason::Io(format!(
                 "{} accepts only TLS: use tls:// instead of dunlin://",
@@ -445,7 +446,7 @@ impl Link {
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
         self.was_up = true;
-        // The resumption is sent before messages of other threads.
+        // Messages of other threads wait until the session has sent its state again.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
         lock(&shared.session).welcomed(&welcome, preamble.version_max, &mut again);
@@ -457,8 +458,9 @@ impl Link {
         Ok(true)
     }
 
-    /// Closes the connection. The node gets a moment to take the last bytes and to close first: closing with
-    /// unread responses would discard bytes on their way.
+    /// Closes the connection. The client first waits a moment until the node has read the last bytes and closes the
+    /// connection. If the client closed it with unread responses, the operating system would discard bytes that are
+    /// still being sent.
     pub(crate) fn close(&mut self, shared: &SharedClient) {
         let until = Instant::now() + FAREWELL;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {

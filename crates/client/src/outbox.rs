@@ -1,7 +1,6 @@
-//! The writing half of the connection.
-//!
-//! Bytes go to the socket at once. Bytes that the socket does not take wait here and leave first. Without a
-//! connection, bytes are dropped, because the session sends its state again on the next connection.
+//! The writing half of the connection. Bytes go to the socket at once. If the socket does not take some bytes, they
+//! wait here and are sent before later bytes. Without a connection, bytes are dropped, because the session sends its
+//! state again on the next connection.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,10 +15,10 @@ pub(crate) struct Outbox(Mutex<OutgoingBytes>);
 #[derive(Debug, Default)]
 pub(crate) struct OutgoingBytes {
     socket: Option<Arc<Socket>>,
-    /// Bytes that the socket did not take; the first `sent` of them have left.
+    /// Bytes that the socket has not taken at once; the first `sent` of them have been sent in the meantime.
     backlog: Vec<u8>,
     sent: usize,
-    /// The resumption, which has to leave first, is not complete yet.
+    /// Whether the session has not yet sent its state again; all other bytes wait until then.
     corked: bool,
 }
 
@@ -64,7 +63,7 @@ impl Outbox {
         }
     }
 
-    /// Writes kept bytes. Returns whether none are left.
+    /// Writes the bytes that wait to be sent. Returns whether none are left.
     pub(crate) fn flush(&self) -> bool {
         let mut out = self.lock();
         match out.flush() {

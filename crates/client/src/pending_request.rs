@@ -47,7 +47,7 @@ impl SharedClient {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // The connection may have been lost during the wait.
+        // The connection may have been lost since the request was written, so that it was not sent.
         let is_unsent = !session.up;
         if !is_unsent {
             self.outbox.write(&message);
@@ -146,7 +146,7 @@ impl PendingRequest {
     }
 }
 
-/// Distinguishes waiting requests from other async waiters.
+/// Returns a number that distinguishes the waits of requests from other async waits.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

@@ -17,7 +17,7 @@ use crate::publishing::{PublisherShared, PublisherState};
 pub struct Identity {
     /// The producer's number; not 0.
     pub producer: u64,
-    /// Grows with each instance of the producer. The node refuses records of older instances.
+    /// A number that grows with each instance of the producer. The node refuses records of older instances.
     pub epoch: u32,
 }
 
@@ -26,8 +26,8 @@ pub struct Identity {
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
     pub identity: Option<Identity>,
-    /// Sends without acknowledgements, and without retries after a loss. A later call still reports a
-    /// refusal.
+    /// Whether to send without acknowledgements, and without retries after a lost connection. A later call still
+    /// reports a refusal.
     pub quiet: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Publisher {
 struct BatchHeader {
     flags: u8,
     expect_seq: u64,
-    /// The records were sent one by one.
+    /// Whether the records are sent one by one.
     loose: bool,
 }
 
@@ -60,7 +60,7 @@ impl BatchHeader {
 }
 
 impl PublisherShared {
-    /// Numbers and writes the batch of a lane.
+    /// Numbers and sends the partly filled batch of a lane.
     fn seal(&self, state: &mut PublisherState, shared: &SharedClient, lane: usize, how: BatchHeader) {
         let answered = how.flags & FLAG_QUIET == 0;
         let mut written = true;
@@ -83,7 +83,7 @@ impl PublisherShared {
         }
     }
 
-    /// Sends the batches of the list that a wait or the flusher has taken.
+    /// Sends the batches of the publishers in the list that a waiting thread or the flusher has taken.
     pub(crate) fn hand_over_listed(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
@@ -93,7 +93,8 @@ impl PublisherShared {
         }
     }
 
-    /// Whether unanswered records still need the flusher. Settles refusals that do not need the caller.
+    /// Sends records again after a refusal, if this does not need the caller. Returns whether the flusher still has to
+    /// wait for responses.
     pub(crate) fn looks_after_itself(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
         if state.unsettled && state.failed.is_none() && !state.refused {
@@ -146,8 +147,8 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for `done`. If the node does not answer in time, unanswered records are kept and sent again when
-    /// it is back.
+    /// Waits until `done` returns `true`. If the node does not respond in time, the records without a response are
+    /// kept, and sent again when the node is back.
     fn wait(&self, done: impl Fn(&PublisherState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;
@@ -175,7 +176,7 @@ impl Publisher {
         drop(session);
     }
 
-    /// The state, once nothing prevents sending. Fails with an earlier error.
+    /// Waits until nothing prevents sending, and returns the locked state. Fails with the error of an earlier record.
     #[inline(always)]
     fn ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
@@ -189,8 +190,8 @@ impl Publisher {
     ) -> Result<MutexGuard<'s, PublisherState>, PublishError> {
         if state.is_settling() {
             drop(state);
-            // The owner also refuses the batches after a refused one; numbering continues after their
-            // responses.
+            // The owner refuses all batches after a refused one. The numbering continues when it has responded to all
+            // of them.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }
@@ -291,7 +292,7 @@ impl Publisher {
         }
         let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.seal(&mut state, &self.shared, lane, how);
-        // This call succeeds; the next one waits for room.
+        // This call succeeds; the next call waits until enough records are acknowledged.
         state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
         self.shared.wait_written(&self.publishing.waiting);
@@ -322,7 +323,7 @@ impl Publisher {
         Ok(receipt.map(|receipt| Receipt { new_epoch, ..receipt }))
     }
 
-    /// Whether all records are appended, or an error is to be reported.
+    /// Whether all records are appended, or an error has to be reported.
     fn is_flushed(state: &PublisherState) -> bool {
         state.failed.is_some() || state.is_answered()
     }
@@ -379,7 +380,7 @@ impl Publish for Publisher {
         self.shared.wait_written(&self.publishing.waiting);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // Sends records again that were refused because of another record.
+            // Sends records again that were refused only because of another record.
             drop(self.ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();
@@ -434,7 +435,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The partition of a key, by the node's rule.
+/// The partition to which the node's rule assigns a key.
 #[inline(always)]
 fn lane_of(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {

@@ -29,22 +29,22 @@ pub(crate) struct PublisherState {
     pub(crate) subject: String,
     pub(crate) producer: u64,
     pub(crate) producer_epoch: u32,
-    /// The subject after the topic's literal prefix.
+    /// The part of the subject after the topic's literal prefix.
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
-    /// The topic's name, once the node has answered.
+    /// The topic's name in the node's response; empty before the response.
     topic: String,
-    /// The node's response about the topic; `None` before protocol version 4.
+    /// The properties of the topic in the node's response; `None` before protocol version 4.
     of_topic: Option<PublisherTopic>,
     pub(crate) lanes: Vec<PublishLane>,
     /// The first unreported error.
     pub(crate) failed: Option<PublishError>,
     /// An unreported refusal of a single record; the other records of its batch are appended.
     pub(crate) left_out: Option<PublishError>,
-    /// The topic is in a new epoch that no receipt has reported yet.
+    /// Whether the topic began a new epoch that no receipt has reported yet.
     pub(crate) new_epoch: bool,
-    /// A refusal is not settled yet.
+    /// Whether a refusal is not handled yet.
     pub(crate) unsettled: bool,
     /// Whether the topic refused the publisher itself.
     pub(crate) refused: bool,
@@ -91,7 +91,8 @@ impl PublisherShared {
         lock(&self.state)
     }
 
-    /// The topic, if the node does not create it automatically.
+    /// The topic's name, if the topic must be created before it is used, because the node does not create it
+    /// automatically.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
         state.of_topic.filter(|of| !of.by_itself).map(|_| state.topic.clone())
@@ -153,7 +154,7 @@ impl PublisherShared {
         self.lock().of_topic = Some(of_topic);
     }
 
-    /// Handles the topic's refusal of the publisher: no batch will be answered.
+    /// Handles the topic's refusal of the publisher: its batches will receive no response.
     pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
@@ -190,7 +191,8 @@ impl PublisherShared {
         let mut blame = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // The lane keeps records that were refused only because of an earlier record, and sends them again.
+            // Whether the record was refused only because of an earlier record. The lane then keeps it and sends it
+            // again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
             blame = lane.refused(refused.producer_seq, outcome_of(code), record);
         }
@@ -203,7 +205,7 @@ impl PublisherShared {
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
         {
-            // The new state has no record before the next one.
+            // The topic's new log does not contain the acknowledged record before the next one.
             let had = lane.acknowledged_at.take().is_some();
             state.new_epoch |= had;
         }
@@ -245,7 +247,7 @@ impl PublisherState {
         self.failed.get_or_insert(error);
     }
 
-    /// Notes the refusal of a single record.
+    /// Stores the refusal of a single record, to report it later.
     fn leave_out(&mut self, record: u64, why: PublishError) {
         match &mut self.left_out {
             Some(PublishError::LeftOut { more, .. }) => *more += 1,
@@ -253,19 +255,20 @@ impl PublisherState {
         }
     }
 
-    /// Handles the end of the topic.
+    /// Handles the end of the topic: the publisher opens it again.
     fn begin_anew(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
-    /// Whether to send each record alone, because the publisher could not send the other records again.
+    /// Whether to send each record in its own message, because the other records of a refused batch could not be sent
+    /// again.
     pub(crate) fn goes_one_by_one(&self) -> bool {
         self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
     }
 
-    /// Sends records again that were refused because of another record, once all batches are answered. If too
-    /// many are refused, the rest is discarded and counted.
+    /// Sends records again that were refused because of another record, once all batches have a response. If too many
+    /// records are refused, the rest is discarded and counted.
     pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
@@ -287,7 +290,7 @@ impl PublisherState {
         }
     }
 
-    /// Whether an error must be settled before further records are sent.
+    /// Whether an error must be handled before further records are sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
         self.failed.is_some() || self.refused || self.crowded || self.unsettled

@@ -1,7 +1,7 @@
 //! Async waits, by tokio's reactor.
 //!
-//! A runtime wakes one task for each socket. This module wakes all tasks that wait on the connection, and the
-//! first task to run reads for all.
+//! A runtime wakes one task for each socket. This module wakes all tasks that wait on the connection. The first task
+//! that runs then reads the connection for all of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
 use crate::why::DisconnectReason;
 
-/// The registration with the runtime of the first task that polled.
+/// The registration of the socket with the runtime of the first task that polled.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
     socket: Option<AsyncFd<Arc<Socket>>>,
@@ -47,7 +47,7 @@ impl SharedClient {
         let polled = match &led {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
-            // The reading thread wakes a follower when it leaves.
+            // Another thread reads the connection. It wakes a follower when it stops.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
@@ -98,11 +98,12 @@ impl SharedClient {
 }
 
 impl Reactor {
-    /// Registers the wanted events. Ready if one has already occurred.
+    /// Registers for the wanted events. Returns `Ready` if one of them has already occurred.
     fn arm(&mut self, wants: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(wants.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        // A timer that fires early costs less than a reset at every wait.
+        // The timer is reset only to an earlier time: a timer that fires too early costs less than a reset at every
+        // wait.
         if sleep.is_elapsed() || sleep.deadline() > at {
             sleep.as_mut().reset(at);
         }
@@ -114,7 +115,7 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|there| Arc::ptr_eq(there.get_ref(), socket)) {
-            // If the epoll set is full, the timer still wakes the task, only later.
+            // If the system cannot watch another socket, the timer still wakes the task, only later.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

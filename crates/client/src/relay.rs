@@ -17,7 +17,7 @@ use crate::link::{PumpOutcome, PumpWait};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
 
-/// Space for the expectations of a batch.
+/// The number of bytes reserved for the expectations that a batch may have.
 const EXPECT_BYTES: usize = 64;
 
 /// Whether a relayed batch was appended, was not accepted, or has an unknown outcome.
@@ -50,7 +50,7 @@ pub(crate) struct RelayShared {
 
 #[derive(Default)]
 struct State {
-    /// The next number of each partition, for batches without numbers.
+    /// For each partition, the number of the next batch that has no producer's number.
     next: Vec<u64>,
     unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,
@@ -68,7 +68,7 @@ struct UnansweredBatch {
 pub struct RelayBatch<'a> {
     /// The partition.
     pub partition: u32,
-    /// Complete, valid frames.
+    /// The frames of the batch, complete and valid.
     pub frames: &'a [u8],
     /// The number of frames.
     pub count: u32,

@@ -35,7 +35,7 @@ pub struct Requester {
     asked: u64,
 }
 
-/// A prefix for the subjects of one requester, within the inbox that the session's handles share.
+/// Returns a prefix for the reply subjects of one requester, within the inbox that all handles of the session share.
 pub(crate) fn within_inbox(session_prefix: &str) -> String {
     // Counts the requesters, so that each has a number that is unique within the process.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
@@ -47,7 +47,7 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length of the part that the session's inbox topic removes from a subject.
+    /// The length, in bytes, of the prefix that the session's inbox topic removes from a subject.
     topic_prefix_bytes: usize,
     connection: u64,
 }
@@ -58,14 +58,14 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
     }
 
-    /// Fails if no subscriber reads the subject. A node that does not know the query counts as having a
-    /// subscriber.
+    /// Returns an error if no subscriber reads the subject. If the node does not know this query, the subject counts as
+    /// read.
     fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{HEARD}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // The publisher reports other errors.
+            // Any other error is returned by the publisher.
             _ => Ok(()),
         }
     }

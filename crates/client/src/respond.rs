@@ -12,8 +12,8 @@ const INBOX: &str = "_INBOX.";
 
 /// Sends replies to the requests that a subscriber received.
 ///
-/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`.
-/// The first reply to a requester costs no round trip, later replies no additional message.
+/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a requester needs
+/// no round trip, and later replies need no message besides the reply.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,
@@ -39,7 +39,7 @@ impl Responder {
         draft.meta.subject_tail = tail;
         let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
         if sent.is_err() {
-            // The requester has most likely left; the error concerns an earlier reply.
+            // The requester has most likely disconnected; the error belongs to an earlier reply.
             self.publishers.remove(topic);
         }
         sent

@@ -1,8 +1,8 @@
 //! The state that a client keeps over connections: subscriptions, publishers and requests.
 //!
-//! The tables map message numbers to their recipients. The tables are locked briefly, to deliver messages or to
-//! add an entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox,
-//! the outbox.
+//! Tables map the numbers in messages to the subscriptions, publishers and requests. The tables are locked briefly, to
+//! deliver messages or to add an entry, and never during a wait. Lock order: the reading half, the session, a publisher
+//! or an inbox, the outbox.
 
 mod deliver;
 mod following;
@@ -37,7 +37,7 @@ pub struct Disconnection {
     pub why: String,
 }
 
-/// The tables, and the node's data about itself.
+/// The tables of a client, and the data that the node sent about itself.
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) up: bool,
@@ -75,7 +75,7 @@ pub(crate) struct SubscriptionRequest {
     /// Options for the states of state topics.
     pub(crate) follow: Option<FollowRequest>,
     pub(crate) credit_bytes: u64,
-    /// Whether the caller wants to know where each log began.
+    /// Whether the subscriber asked for the position at which each log began.
     pub(crate) reports_start: bool,
     pub(crate) group: Option<GroupJoinRequest>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct FollowRequest {
     pub(crate) test_loss_every: u32,
 }
 
-/// The additional fields of JOIN_GROUP.
+/// The fields that JOIN_GROUP has in addition to those of SUBSCRIBE.
 #[derive(Debug)]
 pub(crate) struct GroupJoinRequest {
     pub(crate) kind: GroupKind,
@@ -112,27 +112,27 @@ pub(crate) struct GroupJoinRequest {
 struct Subscription {
     asked: SubscriptionRequest,
     inbox: Arc<SubscriberInbox>,
-    /// The positions in logs without a channel; `None` if the subscriber needs the state.
+    /// For logs without a channel, the subscriber's position; `None` if the subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
-    /// The abandoned channels of logs that will receive a new channel.
+    /// For logs that will receive a new channel, the number of the channel that ended.
     gone: HashMap<(String, u16), u32>,
     /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
     stands: bool,
-    /// The position before the first record of each log; only for callers that asked for it.
+    /// For each log, the position before its first record; filled only if the subscriber asked for it.
     began: Vec<(Arc<LogName>, Position)>,
-    /// Bytes received on earlier connections.
+    /// The number of bytes received on earlier connections.
     received_before: u64,
     claims: Claims,
 }
 
-/// Total records that a member of a `work` group requested and received.
+/// The total numbers of records that a member of a `work` group has requested and received.
 #[derive(Debug, Default)]
 struct Claims {
     wanted: u64,
     given: u64,
-    /// Records received on earlier connections: a node counts from JOIN_GROUP on.
+    /// The number of records received on earlier connections; a node counts only those since JOIN_GROUP.
     given_before: u64,
 }
 
@@ -142,9 +142,10 @@ struct Channel {
     inbox: Arc<SubscriberInbox>,
     log: Arc<LogName>,
     at: Position,
-    /// The last record delivered or reported; later records did not match.
+    /// The sequence number up to which records were delivered or reported as missing. Later records did not match the
+    /// pattern.
     given_seq: u64,
-    /// Members of a group receive records in any order.
+    /// Whether the subscription belongs to a group, whose members receive records in any order.
     in_group: bool,
     state: FollowState,
 }
@@ -158,14 +159,14 @@ pub(crate) struct ResponseSlot {
     callback: Mutex<Option<Callback>>,
     /// The request's message, if it can be sent again.
     message: OnceLock<Vec<u8>>,
-    /// No node has received the request.
+    /// Whether no node has received the request yet.
     is_unsent: AtomicBool,
 }
 
 /// Runs on the thread that drives the connection, and must not block.
 pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
-/// The outcome of a request. Pages and descriptions are kept as received bytes.
+/// The outcome of a request. Pages of lists and descriptions are kept as the received bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestOutcome {
     Done,
@@ -189,12 +190,12 @@ impl ResponseSlot {
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Marks a kept request to be sent again, because the node has not received it.
+    /// Marks a request whose message was kept to be sent again, because the node has not received it.
     fn send_again(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// Takes the kept message if no node has received it.
+    /// Returns the kept message if no node has received the request.
     fn unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }
@@ -366,7 +367,7 @@ impl ClientSession {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
-                    // Members that return records must still report the records that they consumed.
+                    // Members that return unconsumed records must first report the records that they consumed.
                     if !subscription.asked.gives_back() {
                         self.remove_subscription(ended.subscription);
                     }
@@ -414,7 +415,7 @@ impl ClientSession {
         }
     }
 
-    /// Ends a subscription in the client; items in its inbox stay.
+    /// Removes a subscription from the client's tables. Items that are already in its inbox can still be read.
     pub(crate) fn remove_subscription(&mut self, number: u32) {
         self.subscriptions.remove(&number);
         self.channels.retain(|_, channel| channel.subscription != number);

@@ -1,7 +1,7 @@
 //! One connected socket, TCP or Unix, with or without TLS.
 //!
-//! A connected socket is in blocking mode: a waiting caller blocks in `recv`, which saves the system call
-//! that waits for readiness. Each call that must not wait sets a flag. A blocked `recv` ends after [`TICK`].
+//! A connected socket is in blocking mode. A waiting caller blocks in `recv` and needs no second system call to wait
+//! for readiness. Calls that must not wait pass a flag to the system. A blocked `recv` ends after [`TICK`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,7 +22,7 @@ mod secured;
 
 use secured::TlsSocket;
 
-/// The operations that a socket can do without blocking.
+/// The operations for which a socket is ready, so that they do not block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Starts to connect. The socket does not block until [`connected`](Socket::connected).
+    /// Starts to connect. The socket is in non-blocking mode until [`connected`](Socket::connected) is called.
     pub(crate) fn connect(endpoint: &Endpoint, tls: Option<&Connector>) -> io::Result<Socket> {
         let tls = tls.map(TlsSocket::new).transpose()?.map(Box::new);
         let family = match endpoint {
@@ -66,7 +66,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads into the spare capacity of `into`; `Ok(0)` is the end of the stream.
+    /// Reads at most as many bytes as `into` has spare capacity; `Ok(0)` means the end of the stream.
     #[inline]
     pub(crate) fn recv(&self, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         if let Some(tls) = &self.tls {
@@ -77,7 +77,7 @@ impl Socket {
         Ok(read)
     }
 
-    /// Writes as much as possible without waiting; `Ok(0)` if nothing.
+    /// Writes as many bytes as possible without waiting; `Ok(0)` means that the socket has no room.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(tls) = &self.tls {
             return tls.send(&self.fd, bytes);
@@ -92,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// Writes bytes that [`send`](Socket::send) accepted and has not written. Returns whether none are left.
+    /// Writes the bytes that [`send`](Socket::send) accepted but did not write. Returns whether none are left.
     pub(crate) fn flush(&self) -> io::Result<bool> {
         self.tls.as_ref().map_or(Ok(true), |tls| tls.flush(&self.fd))
     }
@@ -102,14 +102,14 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// Waits until the socket is readable, or writable if `write`, for at most `longest`.
+    /// Waits for at most `longest` until the socket is readable, or writable if `write` is set.
     pub(crate) fn wait(&self, write: bool, longest: Duration) -> Readiness {
         if self.tls.as_ref().is_some_and(|tls| tls.has_unread()) {
             return Readiness { read: true, write: false };
         }
         let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
-        // After an error the next use of the socket reports the cause.
+        // If waiting fails, the next use of the socket reports the cause.
         if poll(&mut fds, Some(&timespec(longest))).is_err() {
             return Readiness::default();
         }
@@ -117,23 +117,23 @@ impl Socket {
         Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
     }
 
-    /// Ends the direction to the node, after all written bytes.
+    /// Closes the direction to the node, after all written bytes.
     pub(crate) fn end_writing(&self) {
         if let Some(tls) = &self.tls {
             tls.end(&self.fd);
         }
-        // The socket may be closed already.
+        // This fails if the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Ends both directions, also for threads blocked in them.
+    /// Closes both directions, which also ends the waits of other threads.
     pub(crate) fn shutdown(&self) {
-        // The socket may be closed already.
+        // This fails if the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 }
 
-/// Sleeps for the time that a wait on a socket would take.
+/// Sleeps for `longest`, if there is no socket on which to wait.
 pub(crate) fn pause(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

@@ -23,7 +23,7 @@ pub use viewer::{ViewError, Viewer};
 pub struct World {
     client: Client,
     name: String,
-    /// Requesters by the address of a process's node.
+    /// The requesters for the processes of the world, by the address of the process's node.
     requesters: BTreeMap<String, Requester>,
 }
 
@@ -34,7 +34,7 @@ impl Client {
         World { client: self.clone(), name: name.to_owned(), requesters: BTreeMap::new() }
     }
 
-    /// Makes a client of another node, with the same options.
+    /// Makes a client of another node with the options of this client.
     fn beside(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }

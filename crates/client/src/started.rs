@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// The variable with the name under which the worker attaches.
 pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
-/// The variable that makes a worker end when its standard input ends.
+/// The variable that tells a worker to end when its standard input ends.
 const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
-/// The variable that makes a worker wait for the order to attach.
+/// The variable that tells a worker to wait for the node's order before it attaches.
 const WARM_VARIABLE: &str = "DUNLIN_WORKER_WARM";
-/// The message of a worker that is ready to attach.
+/// The message with which a worker reports that it is ready to attach.
 const PREPARED: &[u8] = b"prepared\n";
 
 /// The interval at which a waiting worker checks for orders.
@@ -50,7 +50,7 @@ impl WorkerLaunch {
         loop {
             match stdin.read(&mut heard) {
                 Ok(0) => break,
-                // There is only one message.
+                // The only message of the node is the order to attach.
                 Ok(count) if heard[..count].contains(&b'\n') => self.is_called.store(true, Ordering::Release),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -60,12 +60,12 @@ impl WorkerLaunch {
         self.is_orphaned.store(true, Ordering::Release);
     }
 
-    /// The name under which the worker attaches, by which the node knows it.
+    /// The name under which the worker attaches, so that the node recognizes it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// A flag that is set when the node has ended; the worker then ends too.
+    /// A flag that is set when the node has ended. The worker then has to end too.
     pub fn orphaned(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_orphaned)
     }
@@ -75,7 +75,7 @@ impl WorkerLaunch {
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {
-            // The node receives all bytes of this constant in one write.
+            // The bytes are so few that one call writes them all.
             rustix::io::write(io::stdin(), PREPARED)?;
             while !self.is_called.load(Ordering::Acquire) && !is_over() {
                 thread::sleep(LOOK);

@@ -1,6 +1,5 @@
-//! Subscribers over a connection.
-//!
-//! Frames are read in place: in the chunk that the socket filled, or for small batches in the copied bytes.
+//! Subscribers over a connection. Frames are read without a copy from the chunk that the socket filled. The frames of
+//! small batches were copied before, and are read from the copy.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,19 +28,19 @@ pub struct Subscriber {
     inbox: Arc<SubscriberInbox>,
     number: u32,
     wait: Wait,
-    /// The batch being read.
+    /// The received items from which the subscriber reads at present.
     batch: InboxBatch,
-    /// The index of the next item.
+    /// The index in `batch` of the next item.
     next: usize,
-    /// Events left in the current item.
+    /// The number of events of the current item that were not returned yet.
     left: u32,
-    /// Where the next frame of the item begins.
+    /// The index at which the next frame of the current item begins.
     at: usize,
-    /// The sequence number of that frame.
+    /// The sequence number of the next frame.
     seq: u64,
-    /// The sequence number of the frame before it.
+    /// The sequence number of the frame before the next one.
     prev_seq: u64,
-    /// Credit of read items that was not returned yet.
+    /// The credit of read items that the client has not returned to the node yet.
     spent: u64,
     renew_at: u64,
     /// Consumed positions to report, for reliable topics and conflation; `None` for others.
@@ -100,7 +99,7 @@ impl Subscriber {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.item())
     }
 
-    /// Reports all records of a partly read batch up to `last` as consumed.
+    /// Reports the records of a partly read batch as consumed, up to `last`.
     pub(crate) fn consume_through(&mut self, last: ConsumedPosition) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
@@ -109,7 +108,7 @@ impl Subscriber {
         self.tell_consumed();
     }
 
-    /// Returns where the next frame begins, and moves `bytes` ahead.
+    /// Returns the index at which the next frame begins, and moves behind its `bytes` bytes.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;
@@ -123,7 +122,7 @@ impl Subscriber {
         self.at
     }
 
-    /// Moves to the next item or batch. With `look`, reads the socket if there is none.
+    /// Moves to the next item, or takes the next batch. If there is none and `look` is set, reads the socket first.
     #[inline]
     fn advance(&mut self, look: bool) -> Result<bool, SubscribeError> {
         loop {
@@ -153,7 +152,7 @@ impl Subscriber {
         }
     }
 
-    /// Returns the credit of the item that was read.
+    /// Counts the credit of the item that was just read, to return it to the node.
     #[inline]
     fn leave_item(&mut self) {
         let Some(item) = self.batch.items.get(self.next - 1) else { return };
@@ -185,7 +184,7 @@ impl Subscriber {
         }
     }
 
-    /// Reports consumed records, for which publishers of reliable topics wait.
+    /// Reports consumed records to the node. Publishers of reliable topics wait for these reports.
     #[inline]
     fn tell_consumed(&mut self) {
         if self.consumed.as_ref().is_some_and(|consumed| !consumed.is_empty()) {
@@ -203,21 +202,21 @@ impl Subscriber {
         self.shared.outbox.write(&credit);
     }
 
-    /// Reports records as consumed on behalf of another subscriber.
+    /// Reports records as consumed on behalf of another subscriber, for which this one reads them.
     pub(crate) fn say_consumed(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.spent));
         let credit = lock(&self.shared.session).credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 
-    /// Asks the node to end the subscription. Records sent before still arrive.
+    /// Asks the node to end the subscription. Records that the node sent before still arrive.
     pub(crate) fn say_end(&self) {
         let mut out = Vec::new();
         FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
         self.shared.outbox.write(&out);
     }
 
-    /// Reads the socket. Returns whether anything arrived, for any handle.
+    /// Reads the socket. Returns whether anything arrived for any handle of the client.
     fn look(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.poke() {
             PumpOutcome::Heard => {
@@ -230,7 +229,7 @@ impl Subscriber {
         }
     }
 
-    /// Reports a missing connection, also to a caller that never waits.
+    /// Returns an error if there is no connection, also to a caller that never waits.
     #[cold]
     fn away(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
         let since = *self.away_since.get_or_insert_with(Instant::now);
@@ -308,7 +307,7 @@ impl Subscribe for Subscriber {
         Ok(())
     }
 
-    /// Does not read the socket before the wait.
+    /// Does not read the socket before it waits, because the wait reads it.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.has_received()? {
@@ -369,13 +368,13 @@ impl Subscriber {
         self.inbox.standing().err()
     }
 
-    /// Whether the node has answered. Fails if the node refused.
+    /// Whether the node has responded to the subscription. Fails if the node refused it.
     pub(crate) fn stands(&self) -> Result<bool, SubscribeError> {
         self.inbox.standing()
     }
 
-    /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before the
-    /// first record of each log, once the node has answered.
+    /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before the first
+    /// record of each log; `None` until the node has responded.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         lock(&self.shared.session).began(self.number)
     }
@@ -386,7 +385,7 @@ impl Subscriber {
         if self.left > 0 { Ok(true) } else { self.advance(false) }
     }
 
-    /// Waits like [`wait`](Subscribe::wait), or until `other`.
+    /// Waits like [`wait`](Subscribe::wait), but also ends when `other` returns `true`.
     pub(crate) fn wait_or(
         &mut self,
         timeout: Duration,
@@ -403,7 +402,7 @@ impl Subscriber {
         }
     }
 
-    /// Releases the batch's chunks before any wait.
+    /// Releases the chunks of the batch before the subscriber waits, so that they can be filled again.
     #[inline]
     fn leave_batch(&mut self) {
         if self.next > 0 {

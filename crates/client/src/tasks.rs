@@ -4,7 +4,7 @@
 //! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task
 //!   with an idempotency key can be submitted again without running twice. Queries are sent again on the next
 //!   connection.
-//! - A worker ([`Attachment`], [`Worker`]) outlives connections: it attaches again and sends its results
+//! - A worker ([`Attachment`], [`Worker`]) continues after a lost connection: it attaches again and sends its results
 //!   again.
 
 mod asking;
@@ -54,7 +54,7 @@ pub struct TaskPage {
     pub tasks: Vec<TaskView>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<u32>,
-    /// The cluster's clock in ms, in which the tasks' times are given.
+    /// The present time of the cluster's clock in ms. The times in the tasks are of the same clock.
     pub now_ms: u64,
 }
 
@@ -71,7 +71,7 @@ impl Tasks {
         Tasks { questions: TasksKind::StaleQuestion, ..self.clone() }
     }
 
-    /// Submits a task for `tenant`; empty for the user's own.
+    /// Submits a task for `tenant`; an empty name means the user's own tenant.
     pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<SubmittedTask, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
         submitted.tasks.first().copied().ok_or_else(TasksError::odd)
@@ -92,7 +92,7 @@ impl Tasks {
         self.get_at(task).map(|(task, _)| task)
     }
 
-    /// Reads a task and the cluster's clock, ms. The task's times are in this clock.
+    /// Reads a task, and the time of the cluster's clock in ms. The times in the task are of the same clock.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.query(&TaskQuery::Get { task })? {
             TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),
@@ -100,8 +100,8 @@ impl Tasks {
         }
     }
 
-    /// Lists tasks that match, from `from` on (0 for the first page), at most `limit` (0 for the largest
-    /// page). `whole` includes payloads and results.
+    /// Lists tasks that match the filter: at most `limit` tasks (0 for the largest page), beginning at `from` (0 for
+    /// the first page). With `whole`, tasks contain payloads and results.
     pub fn list(
         &self,
         filter: &ListFilter<'_>,
@@ -115,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// Explains in one sentence why a task does not run, or what it does.
+    /// Explains in one sentence why a task does not run, or what a running task does.
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
         match self.query(&TaskQuery::Why { task })? {
             TaskQueryResult::Why { why } => Ok(why),
@@ -123,7 +123,7 @@ impl Tasks {
         }
     }
 
-    /// Counts of waiting tasks by tenant, queue and kind, for one tenant or, if empty, all.
+    /// Counts waiting tasks by tenant, queue and kind, for one tenant or, if `tenant` is empty, for all.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Queues { queues } => Ok(queues),
@@ -131,7 +131,7 @@ impl Tasks {
         }
     }
 
-    /// Tenants with their quotas and usage: one, or all if `tenant` is empty.
+    /// Lists tenants with their quotas and usage: one tenant or, if `tenant` is empty, all.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
         match self.query(&TaskQuery::Tenants { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Tenants { tenants } => Ok(tenants),
@@ -147,7 +147,7 @@ impl Tasks {
         }
     }
 
-    /// The measurements that the autoscaler uses.
+    /// Reads the measurements from which the autoscaler determines the number of workers.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),
@@ -166,13 +166,13 @@ impl Tasks {
         self.changed(&TaskCommand::Cancel { task })
     }
 
-    /// Restarts a dead letter with all its retries. Returns the number of changed tasks.
+    /// Runs a dead letter again with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
         self.changed(&TaskCommand::Retry { task })
     }
 
-    /// Restarts the oldest dead letters of a tenant, at most `count` (0 for the largest number). Returns how
-    /// many, and whether there are more. Skips poisoned tasks, under which workers died.
+    /// Runs the oldest dead letters of a tenant again, at most `count` (0 for the largest number). Returns their
+    /// number, and whether there are more. Skips poisoned tasks: those whose workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
@@ -182,8 +182,8 @@ impl Tasks {
         self.some_changed(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
     }
 
-    /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns how many,
-    /// and whether there are more.
+    /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns the number of
+    /// removed dead letters, and whether there are more.
     pub fn discard(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
     }

@@ -25,18 +25,18 @@ pub const PROTOCOL: &[u8] = b"dunlin";
 #[derive(Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// Certificates of trusted authorities; `None` for those of the system.
+    /// Certificates of the trusted authorities; `None` means the operating system's.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate, with its chain.
     pub cert: Option<Vec<u8>>,
     /// The private key of the client's certificate.
     pub key: Option<Vec<u8>>,
-    /// The name to expect in the node's certificate, if it is not the address's host.
+    /// The name that the node's certificate must contain, if it is not the host of the address.
     pub name: Option<String>,
 }
 
 impl fmt::Debug for TlsOptions {
-    /// Omits the key.
+    /// Prints the options without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = |pem: &Option<Vec<u8>>| pem.as_ref().map(|_| "PEM");
         let key = self.key.as_ref().map(|_| "secret");
@@ -56,9 +56,9 @@ pub enum TlsError {
     /// The text is not PEM.
     #[error("{what}: {why}")]
     Pem {
-        /// The option.
+        /// The name of the option with the invalid text.
         what: &'static str,
-        /// The cause.
+        /// The reason why the text is invalid.
         why: String,
     },
     /// A certificate without a key, or a key without a certificate.
@@ -72,12 +72,12 @@ pub enum TlsError {
         "the system has no trusted certificate authorities ({0}): give the certificate of the node's authority as the CA file"
     )]
     NoRoots(String),
-    /// The host of the address cannot be in a certificate.
+    /// The host of the address is not a valid name for a certificate.
     #[error("{0:?} is not a valid name in a certificate")]
     Host(String),
 }
 
-/// The cryptography of clients and listeners.
+/// Returns the cryptography that clients and listeners use.
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))
@@ -114,7 +114,7 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The TLS configuration of a client.
+/// The TLS configuration with which a client connects to one host.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
@@ -180,7 +180,7 @@ pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            // A trusted authority has the same name but another key.
+            // The node's certificate may be of an authority that has the same name as a trusted one but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                 "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),

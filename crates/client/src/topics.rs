@@ -46,13 +46,14 @@ pub struct TopicSummary {
     pub partitions: u16,
     /// Whether publishers wait for registered subscribers.
     pub reliable: bool,
-    /// Retained records. In this and the next fields, `None` means that a responsible node does not answer.
+    /// The number of retained records. In this field and the following ones, `None` means that a node with some of the
+    /// data does not respond.
     pub records: Option<u64>,
-    /// Retained bytes.
+    /// The size of the retained records in bytes.
     pub bytes: Option<u64>,
-    /// Records ever appended, in the current epochs.
+    /// The number of records appended in the current epochs, including those that are not retained.
     pub appended: Option<u64>,
-    /// Current subscriptions at all nodes.
+    /// The number of current subscriptions at all nodes.
     pub subscribers: Option<u32>,
 }
 
@@ -63,12 +64,12 @@ pub struct TopicDescription {
     pub name: String,
     /// The configuration.
     pub config: TopicConfig,
-    /// Publishers at all nodes; `None` if a node does not answer.
+    /// The number of publishers at all nodes; `None` if a node does not respond.
     pub publishers: Option<u32>,
-    /// The number of subscriptions at all nodes. The list `subscribers` may omit some. `None` if a node does not
-    /// answer.
+    /// The number of subscriptions at all nodes; `None` if a node does not respond. The list `subscribers` may be
+    /// shorter.
     pub subscribers_total: Option<u32>,
-    /// The partitions; empty if the topic's owner does not answer.
+    /// The partitions; empty if the topic's owner does not respond.
     pub logs: Vec<LogDescription>,
     /// The slowest subscriptions, slowest first.
     pub subscribers: Vec<SubscriptionDescription>,
@@ -87,7 +88,7 @@ pub struct LogDescription {
     pub first: Position,
     /// The last appended sequence number.
     pub last_seq: u64,
-    /// Retained bytes.
+    /// The size of the retained records in bytes.
     pub bytes: u64,
     /// The time of the last append in ns since the Unix epoch; 0 for never.
     pub last_append_ns: u64,
@@ -102,7 +103,7 @@ pub struct SubscriptionDescription {
     pub partition: u16,
     /// The last delivered record.
     pub position: Position,
-    /// The lag in records.
+    /// The number of records that the subscriber has still to read.
     pub lag: u64,
     /// The number of missed records.
     pub missed: u64,
@@ -115,13 +116,13 @@ pub struct SubscriptionDescription {
 pub struct GroupDescription {
     /// The group's name.
     pub name: String,
-    /// Whether claims have to be settled.
+    /// Whether the group is a work group, whose members have to acknowledge records.
     pub work: bool,
     /// The number of members.
     pub members: u32,
-    /// Records that wait for a member.
+    /// The number of records that wait for a member.
     pub waiting: u64,
-    /// Records that members have claimed.
+    /// The number of records that members have claimed and not acknowledged.
     pub claimed: u64,
 }
 
@@ -187,14 +188,14 @@ impl Client {
         }
     }
 
-    /// A topic's settings with names (such as `durable` and `reducer`) and its status values.
+    /// Returns a topic's settings (such as `durable` and `reducer`) and its status values, each with its name.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
-    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends requests ahead of
-    /// responses, so that many topics take few round trips.
+    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends the next requests
+    /// before the responses arrive, so that many topics take few round trips.
     pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, CallError>> {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
@@ -251,7 +252,7 @@ impl TopicDescription {
     }
 }
 
-/// The settings of a configuration that are sent by name.
+/// The settings of a configuration that are sent as pairs of name and value.
 fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     if let Some(durable) = &config.durable {
@@ -267,7 +268,7 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     settings
 }
 
-/// Calls `with` with a function that makes the message from the request's number.
+/// Calls `with` with a function that encodes the CREATE message for a request number.
 fn with_create<R>(
     name: &str,
     config: &TopicConfig,
@@ -319,7 +320,7 @@ impl SharedClient {
         self.send_request(request)?.wait(Some(until))
     }
 
-    /// Decodes a response that was checked before.
+    /// Decodes the bytes of a response that was already found to be valid.
     pub(crate) fn read_answer<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
         let limits = dunlin_wire::DecoderLimits {
             run_bytes_max: self.limits.run_bytes_max,

@@ -30,7 +30,8 @@ pub enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// The reason for a refusal. A temporary refusal does not end the client's handles.
+    /// Converts a refusal to the reason for a missing connection. After a temporary refusal, the client's handles
+    /// continue to work.
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),

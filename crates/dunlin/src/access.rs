@@ -1,14 +1,14 @@
 //! Permissions: which actions a user may take. Authentication is in `server::access`.
 //!
 //! A [`Rule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules with
-//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks them in every operation, so listeners need
-//! not. A node without a user checks nothing.
+//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks the permissions in every operation, so that
+//! listeners need not check them. A node without a user checks nothing.
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
 //! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, even of
 //!   later topics, and does not count them as lost.
-//! - Records pass without a check, unless some subjects of the log are denied to the subscriber or the publisher.
+//! - Single records are checked only if some subjects of the log are denied to the subscriber or the publisher.
 //! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
 //! Not here: authentication and quotas of users (`server::access`).
@@ -48,33 +48,33 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The present permissions.
     fn permissions(&self) -> Arc<Permissions>;
 
-    /// Returns a receiver that is notified after each change of permissions.
+    /// Returns a receiver that is notified after each change of the user's permissions.
     fn changes(&self) -> watch::Receiver<()>;
 
     /// The budget charged for topics that the user creates.
     fn budget(&self) -> &Arc<Budget>;
 
-    /// Called before a topic is created. `by_itself`: a publish or subscribe call creates the topic.
+    /// Called before a topic is created. `by_itself` is set if a publish or subscribe call creates the topic.
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
 
     /// Called after the topic was created.
     fn made_topic(&self, topic: &Arc<Topic>);
 
-    /// Called if the topic was not created after all.
+    /// Called if the topic announced by `begin_topic` was not created.
     fn no_topic(&self, name: &str);
 }
 
-/// Finds a node's users by name.
+/// Finds the users of a node by name.
 pub trait Users: std::fmt::Debug + Send + Sync {
     /// The user of this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// One tenant may have at most this many times the number of free groups of a node. The same holds for subscriptions
-/// that wait for topics.
+/// The share of a tenant: it may have at most this many times as many groups as the node has left. The same applies to
+/// subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
-/// The tenant of tasks without a named tenant, on a node without users.
+/// The tenant of a task that names none, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Sets the users whose permissions tasks need when they publish. Returns `false` if users were set before. The
-    /// node keeps no reference.
+    /// node keeps only a weak reference.
     pub fn set_users(&self, users: Weak<dyn Users>) -> bool {
         self.0.users.set(users).is_ok()
     }
@@ -109,7 +109,7 @@ impl Node {
         self.1.as_ref()
     }
 
-    /// The tenant of the user of this name; empty if this node does not know the user.
+    /// The tenant of the user with this name; empty if this node does not know the user.
     pub(crate) fn tenant_of_user(&self, name: &str) -> String {
         let users = self.0.users.get().and_then(Weak::upgrade);
         let user = users.and_then(|users| users.user(name));
@@ -167,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission for figures of the whole node, across tenants.
+    /// Checks the permission for metrics of the whole node, which concern all tenants.
     pub fn may_survey_node(&self) -> Result<(), Refused> {
         self.may_survey()?;
         match self.user() {
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission to publish. System subjects are refused elsewhere.
+    /// Checks the permission to publish. Does not check whether the subject is a system subject.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
         match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
@@ -204,16 +204,16 @@ impl Node {
         }
     }
 
-    /// Checks the permission to subscribe to some of the pattern. The topics of the node, keys and tasks have
-    /// permissions of their own, which also apply before the topic is created. Other subjects of the system are
-    /// refused, because no topic can own them.
+    /// Checks the permission to subscribe to some of the pattern. The topics of the node's status, of keys and of tasks
+    /// have permissions of their own, which also apply before the topic exists. Other system subjects are refused,
+    /// because no topic can own them.
     pub(crate) fn may_subscribe(&self, pattern: &Pattern) -> Result<(), TopicError> {
         let text = pattern.as_str();
         if !is_reserved(text) {
             return self.may(Action::Subscribe, pattern).map(drop);
         }
         if !text.starts_with('$') {
-            // Listeners check that the inbox belongs to the client.
+            // Listeners have already checked that the inbox belongs to the client.
             return Ok(());
         }
         let (topic, subject_prefix) = match text {
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// The logs that the user may read, with filters for denied records.
+    /// Reduces the logs to those that the user may read, with filters that hide denied records.
     pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
@@ -240,8 +240,8 @@ impl Node {
             .collect()
     }
 
-    /// The existing logs that a subscription to the pattern may read now, for subscriptions made before permissions
-    /// changed.
+    /// The existing logs that a subscription to the pattern may read now, for a subscription that was made before the
+    /// user's permissions changed.
     pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
         Ok(self.readable(self.registry().select(pattern, None)?))

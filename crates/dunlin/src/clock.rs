@@ -12,20 +12,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The node's clock, as topics use it.
+/// The node's wall clock, in the form that topics use.
 pub const CLOCK: Clock = Clock(now_ns);
 
 /// The monotonic clock of leases and waits, as topics use it.
 pub(crate) const STEADY: Clock = Clock(steady_ns);
 
-/// After a second the tick counter is off by 20 µs, which subscribers in other processes would see.
+/// The interval between two readings of the system clock, in ns. After a second the tick counter would be off by 20 µs,
+/// which subscribers in other processes would notice.
 const RENEW_NS: u64 = 20_000_000;
 
 static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
 
 struct Anchor {
     ticks: quanta::Clock,
-    /// An offset that is added to the ticks, wrapping.
+    /// The number that gives the present time when it is added to the ticks, with wrapping.
     offset_ns: AtomicU64,
     renew_at_ns: AtomicU64,
 }
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn clock_stays_within_20_ms_of_the_system_clock() {
-        // The first call calibrates the tick counter.
+        // This call calibrates the tick counter.
         now_ns();
         for _ in 0..3 {
             let system_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;

@@ -16,8 +16,8 @@ pub struct Config {
     pub topic: TopicConfig,
     /// Whether publishing or subscribing to a subject without an owner creates a topic.
     pub auto_create: bool,
-    /// Whether the node is one of several. Such a node gets its transport through
-    /// [`Node::set_control`](crate::Node::set_control). Otherwise the node is a cluster of one.
+    /// Whether the node belongs to a cluster of several nodes. Such a node gets its transport through
+    /// [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
     pub is_of_cluster: bool,
     /// Limits of the node.
     pub limits: NodeLimits,
@@ -29,7 +29,7 @@ pub struct NodeLimits {
     /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and
     /// other requests are refused.
     pub memory_bytes_max: u64,
-    /// Maximum memory that histories freed and the node keeps for reuse, bytes.
+    /// Maximum memory that the node keeps for reuse after histories have freed it, bytes.
     pub idle_bytes_max: usize,
     /// Maximum number of topics, inboxes included. One more is refused.
     pub topics_max: usize,
@@ -45,9 +45,10 @@ pub struct NodeLimits {
     pub group_idle_max: Duration,
     /// Limits of each partition of a topic and its groups.
     pub topic: dunlin_topic::LogLimits,
-    /// Memory that a topic with default retention keeps for subscribers that cannot receive gaps, bytes.
+    /// Memory that a topic with default retention keeps for a subscriber to which gaps cannot be reported, bytes.
     pub pending_bytes_max: u64,
-    /// Unstored bytes of a durable log at which publishers wait. Topics with larger records get more.
+    /// The number of bytes of a durable log that are not stored yet, at which publishers wait. A topic with larger
+    /// records has a higher limit.
     pub unstored_bytes_max: u64,
     /// Maximum memory of records that were read from disk and kept for other subscribers, bytes.
     pub loaded_bytes_max: u64,
@@ -79,7 +80,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// By default, keys take at most a quarter of the memory, and tasks another quarter.
+/// The default share of the memory for keys, and again for tasks: one part in this number.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {
@@ -100,7 +101,7 @@ impl NodeLimits {
                 share_in_flight_max: 65_536,
                 ..dunlin_topic::LogLimits::default()
             },
-            // As large as the pending buffer of a nats-server client.
+            // nats-server has the same limit for the buffer of a client.
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
@@ -113,8 +114,8 @@ impl NodeLimits {
 }
 
 impl Config {
-    /// The limits of a topic. A topic with its own retention keeps no more for any subscriber. A durable topic keeps
-    /// older records on disk.
+    /// The limits of a topic. A topic with its own retention keeps nothing beyond it for slow subscribers. A durable
+    /// topic keeps older records on disk.
     pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::LogLimits {
         let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
         let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };

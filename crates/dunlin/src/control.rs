@@ -7,8 +7,8 @@
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
 //! - Only a leader's proposals advance the cluster's time, so that no node ends a lease by its own clock.
-//! - A missing record of the topic is always reported: as a gap if history has a hole, and as a new epoch if
-//!   revisions restart.
+//! - A missing record of the topic is always reported: as a gap if records are missing in between, and as a new epoch
+//!   if revisions begin again.
 //!
 //! Limits: [`ControlLimits`]. Limits of the state are part of the state, and equal on every node
 //! ([`dunlin_control::ControlStateLimits`]). History is kept up to `history_bytes`. Snapshots contain the history if
@@ -58,10 +58,10 @@ use waiting::LockWaiters;
 /// The limits of a node's key-value store: the size of keys and values, their history, and the Raft group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
-    /// Changes that watches can read from the past, bytes.
+    /// The history of changes from which watches can resume, bytes.
     pub history_bytes: u64,
-    /// Maximum size of all clients' keys and values, approximate bytes; more is refused. The leader's value
-    /// applies.
+    /// Maximum size of all keys and values, in approximate bytes; commands that would exceed it are refused. The
+    /// leader's limit applies to the whole cluster.
     pub state_bytes_max: u64,
     /// Limits of the raft group.
     pub raft: dunlin_raft::RaftLimits,
@@ -80,10 +80,10 @@ impl Default for ControlLimits {
 /// Whether a read returns the newest state of the cluster, or may return an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// The read sees every command answered before it.
+    /// The read sees every command to which the cluster has responded before the read.
     #[default]
     Linearizable,
-    /// The read sees what this node has applied, and at least what the node had applied before its last start.
+    /// The read sees the commands that this node has applied: at least all that it had applied before its last start.
     Stale,
 }
 
@@ -93,13 +93,14 @@ pub struct Control {
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
     waiting: Arc<LockWaiters>,
-    /// The epoch that revisions begin with if the cluster has none.
+    /// The epoch in which revisions begin if the cluster has no epoch yet.
     epoch: u32,
-    /// Whether an epoch is known to have begun.
+    /// Whether this node knows that an epoch has begun.
     begun: AtomicBool,
-    /// The last term in which this node, as the leader, proposed the limits.
+    /// The last term in which this node led and proposed its limits.
     limits_term: AtomicU64,
-    /// The last log entry at the start, and whether the node has applied it.
+    /// The index of the last log entry that existed at the start, if any. `caught_up` says whether the node has
+    /// applied it.
     last_before: Option<u64>,
     caught_up: AtomicBool,
     limits: ControlLimits,
@@ -179,13 +180,13 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// The error of the log's disk while the disk has too little room. As the leader, the node then refuses
-    /// commands that make the log longer.
+    /// The error of the log's disk, if the disk has too little room. If this node leads, it then refuses commands that
+    /// make the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }
 
-    /// The leader.
+    /// The present leader.
     pub fn lead(&self) -> Result<Leadership, ControlError> {
         Ok(self.group()?.lead())
     }
@@ -206,7 +207,7 @@ impl Control {
         Ok(self.group()?.remove_learner(id).await?)
     }
 
-    /// Durations of recent elections that this node won.
+    /// How long the recent elections took that this node won.
     pub fn elections_won(&self) -> Result<Vec<Duration>, ControlError> {
         Ok(self.group()?.elections_won())
     }
@@ -216,7 +217,7 @@ impl Control {
         Ok(self.group()?.commits())
     }
 
-    /// This node's state for a backup. Call [`Control::catch_up`] first for a fresh one.
+    /// This node's state for a backup. Call [`Control::catch_up`] first to include all earlier commands.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
         Ok(self.group()?.freeze())
     }

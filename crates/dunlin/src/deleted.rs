@@ -25,7 +25,7 @@ impl DeletedLogs {
         logs.extend(topic.logs().iter().map(|log| (until_ns, Arc::downgrade(log))));
     }
 
-    /// Drops expired records. Records that a subscriber reads right now stay until the next call.
+    /// Drops logs whose time has passed. Records that a subscriber is reading stay until the next call.
     pub(crate) fn give_up(&self, now_ns: u64) {
         let mut due = Vec::new();
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {

@@ -1,10 +1,10 @@
-//! Epoch numbers that were never used before.
+//! Assigns epoch numbers that were never used before.
 //!
-//! An epoch is its start time in units of 100 ms since 2025-01-01; the numbers last until 2038. A name
-//! deleted and recreated within the same 100 ms gets the next number. Other names use the clock's number: a
-//! higher number could exceed those of a restarted node, whose records subscribers would then discard as old.
-//! A node that restarts within the same 100 ms could use an epoch twice. Listeners therefore accept no
-//! connection before the first epoch's time ([`Epochs::wait_ns`]).
+//! The number of an epoch is the time at which it began, in units of 100 ms since 2025-01-01; the numbers last until
+//! 2038. If a topic is deleted and created again within the same 100 ms, its new epoch has the next number. Any other
+//! topic uses the clock's number. A higher number could be above the numbers of a restarted node, and subscribers would
+//! then discard that node's records as old. A node that restarts within the same 100 ms could use an epoch twice.
+//! Listeners therefore accept no connection before the first epoch's time ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) struct Epochs {
     deleted: Mutex<DeletedNames>,
 }
 
-/// Deleted names whose last epoch is not in the past.
+/// Deleted names whose last epoch lies in the future by this clock.
 #[derive(Debug, Default)]
 struct DeletedNames {
     /// The lowest next epoch of each name.
@@ -34,10 +34,10 @@ impl Epochs {
         Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// Time until a newly started node would have higher epochs, ns.
+    /// The time until a node that is started then would have higher epochs than this one, ns.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
-        // If the clock was set back, or is before 2025, the time is unknown. The wait is bounded.
+        // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
@@ -52,8 +52,9 @@ impl Epochs {
         self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// The epoch of a topic without records here for which the cluster agreed on `agreed`. If the agreement
-    /// was before this start, the node may have lost records of later epochs. The result is then a new epoch.
+    /// The epoch of a topic that has no records here and for which the cluster has agreed on the epoch `agreed`. If the
+    /// cluster agreed before this node's start, the node may have lost records of later epochs, so that the result is a
+    /// new epoch.
     pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

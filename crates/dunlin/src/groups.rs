@@ -1,6 +1,7 @@
 //! Groups: members that divide the records of a topic among them.
 //!
-//! The state machines in `dunlin-topic` decide. This module provides logs, time, waiting members and dead letters.
+//! The state machines in `dunlin-topic` decide which member receives which record. This module provides the logs, the
+//! time, waiting, and dead letters.
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
@@ -8,8 +9,9 @@
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
 //!   last member.
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch, in
-//!   whatever order they join. It hands out no record that an earlier group of its name has handed out in that epoch.
-//! - A member receives a copy of a record, so that a slow member pins no memory of the log.
+//!   whatever order they join. The group does not deliver records that an earlier group of its name has delivered in
+//!   that epoch.
+//! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
 //! Limits: `groups_max`, of which one user may create a quarter and one tenant [`TENANT_SHARE`] times the free ones,
 //! `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition.
@@ -58,33 +60,33 @@ use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
-/// A user may create at most a quarter of the groups.
+/// The share of a user: it may create at most one part in this number of the node's groups.
 const USER_SHARE: usize = 4;
 
 /// The groups of a node.
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
-    /// Groups of topics that moved to other owners, whose members have not received everything.
+    /// Groups of topics that have moved to other owners, some of whose members have not received all records yet.
     ending: Mutex<Vec<AnyGroup>>,
-    /// Ended groups of topics that may get another owner.
+    /// Ended groups whose topics may move to another owner.
     ended: Mutex<EndedGroups>,
     groups_max: usize,
     idle_ns_max: u64,
     due: NextDeadline,
 }
 
-/// Topic and group.
+/// The name of a topic and the name of a group.
 type Name = (String, String);
 
 #[derive(Debug)]
 struct GroupEntry {
     group: AnyGroup,
-    /// The user that created the group, on a node with users.
+    /// The user that created the group; `None` on a node without users.
     by: Option<GroupCreator>,
 }
 
-/// The user and the tenant to whose shares a group counts.
+/// The user and the tenant that the group counts for, if their number of groups is limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCreator {
     user: String,
@@ -106,9 +108,10 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// The names of the group's members.
     pub members: Vec<String>,
-    /// Upper bound of unsettled records: some after the oldest may be settled.
+    /// The number of records without acknowledgement. It is an upper bound, because records after the oldest such
+    /// record may be acknowledged.
     pub waiting: u64,
-    /// Claims in flight.
+    /// The number of records that members have claimed.
     pub claimed: u64,
 }
 
@@ -196,8 +199,8 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
 
-    /// Handles expired claims and delays of groups earlier than [`tick`](Node::tick) would. Returns when to
-    /// call this again, ns since the Unix epoch; an earlier deadline wakes `keeper`.
+    /// Handles claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
+    /// Returns when to call this again, ns since the Unix epoch; an earlier deadline wakes `keeper`.
     ///
     /// A program whose members wait as tasks calls this from one task.
     pub fn see_to_due(&self, keeper: &Waker) -> Option<u64> {
@@ -244,8 +247,8 @@ impl Node {
         of_topic.iter().map(|group| group.info(self)).collect()
     }
 
-    /// Ends the topic's groups here because another node owns it now; members are directed there. If that node begins
-    /// an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
+    /// Ends the topic's groups at this node because another node owns the topic, and refers their members to that node.
+    /// If that node begins an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
     pub(crate) fn end_groups_of(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
@@ -260,7 +263,7 @@ impl Node {
         ending.extend(ended.into_iter().filter(AnyGroup::is_ending));
     }
 
-    /// Whether members have not received all records of topics that moved to other owners.
+    /// Whether some members still have to receive records of a topic that has moved to another owner.
     pub(crate) fn has_ending_groups(&self) -> bool {
         let mut ending = self.groups_of_node().ending();
         ending.retain(AnyGroup::is_ending);
@@ -291,11 +294,12 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // The lock is not held, because the call may create a topic.
+            // The lock of the groups is not held here, because the call may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // Under the lock: if the topic moves now, its new owner ends the groups in the map.
+        // The owner is checked under the lock. If the topic moves after this check, the new owner ends the groups in
+        // the map.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -308,7 +312,7 @@ impl Node {
                 let by = new.creator(self);
                 groups.check_room(&by_name, by.as_ref())?;
                 let mut options = new.subscribe_options(name);
-                // Records that an earlier group has not handed out are added below.
+                // Records that an earlier group has not delivered are added below.
                 let after_epoch = new.after_epoch.filter(|_| !groups.ended().has(&key));
                 if new.after_epoch.is_some() && after_epoch.is_none() {
                     options.start = Start::Latest;
@@ -336,7 +340,7 @@ impl Node {
         Ok(GroupMember::new(self.unguarded(), group, member, news, notices))
     }
 
-    /// Does the waiting part of joining a group: creates its topic, and the topic of its dead letters.
+    /// Does the steps of joining a group that may wait: creates its topic, and the topic for its dead letters.
     pub(crate) fn prepare_join(
         &self,
         topic: &str,
@@ -350,7 +354,7 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // Joining reports other errors and does not wait.
+            // Other errors are returned by the join call, which does not wait.
             _ => Ok(()),
         }
     }
@@ -371,7 +375,7 @@ impl Node {
     }
 }
 
-/// Options of a new group besides its state machine.
+/// The options of a new group that its state machine does not need.
 struct NewGroup {
     start: Start,
     after_epoch: Option<u32>,
@@ -382,7 +386,7 @@ struct NewGroup {
 }
 
 impl NewGroup {
-    /// The user and the tenant for whom the group counts. Only a node can join for a user of another node.
+    /// The user and the tenant that the group counts for. Only a node may join on behalf of another node's user.
     fn creator(&self, node: &Node) -> Option<GroupCreator> {
         match (node.user(), &self.for_user) {
             (Some(user), _) => Some(GroupCreator::of(&**user)),

@@ -1,5 +1,4 @@
-//! Inboxes: reply subjects of one session. An inbox ends with the last session that uses it.
-//!
+//! Inboxes: subjects for the replies to one session. The last session that uses an inbox removes it when it ends.
 //! Limits: `inbox_bytes_max` and `inbox_age_max`.
 
 use std::collections::HashMap;
@@ -26,8 +25,8 @@ pub struct Inbox {
     opened: Option<Arc<InboxTopic>>,
 }
 
-/// The open inboxes of a node by name. A reconnected client can share an inbox that its previous connection has not
-/// released yet.
+/// The open inboxes of a node, by name. A client that reconnects can share the inbox with its previous connection, if
+/// that connection has not released it yet.
 #[derive(Debug, Default)]
 pub(crate) struct OpenInboxes {
     by_name: Mutex<HashMap<String, Weak<InboxTopic>>>,
@@ -35,7 +34,7 @@ pub(crate) struct OpenInboxes {
     keys: RandomState,
 }
 
-/// The topic of an inbox, deleted with its last user.
+/// The topic of an inbox. It is deleted when the last user of the inbox drops it.
 #[derive(Debug)]
 struct InboxTopic {
     node: Node,
@@ -51,16 +50,16 @@ impl OpenInboxes {
 impl Inbox {
     /// The inbox of a session.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Anyone who knows the name may publish to the inbox, so that a client must not be able to guess it
-        // from another session's name.
+        // Any client that knows the name may publish to the inbox. A client must therefore not be able to guess the
+        // name from another session's.
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// An inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects
-    /// that begin so. The inbox keeps as much history as other topics.
+    /// The inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
+    /// with this prefix. The inbox keeps as much history as other topics.
     pub fn of_client(node: Node, subjects: &str) -> Inbox {
         let (name, pattern) = match subjects.strip_suffix('.') {
             Some(root) => (format!("{root}.all"), format!("{root}.>")),
@@ -78,7 +77,7 @@ impl Inbox {
         Inbox { node, name, pattern: pattern.to_owned(), bytes_max, takes_replies: true, opened: None }
     }
 
-    /// Lets an open reply inbox take replies to this subject.
+    /// Makes an open reply inbox accept replies to this subject.
     pub fn expect(&self, reply: Subject<'_>) {
         self.node.name_reply(&self.name, reply.as_str());
     }
@@ -95,7 +94,7 @@ impl Inbox {
         own_prefix(reply).is_some()
     }
 
-    /// The common prefix of its subjects, `_INBOX.<something>.`.
+    /// The common prefix of the inbox's subjects, `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
         self.pattern.trim_end_matches('>').to_owned()
     }
@@ -133,7 +132,8 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(there)) => return Ok((there, false)),
-            // The last user has not deleted the topic yet. Its deletion then finds nothing to do.
+            // The last user has released the inbox, but has not deleted the topic yet. It is deleted here, and the last
+            // user then finds nothing to delete.
             Some(None) => {
                 open.remove(&self.name);
                 let _ = self.node.delete(&self.name);
@@ -152,7 +152,7 @@ impl Inbox {
     }
 }
 
-/// All but the last token of a reply subject with a prefix of the client's own.
+/// The part of a reply subject before its last token, if the prefix is the client's own.
 fn own_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
     let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
@@ -163,7 +163,7 @@ impl Drop for InboxTopic {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();
-        // Another inbox of this name may exist already.
+        // Remove the name only if it still belongs to this inbox: another inbox of this name may exist already.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);
             let _ = self.node.delete(name);

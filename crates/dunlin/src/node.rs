@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     id: u64,
     budget: Arc<Budget>,
     registry: Registry,
-    /// Configuration of the topic created last. Topics with equal configurations share it.
+    /// The configuration of the topic that was created last. Topics with equal configurations share it.
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
@@ -83,8 +83,9 @@ impl Node {
         Node::with(config, None)
     }
 
-    /// Starts a node that stores its durable topics in `dir`, and opens the topics found there. Returns the state of
-    /// each. [Waits](Node::wait_for_epoch) until a node started afterwards would begin later epochs.
+    /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns what was
+    /// found for each topic. [Waits](Node::wait_for_epoch) until a node that is started afterwards would begin later
+    /// epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -110,7 +111,7 @@ impl Node {
         }
         recovered.extend(node.refused_topics().iter().map(RecoveredTopic::from));
         if node.has_control() {
-            // A later call of `control` returns the error.
+            // If this fails, a later call of `control` returns the error.
             let _ = node.control();
         }
         if node.has_tasks() {
@@ -120,11 +121,11 @@ impl Node {
         Ok((node, recovered))
     }
 
-    /// Adds a topic found on disk.
+    /// Adds a topic that was found on disk.
     fn add_recovered(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
-        // A topic on disk opens even when the memory budget is spent.
+        // The charge may exceed the memory budget, so that a topic on disk opens in any case.
         let charge = Charge::over(&self.0.budget, cost_of(&name, topic.config().partitions));
         self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
@@ -168,8 +169,8 @@ impl Node {
         self.0.id
     }
 
-    /// Waits, at most 100 ms after the start, until a node started from then on would begin later epochs. Listeners
-    /// call this before they accept connections. Clients then notice every restart, however fast.
+    /// Waits until a node that is started from then on would begin later epochs: at most until 100 ms after the start.
+    /// Listeners call this before they accept connections, so that clients notice even a very fast restart.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
@@ -184,7 +185,7 @@ impl Node {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
-    /// A session number, unique within this node.
+    /// Returns a session number that is unique within this node.
     pub fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -244,7 +245,8 @@ impl Node {
         self.create_within(name, config, or_same, false)
     }
 
-    /// Creates a topic and charges the user's tenant. `by_itself`: a publish or subscribe call creates the topic.
+    /// Creates a topic and charges the user's tenant. `by_itself` is set if a publish or subscribe call creates the
+    /// topic.
     fn create_within(
         &self,
         name: &str,
@@ -311,30 +313,30 @@ impl Node {
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
-        // The lock is not held, so that other callers do not wait for this disk operation when they look up topics.
+        // The lock of the topics is not held during this disk operation, so that lookups of topics do not wait for it.
         let _one_at_a_time = self.storing();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its record may reach the disk
-        // only when a restarted node would begin a later epoch.
+        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Before its first record may
+        // reach the disk, wait until a restarted node would begin a later epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, made) {
-            // Another topic has taken the subjects in the meantime.
+            // Another topic has been created with these subjects in the meantime.
             storage.delete(&topic)?;
         }
         added
     }
 
-    /// Held while a durable topic is created or deleted.
+    /// A lock that is held while a durable topic is created or deleted.
     fn storing(&self) -> MutexGuard<'_, ()> {
         self.0.storing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a system topic with this first epoch.
+    /// Creates a system topic whose first epoch is `epoch`.
     pub(crate) fn create_at(
         &self,
         name: &str,
@@ -349,8 +351,8 @@ impl Node {
         })
     }
 
-    /// Shares equal configurations. Most topics have equal ones, and a configuration is a fifth of a topic's
-    /// memory.
+    /// Returns a shared copy of an equal configuration if the last topic has one. Most topics have equal
+    /// configurations, and a configuration is a fifth of a topic's memory.
     fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {
@@ -407,11 +409,11 @@ impl Node {
         }
     }
 
-    /// Frees the name. Subscribers of the topic are not notified yet.
+    /// Removes the topic from the registry, so that its name is free. Does not notify the topic's subscribers.
     pub(crate) fn remove(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        // Ends the epoch before the name is free, so that a new topic of this name begins a later epoch.
+        // Ends the epoch before the name is free, so that a new topic of this name begins in a later epoch.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
@@ -422,7 +424,7 @@ impl Node {
         Ok(topic)
     }
 
-    /// Closes a durable topic that this node must not serve, and keeps its files.
+    /// Closes a durable topic that this node must not serve. Its files stay on disk.
     pub(crate) fn set_aside(&self, topic: &Arc<Topic>, why: String) {
         if self.0.registry.remove(topic.name()).is_none() {
             return;
@@ -447,8 +449,8 @@ impl Node {
         self.0.registry.with(name, look)
     }
 
-    /// Topics whose names follow `after`, in order, at most `topics_max`. Without a pattern, system topics and
-    /// inboxes are left out.
+    /// Returns the topics whose names come after `after`, in the order of names, at most `topics_max`. Without a
+    /// pattern, system topics and inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
         self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))

@@ -1,7 +1,6 @@
-//! The topic `$node` in which each node reports on itself. Other nodes do not see it.
-//!
-//! The topic keeps the last record of each subject (reducer `last`), so that late subscribers receive all of
-//! them. Users with the survey permission may read it. Listeners publish the records, under `$node.ID.WHAT`.
+//! The topic `$node`, in which each node publishes its own status. Other nodes do not see it. The topic keeps the last
+//! record of each subject (reducer `last`), so that a new subscriber receives the complete status. Users with the
+//! permission for metrics may read it. Listeners publish the records, under `$node.ID.WHAT`.
 
 use std::sync::Arc;
 
@@ -11,10 +10,10 @@ use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The topic's name.
+/// The name of the topic in which a node publishes its own status.
 pub const NODE_TOPIC: &str = "$node";
 const PATTERN: &str = "$node.>";
-/// History, bytes. A subscriber further behind receives the last record of each subject.
+/// The history of the topic, bytes. A subscriber that falls further behind receives the last record of each subject.
 const HISTORY_BYTES: u64 = 4 << 20;
 
 /// Whether a pattern selects subjects of this topic.
@@ -37,7 +36,7 @@ impl Node {
         };
         let epoch = || self.next_epoch(NODE_TOPIC, now_ns());
         match self.create_here(NODE_TOPIC, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
-            // Another caller created it first.
+            // Another caller has created the topic in the meantime.
             Err(TopicError::Exists(_)) => {
                 self.registry().get(NODE_TOPIC).ok_or_else(|| TopicError::Reserved(NODE_TOPIC.to_owned()))
             }

@@ -1,9 +1,6 @@
-//! Removes the topic that was created for a record, if the topic refuses the record.
-//!
-//! A node may create a topic for a subject without an owner. If the topic then refuses the record, an empty topic
-//! would take memory and appear in lists.
-//!
-//! Invariant: a removed topic holds no record, and has no other user.
+//! Removes a topic that was created for a record, if the topic refuses this record. A node may create a topic when a
+//! record is published to a subject without an owner. If the new topic refuses the record, the empty topic would take
+//! memory and appear in lists. Invariant: a topic that is removed in this way contains no record and has no other user.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,7 +26,7 @@ impl OwningTopic {
         OwningTopic { topic, made_by: Some(node.clone()) }
     }
 
-    /// Keeps the topic, even if it refuses the record.
+    /// Keeps the topic, even if it has refused the record.
     pub fn keep(mut self) -> Arc<Topic> {
         self.made_by = None;
         Arc::clone(&self.topic)

@@ -8,9 +8,9 @@
 //! requests, and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
 //!
 //! Invariants:
-//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from before the request.
-//!   It therefore stops before another owner can begin. A new lease counts once the node knows everything agreed on
-//!   before it.
+//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
+//!   requested the lease. It therefore stops before another node can become the owner. A node uses a new lease only
+//!   when it knows everything on which the cluster agreed before that lease.
 //! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new
 //!   epoch of each.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes
@@ -18,7 +18,7 @@
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
-//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which work as without a
+//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which do not depend on the
 //! cluster.
 
 mod feed;
@@ -60,10 +60,10 @@ pub use membership::{RemoteMemberOptions, RemoteMembership};
 pub use presence::PublisherPresence;
 use route::Route;
 
-/// Pause before the node asks the cluster for owners again after a request without a response.
+/// The pause before the node asks the cluster for owners again, if the cluster did not respond to the previous request.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// After an owner's records did not come in time, no subscriber waits for that owner for this long.
+/// How long subscribers do not wait for an owner whose records did not arrive in time.
 const LATE_FOR: Duration = Duration::from_secs(5);
 
 /// Limits of a node for topics that other nodes own: waiting times, mirrors and forwarded bytes.
@@ -71,17 +71,17 @@ const LATE_FOR: Duration = Duration::from_secs(5);
 pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// Forwarded bytes without a response, over all topics, at which publishers wait.
+    /// The number of forwarded bytes without a response, over all topics, from which on publishers wait.
     pub forwarded_bytes_max: u64,
-    /// How long a publisher waits for an owner that is down, or for a new one.
+    /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,
-    /// How long a new subscriber waits for its mirror to be as far as the owner.
+    /// How long a new subscriber waits until its mirror has the records that the owner has.
     pub mirror_wait_max: Duration,
-    /// How long a mirror without subscribers is fed.
+    /// How long a mirror without subscribers still receives records from the owner.
     pub unread_max: Duration,
-    /// Maximum number of unread bytes of a mirror for a single subscriber.
+    /// Maximum number of unread bytes of a mirror that serves a single subscriber.
     pub private_bytes_max: u64,
-    /// Maximum number of mirrors for a single subscriber each.
+    /// Maximum number of mirrors that serve a single subscriber each.
     pub private_mirrors_max: usize,
 }
 
@@ -120,8 +120,8 @@ pub trait PeerNodes: Send + Sync + Debug {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
-    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is
-    /// [answered](InFlightBatch::answer) once.
+    /// Sends a batch to a node, after the earlier batches of the same topic. [`InFlightBatch::answer`] is called once
+    /// for each batch.
     fn forward_batch(&self, to: u64, run: InFlightBatch);
 
     /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`, or reports why it cannot.
@@ -139,21 +139,20 @@ pub trait PeerNodes: Send + Sync + Debug {
     /// [ended](PublisherPresence::ended).
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
-    /// Queries a node for the interest there. The query is [answered](InterestQuery::answer) once, within
-    /// bounded time.
+    /// Asks a node whether it has a subscriber. [`InterestQuery::answer`] is called once, within bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
         drop(query);
     }
 
-    /// Reports that a node has left: it will not answer pending requests. Records that it has sent still
-    /// count.
+    /// Called when a node has left the cluster. It will not respond to pending requests; records that it has sent
+    /// before are still used.
     fn gone(&self, _node: u64) {}
 
-    /// Reports that a node takes part, for the first time or again.
+    /// Called when a node takes part in the cluster, for the first time or again.
     fn came(&self, _node: u64) {}
 }
 
-/// A node's knowledge of the topics' owners, with the routes to topics that other nodes own.
+/// What this node knows about the owners of topics, and its routes to topics that other nodes own.
 #[derive(Debug)]
 pub struct Ownership {
     /// The node's number in its cluster.
@@ -161,38 +160,38 @@ pub struct Ownership {
     limits: OwnershipLimits,
     peers: Arc<dyn PeerNodes>,
     node: Weak<Inner>,
-    /// The end of this node's lease by its own clock.
+    /// The time at which this node's lease ends, by its own clock.
     lease_until_ns: AtomicU64,
     /// Whether this node has begun new epochs of the topics it owned before a restart.
     is_anew: AtomicBool,
-    /// Whether the node is leaving and begins no other lease.
+    /// Whether the node is leaving the cluster and therefore begins no new lease.
     is_leaving: AtomicBool,
-    /// The members, with their addresses for clients.
+    /// The members of the cluster, each with its address for clients.
     alive: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The lease under which this node is known to take part. The node knows everything that the cluster
-    /// agreed on before.
+    /// The lease under which this node knows that it takes part. When the node knows this, it also knows everything on
+    /// which the cluster agreed before.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
-    /// Topics set aside since the last report.
+    /// Topics that were set aside since the last report, with the reasons.
     aside: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
     heard_elsewhere: InterestCache,
-    /// Held while the registry is updated to the agreed state.
+    /// A lock that is held while the registry is updated to the agreed state.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
-    /// Time at which the cluster last did not respond to a request for an owner, by the node's clock.
+    /// The time, by the node's clock, at which the cluster last did not respond to a request for an owner.
     asked_in_vain_ns: AtomicU64,
-    /// Threads that wait for mirrors, by their owners.
+    /// The threads that wait for mirrors, by the owner whose records they need.
     placing: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not come in time, each with the time of the last wait.
+    /// Owners whose records did not come in time, each with the time at which this was last noticed.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
 }
 
 impl Node {
-    /// Makes the cluster decide about the node's topics. Call this before listeners accept connections and
-    /// before volatile topics exist.
+    /// Lets the cluster decide who owns the node's topics. Call this before listeners accept connections and before
+    /// volatile topics exist.
     pub fn join_cluster(
         &self,
         id: u64,
@@ -244,12 +243,12 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether the node's lease certainly lasts, so that it may append to its volatile topics.
+    /// Whether the node's lease has certainly not ended, so that the node may append to its volatile topics.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
 
-    /// Adds a member with its address for clients.
+    /// Adds a member of the cluster with its address for clients.
     fn came(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();
         if lock(&self.alive).insert(node, address).is_none() {
@@ -260,7 +259,7 @@ impl Ownership {
         }
     }
 
-    /// Removes a member.
+    /// Removes a member of the cluster.
     fn left(&self, node: u64) {
         if lock(&self.alive).remove(&node).is_none() {
             return;
@@ -286,7 +285,7 @@ impl Ownership {
         lock(&self.alive).get(&node).filter(|address| !address.is_empty()).cloned()
     }
 
-    /// Refuses an operation that only the topic's owner can do, if another node is the owner.
+    /// Returns an error if another node owns the topic, for operations that only the owner can do.
     pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
         let (node, _) = self.owner_of(topic);
         if node == self.id {
@@ -300,8 +299,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether this node owns the topic since its present start. Before the node has begun new epochs, an
-    /// agreed owner with this id may mean an earlier start.
+    /// Whether this node has owned the topic since its present start. As long as the node has not begun new epochs
+    /// after a start, the cluster may name this node as owner because of an earlier start.
     fn is_own_now(&self, owner: u64) -> bool {
         owner == self.id && self.is_anew.load(Ordering::Acquire)
     }
@@ -328,8 +327,8 @@ impl Ownership {
         self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster failed to respond shortly before. The next request would wait as long, and the
-    /// caller has other work.
+    /// Whether the cluster did not respond shortly before. Another request would wait as long, while the caller has
+    /// other work.
     fn was_asked_in_vain(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
         since_ns < ASK_PAUSE.as_nanos() as u64

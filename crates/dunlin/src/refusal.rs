@@ -5,12 +5,12 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request that owns its text: an error code, its numbers and the text.
+/// A refusal of a request: an error code, its numbers and a text, which this value owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.
     pub code: ErrorCode,
-    /// Numbers; the code's row in the table of errors names them.
+    /// Numbers whose meaning the code's row in the table of errors gives.
     pub numbers: [u64; 3],
     /// A text for people, or the name that the code's row describes.
     pub text: String,

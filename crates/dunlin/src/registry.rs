@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - No two topics share a subject. A [reply inbox](crate::reply) owns no subject.
-//! - Every change holds the lock of `state`; `names` may lag behind for the duration of a change. Lock order:
+//! - Every change holds the lock of `state`. During a change, `names` may still have the old content. Lock order:
 //!   `state`, then a shard of `names`.
 //! - A watching subscription receives each topic once: among the existing ones, or later as a newcomer.
 //!
@@ -38,10 +38,10 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// Topics that own more subjects than their name.
+    /// Topics that own subjects other than their own name, by name.
     owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
-    /// Reply inboxes, by the patterns of the subscriptions that read them.
+    /// Reply inboxes, each by the pattern of the subscriptions that read it.
     reply_inboxes: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
     /// Topics with a retention by age.
@@ -52,14 +52,14 @@ struct State {
 struct Entry {
     topic: Arc<Topic>,
     pattern: Pattern,
-    /// The subjects that a reply inbox takes records for; `None` for a topic.
+    /// The subjects for which a reply inbox accepts records; `None` for a topic.
     replies: Option<ReplySubjects>,
     /// The topic's share of the node's memory budget.
     _charge: Charge,
 }
 
-/// Memory of a topic with one partition: 955 bytes measured, and 510 more with a record, besides the record's
-/// segment. Each further partition takes half a KiB. The name is stored six times.
+/// The memory of a topic with one partition, in bytes, besides its name and its records' segments. Measured are 955
+/// bytes, and 510 more after the first record. Each further partition takes half a KiB. The name is stored six times.
 const TOPIC_BYTES: usize = 1_536;
 const PARTITION_BYTES: usize = 512;
 const NAMES: usize = 6;
@@ -78,7 +78,7 @@ pub struct TopicPage {
     pub more: bool,
 }
 
-/// The user whose permissions filter new topics; `None` without users.
+/// The user whose permissions filter new topics; `None` on a node without users.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
 /// The logs that a subscription reads, each with a filter of its records.
@@ -97,7 +97,7 @@ impl Registry {
         Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
 
-    /// Calls `look` with the topic of this name, without taking a reference.
+    /// Calls `look` with the topic of this name, without counting a reference to it.
     #[inline]
     pub(crate) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.names.with(name, |topic, _| look(topic))
@@ -107,7 +107,7 @@ impl Registry {
         self.with(name, Arc::clone)
     }
 
-    /// The topic that owns the subject. `None` for system subjects, which only the system publishes to.
+    /// The topic that owns the subject. `None` for system subjects, to which only the system publishes.
     pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if subject.is_system() {
             return None;
@@ -118,7 +118,7 @@ impl Registry {
             .or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
-    /// The topic with exactly this pattern.
+    /// The topic whose pattern is exactly this one.
     pub(crate) fn of_pattern(&self, pattern: &Pattern) -> Option<Arc<Topic>> {
         let state = self.read();
         let entry = state.owners.find_overlapping(pattern).filter(|entry| entry.pattern == *pattern)?;
@@ -130,7 +130,7 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// The first result of `look` among the reply inboxes whose pattern matches the subject.
+    /// Calls `look` with each reply inbox whose pattern matches the subject, until it returns a value.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,
@@ -148,7 +148,7 @@ impl Registry {
         found
     }
 
-    /// The result of `look` at the reply inbox of this name.
+    /// Calls `look` with the reply inbox of this name, and returns the result.
     pub(crate) fn with_reply_inbox<R>(
         &self,
         name: &str,
@@ -159,8 +159,8 @@ impl Registry {
         Some(look(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another
-    /// topic's.
+    /// Adds the topic that `make` creates, and its memory charge. Fails if a topic of this name exists, or if the
+    /// pattern overlaps another topic's pattern.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
@@ -173,7 +173,7 @@ impl Registry {
         Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
     }
 
-    /// Adds a reply inbox, which owns no subject. Subscriptions that overlap its pattern read it.
+    /// Adds a reply inbox, which owns no subject. Subscriptions whose pattern overlaps the inbox's pattern read it.
     pub(crate) fn add_reply_inbox(
         &self,
         name: &str,
@@ -237,8 +237,8 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The caller, `state` and `names` hold references. Lookups by name use only `names`. The topic
-        // therefore leaves `names` first.
+        // The registry holds a reference in `state` and one in `names`, and the caller holds one. Lookups by name use
+        // only `names`, so that the topic is removed from `names` first.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;
@@ -252,8 +252,8 @@ impl Registry {
         true
     }
 
-    /// The logs with subjects of the pattern, each with a filter. New logs that the user may read are added
-    /// to `newcomers` until the caller drops it.
+    /// The logs with subjects of the pattern, each with a filter. Logs that are created later and that the user may
+    /// read are added to `newcomers`, until the caller drops it.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,
@@ -282,8 +282,8 @@ impl Registry {
         watched
     }
 
-    /// The visible topics whose names follow `after` and match the pattern, at most `topics_max`. `shown` bounds the
-    /// names to visit.
+    /// Returns the visible topics whose names come after `after` and match the pattern, at most `topics_max`. Only
+    /// names in the ranges `shown` are visited.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
@@ -418,7 +418,8 @@ impl Entry {
     }
 }
 
-/// Whether the pattern matches the subject. A reserved subject needs a pattern with the same first token.
+/// Whether the pattern matches the subject. A reserved subject matches only if the pattern begins with the same first
+/// token.
 fn pattern_matches(pattern: &Pattern, subject: Subject<'_>) -> bool {
     let same_first = first_token(pattern.as_str()) == first_token(subject.as_str());
     (same_first || !is_reserved(subject.as_str())) && pattern.matches(subject)

@@ -1,17 +1,17 @@
 //! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
 //!
 //! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is
-//! used once and must not leave a topic behind. Its records go to a reply inbox: a topic of the requester's node. The
-//! requester's subscription reads it, as do all overlapping subscriptions at this node.
+//! used only once, so that no topic must be created for it. Its records go to a reply inbox: a topic of the requester's
+//! node. The requester's subscription reads it, as do all overlapping subscriptions at this node.
 //!
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
 //! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other
-//!   node has a subscriber for it. A node that does not answer counts as without subscribers.
+//!   node has a subscriber for it. A node that does not respond counts as one without subscribers.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
-//! uses, charged to the node's memory. A publisher that was opened at such a subject is closed after
-//! [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records. Records after that go to an ordinary topic.
+//! uses, charged to the node's memory. A publisher that was opened for such a subject is closed after
+//! [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Later records are published to an ordinary topic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,16 +36,16 @@ use crate::registry::{cost_of, is_reserved};
 const SUBJECTS_MAX: usize = 4_096;
 /// How long a subject takes replies after a request has named it.
 const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
-/// How often a publisher may find the inbox by one subject.
+/// The largest number of times that publishers may find the inbox by the same subject.
 const USES_MAX: u32 = 1_024;
 /// Maximum number of records that one publisher may send to one subject.
 const RECORDS_MAX: u32 = 4_096;
-/// Approximate bytes that a subject takes in addition to its text.
+/// The approximate memory of a remembered subject besides its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// History of a publisher's topic, which holds no records, bytes.
+/// The history of the topic that a publisher of replies uses, bytes. The topic contains no records.
 const HELD_BYTES: u64 = 64 << 10;
 
-/// The reply subjects that requests have named.
+/// The reply subjects that requests have named, for which a reply inbox accepts records.
 #[derive(Debug)]
 pub(crate) struct ReplySubjects {
     budget: Arc<Budget>,
@@ -55,7 +55,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, NamedSubject>,
-    /// Subjects in the order in which they were named, with their end times.
+    /// The subjects in the order in which requests named them, each with the time until which it is remembered.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -86,12 +86,12 @@ impl ReplySubjects {
         state.by_subject.insert(subject, NamedSubject { until_ns, uses_left: USES_MAX, _charge: charge });
     }
 
-    /// Whether the subject takes a reply now.
+    /// Whether the inbox accepts a reply to the subject now.
     fn has(&self, subject: &str, now_ns: u64) -> bool {
         self.lock().by_subject.get(subject).is_some_and(|named| named.takes_reply(now_ns))
     }
 
-    /// Like [`has`](ReplySubjects::has), but counts as a use.
+    /// Like [`has`](ReplySubjects::has), but counts this call as one use of the subject.
     fn take(&self, subject: &str, now_ns: u64) -> bool {
         let mut state = self.lock();
         let named = state.by_subject.get_mut(subject).filter(|named| named.takes_reply(now_ns));
@@ -109,7 +109,7 @@ impl ReplySubjects {
 impl State {
     fn forget_first(&mut self) {
         let Some((subject, until_ns)) = self.order.pop_front() else { return };
-        // A later request may have named the subject again.
+        // A later request may have named the subject again; in this case it stays.
         if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
             self.by_subject.remove(&subject);
         }
@@ -122,13 +122,13 @@ impl NamedSubject {
     }
 }
 
-/// Whether the log is that of a reply inbox.
+/// Whether the log belongs to a reply inbox.
 pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
     let of_inbox = log.topic.strip_prefix(FIRST_TOKEN).is_some_and(|rest| rest.starts_with('.'));
     of_inbox && !is_reserved(&log.subject_prefix)
 }
 
-/// The destination of a reply.
+/// The node that has the reply inbox for a reply.
 #[derive(Debug, Clone)]
 enum ReplyTarget {
     /// This node has the inbox.
@@ -168,7 +168,7 @@ impl Node {
         self.registry().with_reply_inbox(name, |topic, _| Arc::clone(topic))
     }
 
-    /// Name and pattern of the inbox at this node that takes a reply to the subject, for another node.
+    /// For another node: the name and pattern of the inbox at this node that accepts a reply to the subject.
     pub(crate) fn offer_reply_inbox(&self, subject: Subject<'_>) -> Option<(String, String)> {
         if self.registry().owner(subject).is_some() {
             return None;
@@ -209,14 +209,15 @@ impl Node {
         })
     }
 
-    /// Whether this node has to query others before it knows the destination of a record with this subject.
+    /// Whether this node has to ask other nodes before it knows the destination of a record with this subject.
     pub(crate) fn queries_reply_inbox(&self, subject: Subject<'_>) -> bool {
         Inbox::has_own_prefix(subject.as_str())
             && self.registry().owner(subject).is_none()
             && self.ownership().is_some_and(|ownership| ownership.awaits_reply_inbox(subject.as_str()))
     }
 
-    /// Whether a record with this subject goes to a reply inbox, which this node then remembers. Queries other nodes.
+    /// Whether a record with this subject goes to a reply inbox. Asks other nodes; if there is such an inbox, this node
+    /// remembers it.
     pub(crate) fn finds_reply_inbox(&self, subject: Subject<'_>) -> bool {
         if !self.queries_reply_inbox(subject) {
             return self.reply_place(subject).is_some();
@@ -225,7 +226,7 @@ impl Node {
         let Some(ownership) = self.ownership().filter(|_| is_here || !self.is_heard_here(subject)) else {
             return false;
         };
-        // The query remembers an inbox that it finds.
+        // If another node has the inbox, the query has remembered it.
         let is_heard = block_on(ownership.is_reply_heard_elsewhere(subject.as_str())).unwrap_or(true);
         if is_here && !is_heard {
             ownership.remember_reply_inbox_here(subject.as_str());
@@ -234,7 +235,7 @@ impl Node {
     }
 
     /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox takes them.
-    /// Queries other nodes.
+    /// Asks other nodes.
     pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if !self.finds_reply_inbox(subject) {
             return None;
@@ -249,8 +250,8 @@ impl Node {
     }
 }
 
-/// The topic of a publisher whose records may be replies. The topic closes by itself, and the publisher's
-/// next record looks up its topic again.
+/// The topic of a publisher whose records may be replies. The topic closes automatically; for its next record, the
+/// publisher then looks up the topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
@@ -258,7 +259,7 @@ struct ReplyTopic {
     tail: Box<str>,
     until_ns: u64,
     records_left: AtomicU32,
-    /// Outcomes of records that were appended at this node.
+    /// The outcomes of records that were appended at this node.
     tickets: Tickets,
 }
 
@@ -280,7 +281,7 @@ impl ReplyTopic {
         Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_reducer, &upstream).ok().map(Arc::new)
     }
 
-    /// Whether all records are of the one subject.
+    /// Whether all records of the batch have the one reply subject.
     fn holds_all(&self, run: &ForwardedBatch<'_>) -> bool {
         let mut frames = run.frames;
         while let Some((frame, stride)) = Frame::split(frames) {
@@ -354,7 +355,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    /// Does nothing, because no registry has this topic and thus no subscriber reads it.
+    /// Does nothing: this topic is in no registry, so that no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
@@ -402,7 +403,7 @@ mod tests {
         assert!(node.reply_inbox(subject("shop.orders.1")).is_some_and(|found| Arc::ptr_eq(&found, &topic)));
         assert!(node.reply_inbox(subject("shop.orders.2")).is_none());
         assert!(!node.has_owner(subject("shop.orders.1")));
-        // Topics are created as if the inbox did not exist, and a topic that owns the subject takes the reply.
+        // The inbox does not prevent topics from being created. A topic that owns the subject receives the reply.
         node.publisher("shop.orders.2").unwrap();
         assert!(node.topic("shop.orders.2").is_some());
         node.create_topic("shop.orders.1", Default::default(), false).unwrap();
@@ -428,7 +429,7 @@ mod tests {
         (0..RECORDS_MAX).for_each(|_| publish("1").unwrap());
         assert_eq!(publish("1"), Err(PublishError::Closed));
         assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
-        // After the last use, records for the subject get a topic.
+        // When the subject was used as often as allowed, a topic is created for further records.
         (1..USES_MAX).for_each(|_| drop(node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap()));
         assert!(node.topic("shop.orders.1").is_none());
         node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();

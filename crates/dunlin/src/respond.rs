@@ -18,7 +18,7 @@ use dunlin_topic::{
 use crate::node::Node;
 use crate::reply::is_of_reply_inbox;
 
-/// The number of requests that a responder handles before other tasks run.
+/// The number of requests that a responder handles before it lets other tasks run.
 const TURN_REQUESTS: usize = 64;
 
 /// A handler of requests inside the node. Dropping it ends the handling.
@@ -39,14 +39,14 @@ struct Work {
     replies: Replies,
 }
 
-/// A received request, with a way to reply to it.
+/// A received request, to which the handler can reply.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
     replies: &'r mut Replies,
 }
 
-/// Finds the topics of replies. Most replies go to the same topic as the previous one.
+/// Finds the topic of each reply. It first tries the topic of the previous reply, which is usually the same.
 #[derive(Debug)]
 struct Replies {
     node: Node,
@@ -112,7 +112,7 @@ impl ResponderTask {
 }
 
 impl Work {
-    /// Returns `Ready` if more requests may be pending.
+    /// Handles some requests. Returns `Ready` if more requests may be pending.
     fn handle_some(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
         for _ in 0..TURN_REQUESTS {
             while self.subscriber.ready()? {
@@ -160,7 +160,7 @@ impl Replies {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let known = self.last.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // A reply inbox with another prefix takes one subject at a time.
+            // A reply inbox with another prefix accepts only single subjects.
             prefix.ends_with('.') && subject.starts_with(prefix) && !is_of_reply_inbox(topic.logs()[0].name())
         });
         let topic = match known {
@@ -195,12 +195,12 @@ impl ResponderExecutors {
     }
 
     fn schedule(&self, woken: Arc<ResponderTask>) {
-        // A reply whose topic has to be created may wait, and a listener thread must not.
+        // If the reply needs a new topic, publishing it may wait, which a listener's thread must not do.
         let waits = woken.node.ownership().is_some() || !woken.node.creates_at_once();
         let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
         match executor {
             Some(executor) => executor.schedule(woken),
-            // The thread ends with the node; no requester is left then.
+            // This fails only when the node has ended, and then no requester is left.
             None => drop(self.thread.get_or_init(start_thread).send(woken)),
         }
     }
@@ -215,7 +215,7 @@ impl std::fmt::Debug for ResponderExecutors {
 fn start_thread() -> mpsc::Sender<Arc<ResponderTask>> {
     let (send, receive) = mpsc::channel::<Arc<ResponderTask>>();
     let run = move || receive.iter().for_each(|woken| woken.run());
-    // If no thread starts, sending fails and requests time out.
+    // If the thread cannot be started, requests to these responders time out.
     let _ = thread::Builder::new().name("dunlin-respond".to_owned()).spawn(run);
     send
 }

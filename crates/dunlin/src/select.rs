@@ -79,7 +79,7 @@ impl Node {
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
-        // A reply inbox has no positions.
+        // Positions of reply inboxes do not count, because no subscriber resumes in them.
         selected.logs.retain(|(log, _)| !is_of_reply_inbox(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
@@ -91,7 +91,7 @@ impl Node {
                 Ok(SelectedLogs { logs, newcomers: None })
             }
             SelectedLogs { logs, newcomers } => {
-                // New topics would add more logs.
+                // A log of a topic that is created later counts as one more.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
             }
@@ -104,16 +104,16 @@ impl Node {
         owned.is_some_and(|owned| owned.covers(pattern))
     }
 
-    /// The logs whose subjects match the pattern; creates none. New logs are added to `newcomers` until its last user
-    /// drops it.
+    /// The logs whose subjects match the pattern. Creates none. Logs that are created later are added to `newcomers`,
+    /// until its last user drops it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
-    /// Refuses a position in [`KV`] or [`TASKS`] that no node can have handed out yet. A node that has
-    /// applied all agreed entries has the same positions as any other. Without a majority, which the node
-    /// detects within about a second, it refuses nothing: the subscriber waits.
+    /// Refuses a position in [`KV`] or [`TASKS`] that no subscriber can have received yet. To know this, the node first
+    /// applies all entries on which the cluster has agreed. Without a majority, which the node detects within
+    /// seconds, it refuses nothing, and the subscriber waits.
     pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
         if !log.awaits(asked) {
             return Ok(());
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Like [`Node::check_handed_out`], but for the single log of a topic. For callers that cannot wait while
+    /// Like [`Node::check_handed_out`], but for a topic with a single log, and for callers that must not wait while
     /// they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
@@ -200,7 +200,7 @@ impl Node {
                 MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owner(subject),
             };
             match owner {
-                // Only its client reads an inbox of another node.
+                // An inbox of another node is read only by its own client.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
                     let mut logs = self.readable(self.registry().select(pattern, None)?);

@@ -1,9 +1,9 @@
 //! Publishes simulated order books, each record when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then
-//! spins. At high rates the thread sleeps briefly and publishes the records that became due. Late records are
-//! published without a pause and none is left out. Event time is the due time, append time the real one, and
-//! [`SimulationReport`] counts the delay.
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
+//! high rates, the thread sleeps for short times and then publishes all records that have become due. Late records are
+//! published without a pause, and none is left out. A record's event time is the time at which it was due, and its
+//! append time is the actual time. [`SimulationReport`] contains the delays.
 //!
 //! Not here: the records ([`Simulator`]) and their due times ([`FeedSchedule`]).
 
@@ -19,7 +19,7 @@ use dunlin_topic::{Draft, Payload, Publish, PublishError};
 use crate::clock::now_ns;
 use punctual::Punctual;
 
-/// The longest sleep, and so the longest delay of a stop.
+/// The longest sleep, which also limits how long a stop is delayed.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Publishes simulated order books of several instruments, to this node or another one.
@@ -29,7 +29,7 @@ pub struct Simulation<P> {
     schedule: FeedSchedule,
     lines: Vec<InstrumentLine<P>>,
     payload: Vec<u8>,
-    /// Instruments whose publisher has unsent records.
+    /// The indices of instruments whose publisher has unsent records.
     unsent: Vec<usize>,
 }
 
@@ -43,11 +43,11 @@ struct InstrumentLine<P> {
 /// The number of records that [`Simulation::run_until`] published, and their delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimulationReport {
-    /// Published records.
+    /// The number of published records.
     pub records: u64,
-    /// Longest delay of a record, ns.
+    /// The longest delay of a record behind its due time, ns.
     pub late_ns_max: u64,
-    /// Delay of the last record, ns.
+    /// The delay of the last record behind its due time, ns.
     pub late_ns_last: u64,
 }
 
@@ -83,7 +83,7 @@ impl<P: Publish> Simulation<P> {
         Ok(simulation)
     }
 
-    /// Sets how long to spin before a record is due; 0 never spins.
+    /// Sets how long the thread spins before a record is due, in ns; with 0 it never spins.
     pub fn spinning(mut self, spin_ns: u64) -> Simulation<P> {
         self.schedule = self.schedule.spinning(spin_ns);
         self
@@ -124,7 +124,7 @@ impl<P: Publish> Simulation<P> {
         Ok(ran)
     }
 
-    /// Published records of an instrument, including its complete book.
+    /// The number of published records of an instrument, including its complete book.
     pub fn published(&self, instrument: usize) -> u64 {
         self.lines[instrument].published
     }

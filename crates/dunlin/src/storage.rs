@@ -1,12 +1,13 @@
 //! Durable topics on disk: their files, their logs, and the thread that stores records.
 //!
 //! ```text
-//!  DIR/lock              one node at a time
-//!  DIR/topics/ID.topic   a topic's name and configuration (catalogue)
-//!  DIR/topics/ID.deleted  the mark of a topic that is being deleted
-//!  DIR/topics/ID-PARTITION.stored  how far a log was stored (known)
-//!  DIR/logs/ID-PARTITION its logs (journal)
-//!  DIR/control.made      how a single node left DIR/control (made), and DIR/tasks.made
+//!  DIR/lock                        locked by the node that uses the directory
+//!  DIR/topics/ID.topic             a topic's name and configuration (module `catalogue`)
+//!  DIR/topics/ID.deleted           the mark of a topic that is being deleted
+//!  DIR/topics/ID-PARTITION.stored  the position up to which a log was stored (module `stored_position`)
+//!  DIR/logs/ID-PARTITION           the log of one partition (crate `journal`)
+//!  DIR/control.made                file times of DIR/control of a single node (module `made`)
+//!  DIR/tasks.made                  file times of DIR/tasks of a single node
 //! ```
 //!
 //! Invariants:
@@ -60,23 +61,23 @@ pub(crate) struct Storage {
     _lock: Box<dyn DirLock>,
 }
 
-/// The disk, the directory, and what the logs share.
+/// The disk and the directory, with the objects that all logs share.
 #[derive(Debug)]
 struct StorageContext {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     cache: Arc<Cache>,
     unstored_bytes_max: u64,
-    /// Limits of its topics.
+    /// Limits of the logs of durable topics.
     limits: dunlin_topic::LogLimits,
 }
 
 #[derive(Debug, Default)]
 struct Topics {
     by_name: HashMap<String, StoredTopic>,
-    /// Topics on disk that are not open.
+    /// Topics on disk that could not be opened.
     refused: Vec<RefusedTopic>,
-    /// Logs of topics that were closed and stay on disk.
+    /// Topics that were closed and whose files stay on disk.
     aside: Vec<StoredTopic>,
     id_last: u64,
 }
@@ -87,7 +88,7 @@ struct StoredTopic {
     logs: Vec<Arc<DiskLog>>,
 }
 
-/// Whether a topic was created just now or before this start.
+/// Whether a topic was created just now or before this start, and in which epoch.
 #[derive(Debug, Clone, Copy)]
 enum Begun {
     /// The topic was created just now, in this epoch.
@@ -129,7 +130,7 @@ impl Storage {
         Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
     }
 
-    /// Whether the disk was full at the last write of a log.
+    /// Whether the disk had no room at the last write to a log.
     pub(crate) fn lacks_room(&self) -> bool {
         self.worker.lacks_room()
     }
@@ -157,7 +158,7 @@ impl Storage {
         budget: &Arc<Budget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
-        // The lock is not held, so that other callers do not wait for the disk.
+        // The lock is not held, so that other callers do not wait for this disk operation.
         let id = self.topics().id_last + 1;
         let (topic, logs, _) = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch)?;
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);
@@ -175,13 +176,13 @@ impl Storage {
         let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
         let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
-        // The topic is removed even after an error: the name is free already, and publishers are refused.
+        // Remove the topic even after an error, because its name is already free and publishers are refused.
         let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: kept.id, logs });
         Ok(marked?)
     }
 
-    /// Keeps a closed topic on disk and frees its name. Pending records are stored.
+    /// Keeps the files of a closed topic on disk and frees its name. Records that are not stored yet are stored first.
     pub(crate) fn set_aside(&self, topic: &Topic, why: String) {
         let mut topics = self.topics();
         let Some(kept) = topics.by_name.remove(topic.name()) else { return };
@@ -198,7 +199,7 @@ impl Storage {
         aging.for_each(|log| self.worker.visit(log));
     }
 
-    /// Stores pending records and closes the logs. Their topics must be closed.
+    /// Stores all pending records and closes the logs. The topics must be closed before.
     pub(crate) fn stop(&self) {
         let logs: Vec<_> = {
             let mut topics = self.topics();

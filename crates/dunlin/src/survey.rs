@@ -15,17 +15,17 @@ use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::Stretches;
 
-/// Topics read under one lock; callers that create or delete topics wait for that time.
+/// The number of topics that are read under one lock. Callers that create or delete topics wait during this time.
 const PAGE_TOPICS: usize = 256;
 
 /// The number of appended records and bytes, and of losses, of one or several topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicTotals {
-    /// Appended records.
+    /// The number of appended records.
     pub records: u64,
-    /// Bytes appended in this process.
+    /// The number of bytes appended since the process started.
     pub bytes: u64,
-    /// Losses of subscribers that did not keep up.
+    /// The losses of subscribers that did not keep up with the publishers.
     pub losses: LossCounters,
 }
 
@@ -34,15 +34,15 @@ pub struct TopicTotals {
 pub struct TopicSurvey {
     /// The topic.
     pub topic: Arc<Topic>,
-    /// Sums over all logs of the topic.
+    /// The sums over all logs of the topic.
     pub totals: TopicTotals,
-    /// Retained records.
+    /// The number of retained records.
     pub retained_records: u64,
-    /// Memory of the topic's history, bytes.
+    /// The memory of the topic's history, bytes.
     pub retained_bytes: u64,
     /// Time of the last append, ns since the Unix epoch; 0 for never.
     pub last_append_ns: u64,
-    /// Subscribers that have read everything.
+    /// The number of subscribers that have read everything and wait for records.
     pub waiting: u64,
     /// Figures of its disk; `None` if the topic is not durable.
     pub stored: Option<StoredSurvey>,
@@ -51,11 +51,11 @@ pub struct TopicSurvey {
 /// The disk use of a durable topic, and whether its disk is full or has failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredSurvey {
-    /// Bytes on disk.
+    /// The size of the topic's files, bytes.
     pub bytes: u64,
-    /// Appended records that are not synced to disk yet.
+    /// The number of appended records that are not synced to disk yet.
     pub unstored_records: u64,
-    /// Appended bytes that are not stored yet.
+    /// The number of appended bytes that are not stored yet.
     pub unstored_bytes: u64,
     /// Whether the disk is full.
     pub full: bool,
@@ -83,15 +83,15 @@ pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
 /// The counters of a node: its busiest topics and its slowest subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// Sums over all topics, deleted ones included.
+    /// The sums over all topics, including deleted ones.
     pub totals: TopicTotals,
     /// Number of topics.
     pub topics: usize,
-    /// Durable topics whose disk is full.
+    /// The number of durable topics whose disk is full.
     pub disks_full: usize,
-    /// Durable topics whose disk failed.
+    /// The number of durable topics whose disk has failed.
     pub disks_failed: usize,
-    /// Topics with the most appended records.
+    /// The topics with the most appended records.
     pub busiest: Vec<TopicSurvey>,
     /// Number of subscriptions.
     pub subscriptions: usize,
@@ -99,7 +99,7 @@ pub struct Survey {
     pub slowest: Vec<SubscriptionInfo>,
 }
 
-/// Totals of deleted topics, so that totals never decrease.
+/// The sums of deleted topics, which are added to the totals so that these never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct DeletedTotals(Mutex<TopicTotals>);
 
@@ -223,7 +223,7 @@ impl Survey {
 trait First {
     fn keep_first(&mut self, max: usize);
 
-    /// Like [`keep_first`](First::keep_first), but does nothing until the list is much longer than `max`.
+    /// Shortens the list to its first `max` items, but only if it is much longer than `max`.
     fn keep_about(&mut self, max: usize);
 }
 

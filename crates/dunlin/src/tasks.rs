@@ -5,9 +5,9 @@
 //! the first shard, and the node adds it to the others. The node to which it is attached divides its slots
 //! among the shards (`dealer`).
 //!
-//! The state machine is in [`dunlin_tasks`]. Every node applies every command and so finds the orders for its
-//! attached workers ([`OrderQueue`]); the leader sends nothing to workers. Events of tasks are published to the topic
-//! [`TASKS`].
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so determines the orders for the
+//! workers that are attached to it ([`OrderQueue`]). The leader does not send orders to workers of other nodes. Events
+//! of tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
@@ -15,8 +15,8 @@
 //!   clock.
 //! - The groups share neither log nor snapshots with keys. Millions of tasks therefore do not delay keys.
 //! - The number of shards is fixed when the directory is created.
-//! - Commands for several shards are proposed to all at once, without atomicity across shards. If some shards fail
-//!   and others do not, the outcome is unknown.
+//! - Commands for several shards are proposed to all of these shards at the same time, and not as one transaction. If
+//!   some shards fail and others do not, the outcome is unknown.
 //!
 //! Limits: [`TasksLimits`]. Limits of the state are part of the state, and equal on every node
 //! ([`dunlin_tasks::SchedulerLimits`]).
@@ -68,12 +68,12 @@ use machine::TasksMachine;
 /// Limits of a node's task scheduler. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
-    /// Number of shards, 1 to [`SHARDS_MAX`]. Equal on every node and never changed.
+    /// The number of shards, 1 to [`SHARDS_MAX`]. It must be the same on every node, and can never be changed.
     pub shards: u8,
-    /// Events that can be read from the past, bytes for each shard; 0 for no topic of events.
+    /// The history of events for each shard, bytes; 0 means that no events are published.
     pub history_bytes: u64,
-    /// Maximum size of all tasks, in approximate bytes, divided equally among the shards; more is refused. The
-    /// leader's value applies.
+    /// Maximum size of all tasks, in approximate bytes, divided equally among the shards. Tasks above the limit are
+    /// refused. The leader's limit applies to the whole cluster.
     pub state_bytes_max: u64,
     /// Limits of each raft group.
     pub raft: dunlin_raft::RaftLimits,
@@ -110,7 +110,7 @@ impl Tasks {
         let topic = TaskHistory::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
-        // The first shard is created last. If it exists, all shards exist.
+        // The first shard is created last, so that all shards exist if the first one does.
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);
@@ -135,7 +135,7 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Whether another node's request is for tasks.
+    /// Whether a request of another node is for the tasks of this node.
     pub fn is_for(request: &Bytes) -> bool {
         shard::unmark(request).is_some()
     }
@@ -157,7 +157,7 @@ impl Tasks {
         &self.shards
     }
 
-    /// The shard in which workers join.
+    /// The shard through which workers join.
     fn home(&self) -> &Arc<TaskShard> {
         &self.shards[0]
     }
@@ -167,8 +167,8 @@ impl Tasks {
         self.home().status()
     }
 
-    /// The error of a shard's disk while the disk has too little room. As the shard's leader, the node then
-    /// refuses tasks that make the log longer.
+    /// The error of a shard's disk, if the disk has too little room. If this node leads the shard, it then refuses
+    /// tasks that make the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(format!("no room for tasks: {why}"))
@@ -179,13 +179,13 @@ impl Tasks {
         self.home().lead()
     }
 
-    /// The directory of a shard: the first shard uses `dir`, others a directory beside it.
+    /// The directory of a shard. The first shard uses `dir`, and each other shard uses a directory next to it.
     pub fn dir_of(dir: &Path, shard: u8) -> PathBuf {
         shard::dir_of(dir, shard)
     }
 
     /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup, as a group with this only member. Its events
-    /// continue in a new epoch, apart from those that followed the backup.
+    /// continue in a new epoch, so that they cannot be confused with events from the time after the backup.
     pub fn seed(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -230,13 +230,14 @@ impl Tasks {
     }
 }
 
-/// Refuses a number of shards other than the directory's, because tenants would be looked up in wrong shards.
+/// Returns an error if the number of shards differs from the directory's, because tenants would be searched in the
+/// wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !(1..=SHARDS_MAX).contains(&shards) {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-    // A shard restored from a backup has a snapshot and no log.
+    // A shard that was restored from a backup has a snapshot, but no log.
     let has =
         |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
     let is_there = |shard| has(shard, "log") || has(shard, "snapshots");

@@ -1,8 +1,8 @@
 //! Asynchronous versions of operations that may wait for the cluster, a disk or another node.
 //!
 //! A thread that serves connections must not wait, because it would stop all of them. Such a thread calls
-//! [`forbid_waiting`]; debug builds then panic in operations that wait ([`check`]). Futures here are ready at once if
-//! nothing has to wait, and run on a separate thread otherwise.
+//! [`forbid_waiting`]; debug builds then panic in operations that wait ([`check`]). The futures of this module are
+//! ready at once if nothing has to wait; otherwise a separate thread does the work.
 //!
 //! Limits: [`THREADS_MAX`] threads, which end after [`IDLE`] without work. Further operations queue.
 
@@ -31,15 +31,15 @@ use crate::registry::is_reserved;
 use crate::select::MissingTopicPolicy;
 use crate::tasks::{Tasks, TasksError, is_of_tasks};
 
-/// Maximum number of waiting threads. More would wait for the same cluster or disk.
+/// Maximum number of threads that wait. More threads would only wait for the same cluster or disk.
 const THREADS_MAX: usize = 64;
 /// Maximum number of threads that wait for the mirrors of one owner.
 const PLACING_MAX: usize = 16;
-/// Maximum time until a node knows a topic that the cluster has created.
+/// The longest time that a node waits until it knows a topic that the cluster has created.
 pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
-/// Pause between two looks for a topic.
+/// The pause between two checks for a topic.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long an idle thread lives.
+/// How long a thread without work stays alive.
 const IDLE: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -51,12 +51,12 @@ pub(crate) fn is_allowed() -> bool {
     MAY_WAIT.get()
 }
 
-/// Forbids waiting on the calling thread, except in its own event loop.
+/// Forbids waiting on the calling thread. Only the thread's own event loop may wait.
 pub fn forbid_waiting() {
     MAY_WAIT.set(false);
 }
 
-/// Panics in debug builds on a thread that must not wait.
+/// Panics in debug builds if the calling thread must not wait.
 #[track_caller]
 pub(crate) fn check() {
     debug_assert!(
@@ -65,7 +65,7 @@ pub(crate) fn check() {
     );
 }
 
-/// Looks for a change that the cluster has agreed on and that this node does not know yet, for up to [`ARRIVAL_MAX`].
+/// Repeats a check until this node knows a change on which the cluster has agreed, at most for [`ARRIVAL_MAX`].
 #[track_caller]
 pub(crate) fn until_known<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     check();
@@ -137,7 +137,8 @@ impl Waiters {
         }
     }
 
-    /// A receiver of the result of `run`; closed if `run` could not run.
+    /// Runs `run` on a thread of the pool. The returned receiver receives the result, and is closed if `run` could not
+    /// be run.
     pub(crate) fn outcome<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -190,7 +191,7 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Counts a thread while it runs, also when a job panics.
+/// Counts a running thread. Dropping the value, also after a panic of a job, ends the count.
 struct Serving<'a>(&'a Work);
 
 impl Drop for Serving<'_> {
@@ -206,7 +207,7 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
-/// The future of a cursor; it completes when this node's log is as far as its owner's.
+/// The future of a cursor. It completes when this node's log has all records that its owner's log had.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -220,12 +221,12 @@ impl<T, E> NodeFuture<T, E> {
         NodeFuture(Outcome::Ready(Some(outcome)))
     }
 
-    /// A future of a value that another thread sends.
+    /// A future whose value another thread sends.
     pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> NodeFuture<T, E> {
         NodeFuture(Outcome::Waiting(outcome))
     }
 
-    /// The outcome, if it is ready.
+    /// Takes the outcome, if it is ready.
     pub fn take_now(&mut self) -> Option<Result<T, E>> {
         match &mut self.0 {
             Outcome::Ready(outcome) => outcome.take(),
@@ -233,7 +234,7 @@ impl<T, E> NodeFuture<T, E> {
         }
     }
 
-    /// The future, unless its outcome is ready.
+    /// Returns the future if its outcome is not ready yet.
     pub fn if_waiting(self) -> Option<NodeFuture<T, E>> {
         matches!(self.0, Outcome::Waiting(_)).then_some(self)
     }
@@ -257,8 +258,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on a thread that serves only this owner's topics, so that an unreachable owner delays only
-    /// their subscribers.
+    /// Opens a cursor on a thread that serves only topics of this owner. If the owner is unreachable, only the
+    /// subscribers of its topics are delayed.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -361,8 +362,8 @@ impl Node {
         self.wait_for(move |node| node.existing_owner(Subject::parse(&subject)?))
     }
 
-    /// Finds or creates the topic for a publisher, for code that must not wait. Unless the topic is deleted,
-    /// [`Node::owner_or_pattern`] then does not wait.
+    /// Finds or creates the topic for a publisher, for code that must not wait. [`Node::owner_or_pattern`] then does
+    /// not wait, unless the topic is deleted in the meantime.
     pub fn prepare_publish(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
@@ -372,17 +373,17 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.wait_for(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // The node remembers the inbox.
+                    // If there is a reply inbox, the node now remembers it.
                     if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
                 })
             }
-            // The publish call refuses a user without the permission.
+            // A user without the permission is refused later, by the publish call.
             None => TopicFuture::ready(Ok(())),
         }
     }
 
-    /// Waits until this node knows a topic with this pattern, to which another node forwards records. The other node
-    /// may have learned earlier that the topic exists and has its owner here.
+    /// Waits until this node knows a topic with this pattern, because another node forwards records to it. The other
+    /// node may learn earlier that the topic exists and that this node owns it.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -400,7 +401,7 @@ impl Node {
         self.prepare_group(topic, group, None)
     }
 
-    /// Prepares a topic and its dead letters for a `work` group, so that joining does not wait.
+    /// Prepares a topic and the topic of its dead letters for a `work` group, so that joining does not wait.
     pub fn prepare_work(&self, topic: &str, group: &str, options: &WorkOptions) -> TopicFuture<()> {
         self.prepare_group(topic, group, options.dead_letters_of(topic))
     }
@@ -456,7 +457,7 @@ impl Node {
     /// Prepares [`Node::select`], so that it does not wait.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         if self.selects_at_once(pattern, missing) || self.may_subscribe(pattern).is_err() {
-            // Selecting refuses denied patterns.
+            // Nothing is prepared for a denied pattern, because selecting refuses it.
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));
@@ -546,7 +547,7 @@ impl Node {
         self.wait_for(move |node| node.delete_topic(&name))
     }
 
-    /// Runs `run` on a thread that may wait; `None` if it could not run.
+    /// Runs `run` on a thread that may wait. Returns `None` if no thread could run it.
     pub async fn unblock<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> T + Send + 'static,
@@ -573,7 +574,7 @@ impl Node {
         self.unblock(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// The tasks, if there can be any; `None` on a single node to which no task was ever submitted.
+    /// The node's tasks; `None` on a single node to which no task was ever submitted.
     pub async fn tasks_if_begun(&self) -> Result<Option<Arc<Tasks>>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Some(Arc::clone(tasks)));

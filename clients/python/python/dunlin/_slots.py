@@ -71,7 +71,7 @@ def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> SlotRe
     try:
         value = function(*arguments)
     except BaseException as error:
-        # Any exception of a task, even SystemExit, fails only the task.
+        # Any exception of a task, even SystemExit, makes only this task fail.
         return failed(error, cpu_us=(time.thread_time_ns() - started) // 1000)
     return SlotResult(value, cpu_us=(time.thread_time_ns() - started) // 1000)
 
@@ -121,7 +121,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # A daemon process ends when this process ends normally.
+            # As a daemon process, it is ended when this process ends normally.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()
@@ -142,7 +142,7 @@ class ProcessSlot:
 
 def _serve(pipe: Pipe, parent: int) -> None:
     """The main function of a slot's process, until the pipe ends."""
-    # Ctrl-C is for the worker, which lets its tasks finish.
+    # Ctrl-C must reach only the worker, which lets its tasks finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while True:

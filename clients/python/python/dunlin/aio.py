@@ -123,7 +123,7 @@ class LockCall:
         try:
             await self._caller.apart(self._lock.acquire)
         except asyncio.CancelledError:
-            # This ends the wait of the thread that acquires the lock.
+            # This ends the wait of the thread that is acquiring the lock.
             await asyncio.shield(self._caller(self._lock._abandon))
             raise
         return self

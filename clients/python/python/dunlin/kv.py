@@ -357,7 +357,7 @@ def _raw_of(name: str, parts: Iterable[Any], kinds: tuple[type[Any], ...]) -> li
 
 def _pairs(puts: Iterable[Any]) -> Iterator[Put]:
     for pair in puts:
-        # A string of two characters is no pair.
+        # A string of two characters must not be taken for a pair.
         if isinstance(pair, str | bytes) or len(pair) != 2:
             raise TypeError(f"puts: expected pairs of key and value, not {_arguments.shown(pair)}")
         yield Put(*pair)
@@ -430,7 +430,7 @@ class Lock:
             if raw is not None and not raw.closed:
                 raw.release()
         except (errors.DisconnectedError, errors.UnknownOutcomeError):
-            # The lock ends with its lease at the latest.
+            # If the release fails, the lock ends with its lease.
             pass
         finally:
             self._let_go()
@@ -458,7 +458,7 @@ class Lock:
             try:
                 self.release()
             except errors.Error:
-                # The exception from inside the block is more important.
+                # The exception that the block raised is more important than this one.
                 pass
 
     def __repr__(self) -> str:

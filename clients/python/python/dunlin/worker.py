@@ -128,7 +128,7 @@ def encode(value: Any) -> bytes:
         return _utf8(value)
     encoded = json.dumps(value, separators=(",", ":"), allow_nan=False)
     if "\\ud" in encoded:
-        # In JSON, a pair of escaped surrogates is one character. A lone surrogate is not a character.
+        # In JSON, two escaped surrogates are one character. A surrogate alone is invalid.
         _utf8(json.dumps(json.loads(encoded), ensure_ascii=False))
     return encoded.encode()
 
@@ -176,7 +176,7 @@ class Worker:
         """
         self._url = url
         self._connect = connect
-        # A node that started this process knows the worker by this name.
+        # If a node started this process, it knows the worker by this name.
         name = os.environ.get("DUNLIN_WORKER_NAME", "") or _arguments.text("name", name)
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         if _arguments.count("slots", slots, SLOTS_MAX, taken=_arguments.U64_MAX) > SLOTS_MAX:
@@ -338,7 +338,7 @@ class _RunningTasks:
             try:
                 thread.start()
             except RuntimeError as full:
-                # The started threads end, so that the program can go on.
+                # The threads that were already started end, so that the program can continue.
                 self._threads = self._threads[:number]
                 self.end()
                 raise RuntimeError(f"slots={slots}: the system starts no more than {number} threads: {full}") from None
@@ -399,8 +399,7 @@ class _RunningTasks:
         try:
             self._say(task, slot_result, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # The task was cancelled or went to another worker, or will do so because there is no
-            # connection.
+            # The task was cancelled or went to another worker. Without a connection, it will go to another worker.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
@@ -413,7 +412,7 @@ class _RunningTasks:
             try:
                 result = encode(slot_result.value)
             except BaseException as wrong:
-                # An object's methods may raise any exception.
+                # Formatting an object may raise any exception.
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:

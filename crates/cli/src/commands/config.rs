@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
-    // Print the values before the error, so that the wrong one can be found.
+    // Prints the values even if they are invalid, before the error, so that the user can find the wrong value.
     NodeConfig::try_from(&raw).map(drop)
 }
 

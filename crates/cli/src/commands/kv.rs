@@ -138,11 +138,11 @@ The error shows the oldest retained revision.")]
     },
 }
 
-/// The start of a watch, as typed.
+/// The revision at which a watch begins, as the user typed it.
 #[derive(Debug, Clone, Copy)]
 enum WatchStart {
     Clear(WatchFrom),
-    /// A revision without an epoch.
+    /// A revision number without its epoch.
     Bare(u64),
 }
 
@@ -161,7 +161,7 @@ fn from(text: &str) -> Result<WatchStart, String> {
     Ok(WatchStart::Clear(WatchFrom::Revision { epoch, revision }))
 }
 
-/// A revision number needs its epoch, because each epoch numbers its revisions from the start.
+/// Adds the epoch to a revision number without one, because each epoch numbers its revisions from the start.
 fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
         WatchStart::Clear(from) => Ok(from),
@@ -245,7 +245,7 @@ fn written(written: WriteResult, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Deletes in several steps, because the cluster limits the keys of one.
+/// Deletes all keys with a prefix, in several steps because the cluster limits the number of keys of one step.
 fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     let (mut all, end) = (WriteResult { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
     loop {
@@ -257,7 +257,7 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     }
 }
 
-/// The keys of a range to show.
+/// The options of `dunlin kv list` that select the keys to print.
 struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,
@@ -267,7 +267,7 @@ struct RangeOptions {
     all: bool,
 }
 
-/// The first character of system keys.
+/// The first character of all system keys.
 const SYSTEM: char = '$';
 
 fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Console) -> Result<()> {
@@ -288,7 +288,7 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
             }
         }
         match page.entries.last() {
-            // System keys are adjacent: continue after the last of them.
+            // System keys are adjacent in the order of keys: continue after the last possible one.
             Some(last) if page.more && !shown(&last) => start = vec![SYSTEM as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,

@@ -29,8 +29,8 @@ use crate::outcome::AdvisedError;
 const LOOK: Duration = Duration::from_millis(50);
 /// The time between the signal to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The command receives the signal to end before the lease ends: by --ttl divided by this number, or by [`GRACE`],
-/// whichever is shorter.
+/// The command receives the signal to end this long before the lease ends: `--ttl` divided by this number, at most
+/// [`GRACE`].
 const NOTICE: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.
@@ -70,7 +70,7 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// The default value of this holder.
+/// Returns the holder's value: the given one, or host name and process id.
 pub fn ourselves(value: Option<&str>) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         guard.spawn(&mut command).with_context(|| format!("cannot start {}", arguments.command[0]))?;
     let end = watch_over(&mut child, &mut guard, &lease, &signals);
     guard.end(&mut child);
-    // If a release fails, the lease ends by its time to live. A lost lease needs no release.
+    // If the release fails, the lock becomes free when the lease ends. If the lease was lost, the lock is already free.
     if !matches!(end, Ok(End::Lost(_))) {
         let _ = lock.release();
     }
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
     }
 }
 
-/// Adds the holder to the error, if the lock still has one.
+/// Adds the current holder of the lock to the error, if the lock has one.
 fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let KvError::Held { token, .. } = error else { return error.into() };
     let Ok(Some(holder)) = kv.holder(name) else { return error.into() };

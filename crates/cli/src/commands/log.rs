@@ -80,7 +80,7 @@ fn dump_topic(
     let mut out = console.out();
     let mut written = 0;
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
-        // No event within this time means that the remaining records have been deleted.
+        // If no event arrives within this time, the remaining records have left the log.
         let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
         match &event {
             Event::Record(record) if ends.is_past(record) => {}

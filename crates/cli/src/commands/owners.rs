@@ -7,7 +7,7 @@ use dunlin_wire::ErrorCode;
 
 use crate::outcome::{AdvisedError, CommandRefusal};
 
-/// The largest number of topics to name.
+/// The largest number of topics that an explanation names.
 const NAMED_MAX: usize = 3;
 
 /// The topics that own subjects of the pattern; empty if the node does not respond.

@@ -53,7 +53,7 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
 
 /// The longest duration, so that the present plus the duration is a valid time.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
-/// The longest lease of a cluster.
+/// The longest time to live of a lease that a cluster accepts.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -73,7 +73,7 @@ pub fn ttl(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(1), TTL_MAX)
 }
 
-/// The time to live of a process's lease in a world: a shorter one ends before the process renews it.
+/// Parses the time to live of the lease of a world's process. A process could not renew a shorter one in time.
 pub fn world_ttl(text: &str) -> Result<Duration, String> {
     within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
 }
@@ -116,7 +116,7 @@ pub fn times(text: &str) -> Result<f64, String> {
     read.ok_or_else(|| "expected a number from 0.001 to 1e6".into())
 }
 
-/// Parses a duration in whole milliseconds, at least 1.
+/// Parses a duration and returns it in milliseconds, at least 1.
 pub fn span(text: &str) -> Result<u32, String> {
     let ms = u32::try_from(duration(text)?.as_millis()).ok().filter(|ms| *ms > 0);
     ms.ok_or_else(|| format!("expected 1ms to {}d", u32::MAX / 86_400_000))

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// The header of a reply that reports an error of the responder.
+/// The header with which a responder reports an error instead of a result.
 pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn refused(error: RequestError) -> anyhow::Error {

@@ -93,7 +93,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    // A paused or grouped subscriber keeps its position until it can write again.
+    // A subscriber that pauses or belongs to a group keeps its position until its output accepts data again.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.when_nobody_reads();
     }
@@ -146,7 +146,7 @@ fn rules(arguments: &Arguments) -> StopRules {
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPrinter {
     let format = match console.json {
         true => Format::Json,
-        // The command has standard output for itself.
+        // With a command, standard output belongs to the command. Notices go to standard error, as in raw output.
         false if !arguments.group.command.is_empty() => Format::Raw,
         false => arguments.format.clone(),
     };
@@ -163,7 +163,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPri
     }
 }
 
-/// Reads each pattern in a thread, and the last one here. The first error ends all.
+/// Reads each pattern in a thread of its own, and the last pattern in this thread. The first error ends all threads.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
     follow: &FollowOutput<W>,
     mut subscribers: Vec<S>,

@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(out.flush()?)
 }
 
-/// The subscriptions that were found.
+/// The subscriptions that a listing found.
 #[derive(Default)]
 struct SubscriptionsFound {
     /// Subscriptions that are listed individually.

@@ -209,7 +209,7 @@ fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Con
     Ok(())
 }
 
-/// Restarts dead letters in several steps, because the cluster limits the tasks of one.
+/// Runs dead letters again, in several steps because the cluster limits the number of tasks of one step.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
     let count = || Ok::<u64, TasksError>(tasks.tenants(tenant)?.iter().map(|found| found.dead).sum());
     let dead = count()?;

@@ -40,7 +40,7 @@ pub struct Arguments {
 
 /// Maximum time that `--once` waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The interval at which keys are read.
+/// The interval at which the command checks for pressed keys.
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest interval between two drawings, so that durations stay current.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);
@@ -131,7 +131,7 @@ fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Re
     watched
 }
 
-/// In raw mode, Ctrl-C is read as a key.
+/// In raw mode, the terminal reports Ctrl-C as a key instead of sending a signal.
 fn ends(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

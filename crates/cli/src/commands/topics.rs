@@ -19,7 +19,7 @@ use crate::outcome::AdvisedError;
 use crate::table::TextTable;
 use owner::Owner;
 
-/// A topic on disk that the node could not open; `describe` gives the reason.
+/// The text for a topic on disk that the node could not open; `dunlin topics describe` prints the reason.
 const NOT_OPENED: &str = "not opened";
 
 /// Arguments of `dunlin topics`, which lists, creates, deletes and moves topics.
@@ -94,8 +94,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Replaces the advice: this command names a topic that should exist, so that advice to create one does not
-/// help.
+/// Replaces the error's advice to create the topic, because this command names a topic that should exist.
 fn not_there(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -108,7 +107,7 @@ fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     AdvisedError { code, said: format!("{code}: no topic has this name"), advice }.into()
 }
 
-/// The cause is the node or the topic, not its configuration.
+/// Explains why a topic cannot be moved. The reason is the node or the topic, not the node's configuration.
 fn not_movable(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -184,12 +183,12 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Replaces a value of a node that does not answer.
+/// The text for a value of a node that does not respond.
 fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// Columns that the list of topics does not contain; empty for a topic deleted meanwhile.
+/// The columns that are read for each topic separately; empty if the topic was deleted in the meantime.
 #[derive(Default)]
 struct TopicDetails {
     kind: Vec<String>,

@@ -157,8 +157,8 @@ struct UserPermissions {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
-    // This option authenticates a command at a node, and this command uses none. The variable may be set for
-    // other commands.
+    // The option `--password-file` authenticates a command at a node, and this command uses no node. The variable is
+    // ignored, because it may be set for other commands.
     if global.password_file.is_some()
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
@@ -225,7 +225,7 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     show(file, &change.name, console)
 }
 
-/// Prints the user's permissions, so that replaced ones are visible.
+/// Prints all permissions of the user, so that a change that replaced some of them is visible.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     let users = UserDirectory::read(file)?;
     let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
@@ -259,7 +259,7 @@ impl UserPermissions {
     }
 }
 
-/// A user's permissions within the tenant's permissions, one line for each kind.
+/// Formats a user's permissions, limited to the tenant's permissions, with one line for each kind.
 fn may(permissions: &Permissions) -> Vec<String> {
     let patterns = |patterns: &[Pattern]| {
         patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")
@@ -349,7 +349,7 @@ fn read_or_new(file: &Path) -> Result<DocumentMut> {
 
 fn read(file: &Path) -> Result<DocumentMut> {
     let text = read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // Reports errors in the node's words.
+    // Checks the file as a node does, so that errors have the same text.
     UserDirectory::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
@@ -374,7 +374,8 @@ fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml
 fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let mut text = document.to_string();
     if text.is_empty() {
-        // A running node treats an empty file as one that is being written.
+        // A running node takes an empty file for one that is still being written, so that a file without users has this
+        // line.
         text = "[users]\n".to_owned();
     }
     let text = UserDirectory::with_end(&text);

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # `dunlin config show --config FILE` prints each value and its source.
 ";
 
-/// The width of a comment, in columns.
+/// The largest width of a comment line in the example file, in columns.
 const WIDTH: usize = 80;
 
 /// The text of the file.

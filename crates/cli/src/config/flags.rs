@@ -1,4 +1,4 @@
-//! The configuration's keys as flags, made from the table of keys.
+//! The configuration's keys as command-line flags, made from the table of keys.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl ConfigFlags {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
-        // Names of Dunlin's variables are valid Unicode.
+        // Variables with other names are not Dunlin's, and Dunlin's names are valid Unicode.
         let variables = std::env::vars_os()
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
         let warnings = raw.lay_variables(variables);

@@ -43,7 +43,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<NodeLimits> {
 pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
-    // The largest window of HTTP/2.
+    // HTTP/2 does not allow a larger window.
     let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
     Ok(GrpcLimits {
         streams_max: narrow("grpc.streams_max")?,
@@ -60,7 +60,7 @@ pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     })
 }
 
-/// The memory for the first records of a topic and a few clients.
+/// The smallest memory budget: it holds the first records of one topic and a few clients.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 fn memory(raw: &RawConfig) -> Result<u64> {
@@ -70,10 +70,10 @@ fn memory(raw: &RawConfig) -> Result<u64> {
     }
 }
 
-/// The memory for a small value of each of a few clients.
+/// The smallest memory for keys or tasks: it holds small values of a few clients.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
-/// Reads `kv.bytes_max` or `tasks.bytes_max`.
+/// Reads the size limit of the keys or of the tasks: `kv.bytes_max` or `tasks.bytes_max`.
 fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     if raw.get(name).text == "auto" {
         return Ok(auto);
@@ -84,9 +84,9 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     }
 }
 
-/// The size of the records that a few clients produce in a second.
+/// The smallest history of task events or of key changes, in bytes: what a few clients produce in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// The largest retention of a topic.
+/// The largest history of task events or of key changes that the configuration accepts, in bytes.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
 /// Reads `tasks.history_bytes`; 0 if it is off.

@@ -72,7 +72,7 @@ impl RawConfig {
         }
     }
 
-    /// Replaces one value.
+    /// Sets the value of the key with this index in [`KEYS`], and where the value comes from.
     pub fn set(&mut self, key: usize, text: String, origin: ValueOrigin) {
         self.settings[key] = ConfigValue { text, origin };
     }
@@ -100,7 +100,7 @@ impl RawConfig {
         warnings
     }
 
-    /// Each key with its setting.
+    /// Returns each key with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'static keys::ConfigKey, &ConfigValue)> {
         KEYS.iter().zip(&self.settings)
     }

@@ -25,7 +25,7 @@ const RENEWALS: u32 = 3;
 #[derive(Debug)]
 pub struct MemberTask {
     pub kind: GroupKind,
-    /// Whether the member acknowledges records.
+    /// Whether the member acknowledges the records that it has handled.
     pub acks: bool,
     /// The command to run for each record instead of writing it; its success acknowledges the record.
     pub program: Option<Program>,
@@ -41,17 +41,17 @@ pub struct MemberTask {
 pub struct MemberLoop<'a> {
     member: &'a mut Member,
     duty: &'a MemberTask,
-    /// Requested claims that have not arrived.
+    /// The number of requested records that have not arrived yet.
     asked: u64,
-    /// Tokens of written records that are not acknowledged yet.
+    /// The claim tokens of records that were written and are not acknowledged yet.
     done: Vec<u64>,
 }
 
-/// The outcome of a record.
+/// What happened to a record that the member received.
 enum Outcome {
     Done,
     Failed(String),
-    /// The command has to end: the record goes to another member.
+    /// The command has to end, so that the record returns to the group and goes to another member.
     Dropped,
 }
 
@@ -80,7 +80,7 @@ impl<'a> MemberLoop<'a> {
         Ok(EventCount(events))
     }
 
-    /// Requests only as many records as the member will handle.
+    /// Requests more records, at most as many as the member may still handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
         if self.duty.kind == GroupKind::Share || self.asked > 0 {
             return;
@@ -213,10 +213,11 @@ fn run<W: Write>(
     });
     Ok(match ran {
         Ok(status) if status.success() => Outcome::Done,
-        // Ctrl-C ends the command as well.
+        // Ctrl-C has ended the command too, so that its exit status does not count.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        // The command existed at the start. The member leaves, which returns the record.
+        // The command could be run when the member started. The member now leaves the group, which returns the record
+        // to it.
         Err(error) => return Err(error),
     })
 }
@@ -227,7 +228,7 @@ fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
             Err(CallError::Refused(_)) => return,
-            // The connection may return before the deadline.
+            // If the call returns before the deadline, the loop continues to wait.
             Ok(_) | Err(_) => {}
         }
     }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use dunlin_topic::{LogName, Notice, Publishers, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
-/// Writes a record, with its entries if it has any. Payload, key and header values are text if they are
-/// UTF-8; otherwise they are base64 under a name with the suffix `_base64`.
+/// Writes a record, with its entries if it belongs to a state topic and can be decoded. Payload, key and header values
+/// are text if they are UTF-8. Other bytes are base64, under the same name with the suffix `_base64`.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -23,7 +23,7 @@ pub fn record(
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // Only a conflated record's predecessor is not the record just before it.
+    // Written only if the sequence number before the record is another one, which is the case after conflation.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));
@@ -48,7 +48,7 @@ fn header((name, value): (&str, &[u8])) -> Value {
     object.into()
 }
 
-/// Writes a state: its kind and entries if known, otherwise its bytes.
+/// Writes a state: the kind and entries if `known` contains them, otherwise the state's bytes.
 pub fn state(snapshot: &Snapshot, known: Option<(String, Value)>, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("state", &snapshot.log);
     object.insert("epoch".into(), snapshot.position.epoch.into());

@@ -15,13 +15,13 @@ use super::json::put_bytes;
 use super::text::escaped;
 use crate::state::State;
 
-/// The number of a record's entries that are shown; further ones are counted.
+/// The number of a record's entries that are shown; the rest is only counted.
 const ENTRIES_SAID: usize = 8;
 
 /// Decodes the records of state topics, according to each topic's configuration.
 #[derive(Default)]
 pub struct Interpreters {
-    /// The node with the topics; `None` for records from files.
+    /// The node that knows the topics' configurations; `None` for records from files.
     node: Option<Client>,
     known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
 }
@@ -46,7 +46,7 @@ impl Interpreters {
         Interpreters { node: Some(node.clone()), known: Mutex::default() }
     }
 
-    /// Sets a topic's configuration, if no node is available.
+    /// Sets a topic's configuration for records from files, for which no node is available.
     pub fn learn(&self, topic: &str, reducer: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));
@@ -68,7 +68,7 @@ impl Interpreters {
         Some(entries.iter().map(Entry::object).collect())
     }
 
-    /// A state as a sentence and further lines.
+    /// Formats a state as a sentence, followed by further lines.
     pub fn state_text(&self, snapshot: &Snapshot) -> Option<(String, Vec<String>)> {
         let (kind, state) = self.state(snapshot)?;
         let sentence = match state.levels() {
@@ -94,7 +94,7 @@ impl Interpreters {
     }
 
     fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
-        // Entries begin with an operation byte that no text begins with.
+        // The first byte of an entry is its operation, a byte with which no text begins.
         let payload = record.frame.payload();
         if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
             return None;
@@ -116,7 +116,7 @@ impl Interpreters {
         if let Some(kind) = known.get(topic) {
             return kind.clone();
         }
-        // After an error, the next record tries again.
+        // If the request fails, it is repeated for the next record.
         let reducer = self.node.as_ref()?.describe_topic(topic).ok()?.config.reducer;
         let kind = reducer.and_then(TopicFormat::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());

@@ -1,4 +1,4 @@
-//! A user-defined line: `{seq} {subject} {payload}`.
+//! A template of an output line that the user defines, such as `{seq} {subject} {payload}`.
 
 use std::io::{self, Write};
 use std::str::FromStr;

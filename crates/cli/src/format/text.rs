@@ -7,8 +7,9 @@ use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Publishers, Reco
 
 use crate::console::{TextPainter, grouped};
 
-/// Writes `SEQ payload`. The subject comes first if there may be several, and a repeated attempt's number
-/// before the payload. If the payload's meaning is known, it replaces the bytes.
+/// Writes a record as `SEQ payload`. If records of several logs may be printed, the subject comes first. The number of
+/// a second or later attempt stands before the payload. If the payload can be decoded, the entries are written instead
+/// of the bytes.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -57,7 +58,7 @@ pub fn notice(notice: &Notice, many: bool, paint: TextPainter, out: &mut impl Wr
         Notice::Deleted { log, last } => {
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
-        // No record was lost.
+        // These notices report no lost record.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
         Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
         Notice::Publishers(told) => {
@@ -137,8 +138,8 @@ pub fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Whether a terminal interprets the character: control characters, and characters that change the text
-/// direction.
+/// Whether a terminal would interpret the character instead of showing it: control characters, and characters that
+/// change the text direction.
 pub fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')

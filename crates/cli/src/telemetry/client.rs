@@ -1,6 +1,6 @@
 //! The HTTP client of the trace exporter, which runs on the exporter's own thread.
 //!
-//! Limits: [`ANSWER_BYTES_MAX`] of a response, and the client's timeout.
+//! A response may have at most [`ANSWER_BYTES_MAX`] bytes; the client's timeout limits its duration.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! Traces to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! A thread of OpenTelemetry's library collects spans and sends them in batches. If the collector is
-//! unreachable, spans are lost, and one warning is logged. Only the node's end waits for the collector, for
-//! at most [`FLUSH_MAX`].
+//! A thread of OpenTelemetry's library collects spans and sends them in batches. If the collector is unreachable, spans
+//! are lost, and one warning is logged. A running node never waits for the collector. A node that ends waits for at
+//! most [`FLUSH_MAX`].
 //!
-//! Limits, from the library's variables: at most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait, and more are
-//! dropped. Batches have `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans, every `OTEL_BSP_SCHEDULE_DELAY`
-//! (5,000) ms.
+//! Limits, from variables of the library, with their defaults: at most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait to
+//! be sent, and further spans are dropped. A batch has at most `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans. Batches
+//! are sent every `OTEL_BSP_SCHEDULE_DELAY` (5,000) ms.
 //!
 //! The library's HTTP client is not used: reqwest has many dependencies, and needs a runtime on the sending
 //! thread.
@@ -34,7 +34,7 @@ use tracing_subscriber::layer::Layer;
 use super::AnyLayer;
 use super::client::ExporterClient;
 
-/// How long the node's end waits for unsent spans.
+/// How long a node that ends waits until its unsent spans are sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// The time limit for a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
@@ -120,12 +120,12 @@ fn resource() -> Resource {
 fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     if context.span().span_context().is_valid() {
-        // Fails for spans that are not collected.
+        // The call fails for a span that no layer collects.
         let _ = span.set_parent(context);
     }
 }
 
-/// Logs once when exporting fails, and once when exporting works again.
+/// Logs when exporting begins to fail, and when it works again.
 #[derive(Debug)]
 struct ReportingExporter<E> {
     exporter: E,

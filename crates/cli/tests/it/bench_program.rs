@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::dunlin::{Outcome, dunlin, run, run_with};
 
-/// A directory with `dunlin`, and another for PATH.
+/// A directory with the program `dunlin`, and another directory that is in PATH.
 struct Installed {
     beside: TempDir,
     path: TempDir,

@@ -68,7 +68,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     let table = run(&["cluster", "status", "--data-dir", &first]).done();
     assert!(table.contains("NODE") && table.lines().count() == 5, "{table}");
     a_topic_moves(&nodes);
-    // The directory of any node works.
+    // The command accepts the data directory of any node.
     let token = run(&["cluster", "token", "--ttl", "1m", "--data-dir", &format!("{dir}/node-3")]).done();
     assert!(token.starts_with("dunlin-join-1-"), "{token}");
     let added = run(&["cluster", "add", "--data-dir", &first]).done();
@@ -82,7 +82,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(made.contains("first node of a new cluster"), "{made}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // The program ends its nodes too.
+    // When the program ends, it also ends its nodes.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let gone = run(&["cluster", "status", "--data-dir", &first]);
@@ -107,7 +107,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = ask(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine, the node's lease may have lapsed for a moment.
+            // On a busy machine, the node's lease may have ended for a moment, so that the move is repeated.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -164,7 +164,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // Each error appears without a second attempt.
+    // Each error is reported at once, without a second attempt.
     for (through, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -186,8 +186,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A member that lost its identity must not receive the advice to create a cluster: that would make a second cluster
-/// beside the first.
+/// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
 #[test]
 fn member_without_its_identity_begins_no_second_cluster() {
     let temporary = tempfile::tempdir().unwrap();
@@ -243,7 +242,8 @@ fn member_without_its_identity_begins_no_second_cluster() {
     };
     refused("it has cluster/node.pem");
     unready("a member of a cluster");
-    // The directory may have lost all other files: its log still shows the cluster to which it belongs.
+    // The directory may have lost all its other files: the log file alone shows that the directory belongs to a
+    // cluster.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     refused("the log in control is that of the nodes 1, 2");
     unready("of the nodes 1, 2");
@@ -254,7 +254,7 @@ fn member_without_its_identity_begins_no_second_cluster() {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
     });
     assert_eq!(second.stop(), Some(0));
-    // An explicit option is needed to begin another cluster there.
+    // A new cluster in this directory needs an explicit option.
     for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
         std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
     }
@@ -285,7 +285,7 @@ fn removed_node_ends_with_exit_code_1_also_when_started_again() {
     assert_eq!(first.stop(), Some(0));
 }
 
-/// A port whose listener sends first, and does not use TLS.
+/// The port of a listener that sends the first bytes and does not use TLS.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -32,10 +32,10 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // Writes from a thread, because the child may fill its output pipe in the meantime.
+    // Writes the input from a thread, because the child may fill its output pipe before it has read all input.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let outcome = Outcome::of(child);
-    // The child may end without reading all input.
+    // The write fails if the child ends before it has read all input.
     let _ = writer.join();
     outcome
 }
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub err: String,
 }
 
-/// A running program, which ends with its test.
+/// A running program, which is killed when the value is dropped.
 pub struct Program(Child);
 
 impl From<Child> for Program {
@@ -92,14 +92,14 @@ impl DerefMut for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Fails only if the program has ended.
+        // The call fails only if the program has already ended.
         let _ = self.kill();
         let _ = self.wait();
     }
 }
 
 impl Outcome {
-    /// Waits for the end. A program that does not end is killed with its test.
+    /// Waits until the program ends. A program that does not end is killed when the test ends.
     pub fn of(program: impl Into<Program>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
@@ -124,7 +124,7 @@ fn all(mut pipe: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A node on a free port, which ends with its test.
+/// A node on a free port, which is killed when the value is dropped.
 pub struct Node {
     child: Program,
     pub ready: String,

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use crate::dunlin::{Node, Outcome, dunlin, run, run_with};
 
-/// `dunlin feed serve`, which ends with its test.
+/// A running `dunlin feed serve`, which is killed when the value is dropped.
 struct Source {
     child: Child,
     url: String,
@@ -37,7 +37,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Fails only if the program has ended.
+        // The call fails only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -122,7 +122,7 @@ fn record(folder: &Path) -> (PathBuf, Source) {
     (out, source)
 }
 
-/// The file of a short recording.
+/// The log file of a short recording.
 fn log_of(recording: &Path) -> PathBuf {
     let entries = fs::read_dir(recording.join("md.BTC-USD")).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());

@@ -58,7 +58,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }
 
-/// A recording with these rows in its own directory.
+/// Writes a recording with these rows to a directory of its own.
 fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
     let out = folder.join(name).to_str().unwrap().to_owned();
     run_with(dunlin(&["feed", "import", "--out", &out, "-"]), rows.as_bytes()).done();

@@ -1,5 +1,5 @@
-//! Commands that follow something: each reports when its node is lost and restored, and ends at once on
-//! Ctrl-C.
+//! Commands that run until they are stopped, such as `sub`: each reports when its node is lost and restored, and ends
+//! at once on Ctrl-C.
 
 use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use std::thread;
 
 use crate::dunlin::{Node, Program, dunlin, signal};
 
-/// A command and its output lines.
+/// A running command and the lines that it prints.
 struct Following {
     program: Program,
     errors: Receiver<String>,
@@ -49,7 +49,7 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Commands that follow something, and commands that make each print a line.
+/// Commands that run until they are stopped; for each, a command that makes it print a line.
 const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["sub", "ticks"], &["pub", "ticks", "again"]),
     (&["kv", "watch"], &["kv", "put", "a", "again"]),

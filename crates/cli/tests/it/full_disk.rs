@@ -1,4 +1,4 @@
-//! A node with a full disk reports that, and its end.
+//! Tests that a node reports when its disk is full, and when the disk has room again.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ impl Drop for Small {
     }
 }
 
-/// `None` if the user may not mount one.
+/// Mounts the file system; returns `None` if the user may not do this.
 fn small_disk() -> Option<Small> {
     let dir = tempfile::tempdir().unwrap();
     let mounted =
@@ -42,7 +42,7 @@ fn fill(file: &Path) {
     }
 }
 
-/// A node on such a file system.
+/// A running node whose data directory is on such a file system.
 struct Serving {
     _program: Program,
     ready: String,
@@ -94,7 +94,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
     until("the node and its log say that there is no room", || {
-        // The command may be refused, because the log is shortened repeatedly on a full disk.
+        // The write may be refused: on a full disk the log is shortened again and again.
         let _ = client.kv().put("large", &large);
         is_unready |= readyz().contains("no room for keys");
         is_unready && log().contains(FULL)
@@ -107,7 +107,8 @@ fn full_disk_is_reported_until_there_is_room() {
     client.kv().put("large", &large).unwrap();
 }
 
-/// The publisher must not wait for 5 s for a slow disk, and the node must not stay ready.
+/// The publisher must receive the error before the 5 s after which a disk counts as slow, and the node must not stay
+/// ready.
 #[test]
 fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     let Some(small) = small_disk() else {
@@ -124,7 +125,7 @@ fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     fill(&filler);
     let file = OpenOptions::new().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (3 << 20)).unwrap();
-    // An open file would keep its space after its removal.
+    // The file is closed first: an open file would keep its space after its removal.
     drop(file);
     let large = vec![1; 900 << 10];
     let (mut taken, mut refused) = (0, None);

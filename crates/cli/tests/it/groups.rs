@@ -122,7 +122,7 @@ fn record_is_acknowledged_when_its_command_succeeds() {
 
 #[test]
 fn command_may_run_longer_than_the_deadline() {
-    // If the machine stops for longer than a claim, the record is rightly delivered again.
+    // If the machine stops for longer than the claim lasts, the record is delivered again. This is no failure.
     let in_one_attempt = |claim_ms: u32| {
         let node = Node::start();
         node.run(&["pub", "jobs", "one"]).done();

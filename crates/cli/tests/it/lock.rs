@@ -1,4 +1,4 @@
-//! `lock`: no process of the command runs once another may hold the lock.
+//! `lock`: no process of the command runs once another client may hold the lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn runs(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits for the next holder of the lock. Returns whether the process still ran at that time.
+/// Waits until another client holds the lock. Returns whether the process still ran at that time.
 fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
     let look = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
     node.run(&["lock", name, "--", "sh", "-c", &look]).done() == "runs\n"

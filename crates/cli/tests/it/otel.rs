@@ -80,7 +80,7 @@ fn nats_session(node: &Node) {
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
     say(&mut stream, "NONSENSE\r\n");
-    // The remaining bytes and any error do not matter: this only waits until the node has closed the connection.
+    // The remaining bytes and any error do not matter; reading only waits until the node has closed the connection.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -94,7 +94,7 @@ fn spans_continue_the_traces_of_their_requests() {
     nats_session(&node);
     let out = node.run(&["sub", "orders.eu", "--from", "earliest", "--count", "1", "--name", "audit"]);
     assert!(out.done().contains("{}"));
-    // The end of the node sends the remaining spans.
+    // A node that ends sends the remaining spans first.
     assert_eq!(node.stop(), Some(0));
 
     let spans = collector.spans();

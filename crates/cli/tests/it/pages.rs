@@ -14,7 +14,8 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// After this number of seconds, a command that continues is ended. `READ` is for commands whose output the page shows.
+/// The number of seconds after which a command that continues is ended. `READ` is the number for commands whose output
+/// the page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
 /// The number of blocks that run at the same time.
@@ -36,7 +37,7 @@ const MARK: &str = "@@@";
 struct Typed {
     line: usize,
     command: String,
-    /// The output that the page shows.
+    /// The output of the command, as the page shows it; `None` if the page shows none.
     output: Option<String>,
 }
 
@@ -79,7 +80,7 @@ fn furnish(directory: &Path) {
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // curl without its progress meter.
+    // Makes curl print neither its progress meter nor anything else but errors.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
     fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
 }

@@ -7,14 +7,14 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, Program, signal};
 
-/// A responder that has subscribed.
+/// A running `dunlin reply` that has subscribed.
 struct Replier(Child);
 
 impl Replier {
     fn start(node: &Node, arguments: &[&str]) -> Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
-        // The responder replies to requests from its subscription on.
+        // The responder receives only requests that are published after it has subscribed.
         until("the service has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"subscribers_total\":1")
         });

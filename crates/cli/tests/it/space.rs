@@ -17,7 +17,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::dunlin::{Node, Program, dunlin, run, signal};
 
-/// A process of a world, and its output objects.
+/// A process of a world, and the JSON objects that it prints.
 struct Process {
     program: Program,
     said: Receiver<serde_json::Value>,
@@ -216,7 +216,7 @@ fn map_printed_once_is_no_older_than_its_request() {
 /// The first process, whose node holds the world's leases, is killed, and the same command runs again.
 #[test]
 fn world_continues_when_its_first_process_restarts() {
-    // With a longer lease, a stopped machine does not end it.
+    // With this longer lease, a pause of the machine does not end the lease.
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
@@ -238,7 +238,7 @@ fn world_continues_when_its_first_process_restarts() {
 /// Two processes as in the README: one is killed, and the other runs all regions until another joins.
 #[test]
 fn world_continues_in_the_only_process_left() {
-    // With a longer lease, a stopped machine does not end it.
+    // With this longer lease, a pause of the machine does not end the lease.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -319,7 +319,7 @@ fn spawned_entity_exists_once_until_despawned() {
     let spawned = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
-    // The process with the region takes the entity, even if the client asks another process first.
+    // The client may ask any process: the process that owns the region adds the entity.
     let low = spawned(&["spawn", "7", "two", "--position", "10,10,10"]);
     let high = spawned(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
     assert_eq!((low["entity"].as_str(), high["entity"].as_str()), (Some("7"), Some("8")));

@@ -24,7 +24,7 @@ fn prices() -> Node {
     node
 }
 
-/// The output of `sub` up to the first record after the state, while `publish` runs.
+/// Runs `publish` while `sub` runs. Returns the output of `sub` up to the first record after the state.
 fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

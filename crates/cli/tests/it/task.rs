@@ -210,7 +210,7 @@ fn result_over_the_limit_fails_the_task_with_its_size() {
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
-/// Processes that hold a pipe of an ended task, for ten minutes.
+/// Processes that hold a pipe of an ended task, each for ten minutes.
 struct Holders(std::path::PathBuf);
 
 impl Holders {
@@ -233,7 +233,7 @@ fn task_ends_with_its_command_and_its_process_group() {
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
     std::fs::write(&holders.0, "").expect("a file");
-    // The process is in its own session, and so in another group, before the command continues.
+    // The script continues only when the process is in its own session, and so in another process group.
     let away = format!(
         "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
         holders.0.display()
@@ -275,7 +275,7 @@ fn task_watch_prints_events_as_they_happen() {
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch may begin a moment after its start.
+    // The watch may begin a moment after the command was started, so that tasks are submitted until it prints an event.
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
@@ -293,7 +293,7 @@ fn is_there(pid: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
-/// Without the early end, the lease would hold the task for ten minutes.
+/// Without the early end of the worker, its lease would keep the task for ten minutes.
 #[test]
 fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();

@@ -52,7 +52,7 @@ impl Dev {
     }
 }
 
-/// Repeats an attempt, because a slow machine may exceed the connection timeout of two seconds.
+/// Repeats an attempt that fails, because connecting may take longer than the timeout of two seconds on a slow machine.
 fn unhurried(attempt: impl Fn() -> Outcome) -> Outcome {
     find("the node answers in time", || {
         let outcome = attempt();
@@ -77,11 +77,11 @@ fn dev_prints_commands_that_work_over_tls() {
     dev.types("dunlin pub ticks hello").done();
     let read = dev.types("dunlin sub ticks --from earliest --count 1").done();
     assert!(read.contains("hello"), "{read}");
-    // The printed curl command without its end.
+    // The printed curl command up to the path of its URL.
     let curl = dev.says("curl -N").split("/v1/").next().unwrap();
     assert!(dev.types(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
     assert!(dev.says("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
-    // The same certificates again, with client certificates required.
+    // The node now uses the same certificates and requires client certificates.
     let ca = tls.join("ca.pem");
     let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
     again.says("Using the certificates in ");
@@ -107,7 +107,7 @@ fn missing_tls_files_and_incomplete_tls_settings_are_named() {
 fn sighup_reloads_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    // Each directory has its own authority.
+    // Each directory gets certificates from an authority of its own.
     drop((Dev::start(&old, &[]), Dev::start(&new, &[])));
     let file = |dir: &Path, name: &str| dir.join(name).to_str().unwrap().to_owned();
     let (cert, key) = (file(&old, "node.pem"), file(&old, "node-key.pem"));

@@ -95,7 +95,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
     let (sender, drawn) = channel();
     thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // A terminal whose other side is closed reports an error.
+        // Reading a terminal returns an error when its other side is closed.
         while let Ok(count @ 1..) = screen.read(&mut bytes) {
             if sender.send(bytes[..count].to_vec()).is_err() {
                 return;

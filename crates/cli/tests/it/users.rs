@@ -82,7 +82,7 @@ fn user_add_does_not_use_the_connections_password() {
     let output = run(&add, "typed\n");
     assert!(output.code == Some(2) && output.err.contains("--password-from"), "{output:?}");
     assert!(!std::path::Path::new(&file).exists());
-    // The variable is for commands that connect.
+    // `dunlin user` ignores the variable, which is for commands that connect.
     let mut command = dunlin(&add[..7]);
     command.env("DUNLIN_PASSWORD_FILE", &secret);
     let output = run_with(command, b"typed\n");
@@ -122,7 +122,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");
     let _asks = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
-    // A refused command has ended and reads nothing more.
+    // The write fails if the command was refused and has ended.
     let _ = input.write_all(b"two\n");
     for program in [sub, lines] {
         let outcome = Outcome::of(program);

@@ -68,7 +68,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let replaced = children(node.pid());
     assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
 
-    // More tasks than one worker can run.
+    // The node starts workers, because one worker cannot run so many tasks.
     let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
     let submitted =
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
@@ -80,7 +80,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
     until("all is done", || completed(&node), |completed| *completed == 40);
 
-    // Without tasks, surplus workers are asked to end, and do.
+    // Without tasks, the node asks surplus workers to end, and they end.
     until("one is left", || (attached(&node).len(), children(node.pid()).len()), |left| *left == (1, 1));
     assert_eq!(completed(&node), 40);
     let last = children(node.pid());

@@ -1,4 +1,4 @@
-//! Commands and queries in flight.
+//! Commands about keys that were sent and have no response yet.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,8 @@ impl Kv {
     }
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
-        // A node ends a connection over a larger message. All other commands would then lose their responses.
+        // A node closes the connection if it receives a larger message. All other commands would then lose their
+        // responses.
         let (size, size_max) =
             (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
         if size > size_max {
@@ -79,7 +80,7 @@ impl Kv {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until the node answers, for at most `patience`.
+    /// Repeats a request without side effects until the node responds, for at most `patience`.
     pub(super) fn retry_until_answered(
         &self,
         kind: ControlKind,
@@ -97,8 +98,8 @@ impl Kv {
         }
     }
 
-    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node, as long as
-    /// `goes_on` returns a deadline.
+    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Repeats the
+    /// command as long as `goes_on` returns a deadline.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],

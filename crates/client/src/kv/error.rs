@@ -62,7 +62,7 @@ impl KvError {
         })
     }
 
-    /// Whether the request can be repeated on the next connection.
+    /// Whether the connection was lost, so that the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_broken_off()
     }

@@ -1,8 +1,7 @@
 //! Leases: keys and locks that depend on a lease end with it.
 //!
-//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client counts
-//! a lease as lost when its time to live has passed since the last renewal was sent. This is a moment before
-//! the cluster ends the lease.
+//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client counts a lease
+//! as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease a moment later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,9 +17,9 @@ use crate::follow::lock;
 use crate::interrupt::interruptible;
 use crate::pending_request::deadline;
 
-/// The number of renewals within the time to live.
+/// How many times a lease is renewed within its time to live.
 const TIMES: u32 = 3;
-/// The pause between attempts.
+/// The pause between two attempts to renew a lease.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The error for a lease that has ended.
@@ -41,7 +40,7 @@ pub struct Lease {
     revoke: bool,
 }
 
-/// The thread that renews a lease until it is dropped.
+/// The thread that renews a lease. Dropping this value ends the thread.
 #[derive(Debug)]
 struct LeaseKeeper {
     ended: Arc<AtomicBool>,
@@ -61,7 +60,7 @@ pub struct LeaseHandle {
 /// The lease's state.
 #[derive(Debug)]
 struct RenewalState {
-    /// The time until which the lease is sure to live, or the reason why it was lost.
+    /// The time until which the lease certainly exists, or the reason why it was lost.
     state: Mutex<Result<Instant, LeaseLostError>>,
     changed: Condvar,
 }
@@ -133,7 +132,7 @@ impl Lease {
         self.handle.ttl
     }
 
-    /// Returns a handle for other parts of the program that depend on the lease.
+    /// Returns a handle to the lease for other parts of the program.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }
@@ -216,7 +215,8 @@ impl LeaseHandle {
                 Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::Retry::No => {
                     thread::sleep(PAUSE);
                 }
-                // The time of the last renewal still counts.
+                // The renewal may have failed: the lease is certain only until its time to live after the last
+                // successful renewal.
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }
@@ -245,7 +245,7 @@ impl LeaseHandle {
         }
     }
 
-    /// Counts the lease as lost from now on.
+    /// Treats the lease as lost from now on.
     fn give_up(&self) {
         self.renewal_state.lost(self.id, "its holder gave it up");
     }
@@ -255,7 +255,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.keeper = None;
         if self.revoke && self.check().is_ok() {
-            // If this request is lost, the lease ends by its time to live.
+            // If this request is lost, the cluster ends the lease when its time to live has passed.
             self.handle.kv.say(&ControlCommand::Revoke { lease: self.id() });
             self.handle.give_up();
         }

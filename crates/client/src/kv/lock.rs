@@ -5,8 +5,8 @@ use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_broken_off;
 
-/// A lock that this client holds. Dropping it releases the lock.
-/// Resources that the lock guards receive its [`token`](HeldLock::token), and refuse a lower token than the highest.
+/// A lock that this client holds. Dropping it releases the lock. Send its [`token`](HeldLock::token) with every request
+/// to a resource that the lock protects; the resource refuses a lower token than the highest that it has seen.
 #[derive(Debug)]
 pub struct HeldLock {
     kv: Kv,
@@ -36,7 +36,7 @@ impl Kv {
         let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.retry_while(&bytes, lives).inspect_err(|_| {
             if is_broken_off() {
-                // The caller has given up the wait. No lease may hold the lock for it.
+                // The caller has stopped waiting, so that its lease must not receive the lock later.
                 self.say(&ControlCommand::Release { name, lease: id });
             }
         })?;

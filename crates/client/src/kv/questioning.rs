@@ -1,4 +1,4 @@
-//! Queries in flight.
+//! Queries about keys that were sent and have no response yet.
 
 use std::time::Instant;
 

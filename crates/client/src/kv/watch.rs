@@ -13,7 +13,7 @@ use super::{Kv, KvEntry, KvError};
 use crate::client::Client;
 use crate::subscriber::Subscriber;
 
-/// The topic of all changes.
+/// The topic in which all changes of keys are published.
 const KV: &str = "$kv";
 
 /// The revision from which a watch receives changes.
@@ -85,8 +85,8 @@ pub struct Watch {
 impl Kv {
     /// Watches all keys that begin with `prefix`. Fails if the user may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
-        // The topic of changes silently omits keys that the user may not read; this read reports missing
-        // permissions.
+        // The topic of changes omits, without an error, the keys that the user may not read. This read returns an error
+        // if the user may not read all of them.
         self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
@@ -164,7 +164,7 @@ impl Watch {
     }
 }
 
-/// The change of keys that begin with `prefix`, if the event has one.
+/// Returns the changes in an event that concern keys with `prefix`; `None` if there are none.
 fn change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

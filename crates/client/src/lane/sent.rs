@@ -1,24 +1,24 @@
-//! A sent batch, and its division into parts that are sent again.
+//! A sent batch, and how it is divided into parts that are sent again.
 
 use dunlin_topic::Frame;
 use dunlin_wire::RUN_HEAD_BYTES;
 
-/// A sent batch.
+/// A batch that was sent and has no response yet, or was refused.
 #[derive(Debug)]
 pub(super) struct SentBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) first: u64,
     pub(super) count: u32,
-    /// The owner may have appended the batch; its response was lost.
+    /// Whether the owner may have appended the batch although its response was lost.
     pub(super) unknown: bool,
-    /// The records were sent one by one: a refusal of one does not concern the others.
+    /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
     pub(super) loose: bool,
-    /// Records pushed to the lane before this batch.
+    /// The number of records pushed to the lane before this batch.
     pub(super) pushed_before: u64,
 }
 
 impl SentBatch {
-    /// The parts before and after the record, counted from 1.
+    /// Returns the parts before and after the given record. Records are counted from 1.
     pub(super) fn without(self, record: u32) -> [Option<SentBatch>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);

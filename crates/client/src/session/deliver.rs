@@ -11,7 +11,7 @@ use crate::inbox::BatchItem;
 use crate::session::following::FollowState;
 use crate::session::{Channel, ClientSession};
 
-/// The size of DELIVER before its first claim, in bytes.
+/// The number of bytes of a DELIVER message before its first claim.
 const DELIVER_HEAD_BYTES: usize = 24;
 
 impl ClientSession {
@@ -25,7 +25,7 @@ impl ClientSession {
     ) -> Result<(), WireError> {
         CheckedBatch::check(run.frames, run.header.count, run.frames.len())
             .map_err(|error| WireError::Frame { kind: MessageKind::Batch, error })?;
-        // Batches for a channel that was just abandoned may still arrive.
+        // Batches may still arrive for a channel that the client has just given up.
         let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
         if channel.state.gone {
             channel.refund((end - start) as u64);
@@ -43,7 +43,8 @@ impl ClientSession {
             cost: (end - start) as u64,
         };
         match channel.join(&run.header) {
-            // After a gap that this batch fills, the last delivered record lies before the gap.
+            // This batch fills a reported gap. The last delivered record therefore lies before the gap, not just before
+            // the batch.
             BatchContinuity::Follows if channel.state.owed_since.is_some() => {}
             BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
             BatchContinuity::Missing { first, last } => channel.tell_gap(first, last),
@@ -73,10 +74,11 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // The records have their own positions; the batch's end is the position up to which all are consumed.
+        // The records have positions of their own. The last of them is the position up to which the subscriber consumes
+        // the batch.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
-        // Records that another member gave back are older.
+        // Records that another member returned are older than the last record.
         let last_given = Position { epoch: last.epoch, seq: last.seq };
         if last_given > channel.at {
             channel.stand_at(last_given);
@@ -155,7 +157,8 @@ impl ClientSession {
             if channel.state.on_gap {
                 channel.state.owed_since.get_or_insert(channel.at);
             }
-            // A gap that begins after the subscriber's position does not account for the records before it.
+            // The gap begins after the subscriber's position, so that the records before it are missing too: report one
+            // gap for all.
             channel.tell_gap(channel.at.seq + 1, gap.last);
             channel.stand_at(Position { seq: gap.last, ..channel.at });
         }
@@ -179,7 +182,7 @@ impl ClientSession {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Reports the last record that this subscriber received, which may differ from the node's assumption.
+        // Reports the last record that this subscriber received. The node may assume another one.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
@@ -195,7 +198,7 @@ impl ClientSession {
             channel.tell_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        // A subscriber in the node's process does not receive this notice either.
+        // This notice is dropped, as it is for a subscriber in the node's process.
         channel.refund(cost);
     }
 
@@ -211,8 +214,8 @@ impl ClientSession {
         }
     }
 
-    /// Messages arrive in order. The subscriber is therefore at the heartbeat's position, or has lost the
-    /// last records.
+    /// Handles a heartbeat. Messages arrive in order: if the subscriber is not yet at the heartbeat's position, the
+    /// last records were lost.
     pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
@@ -243,8 +246,8 @@ impl ClientSession {
 }
 
 impl Channel {
-    /// How a batch continues the subscriber's position. A batch that fills a reported gap lies within the
-    /// gap.
+    /// Compares a batch with the subscriber's position. A batch that fills a reported gap is compared with the gap
+    /// instead.
     fn join(&self, run: &BatchHeader) -> BatchContinuity {
         match self.state.owed_since {
             Some(since)
@@ -258,7 +261,7 @@ impl Channel {
         }
     }
 
-    /// Notes that everything up to `at` was delivered or reported.
+    /// Moves the subscriber's position to `at`: everything up to it was delivered or reported.
     pub(super) fn stand_at(&mut self, at: Position) {
         self.at = at;
         self.given_seq = at.seq;
@@ -273,7 +276,7 @@ impl Channel {
         self.tell(Notice::Gap(gap), 0);
     }
 
-    /// Reports an epoch that was not announced. The last record of the old epoch is unknown.
+    /// Reports a new epoch that the node did not announce, so that the last record of the old epoch is unknown.
     fn tell_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),
@@ -285,7 +288,7 @@ impl Channel {
         self.tell(Notice::EpochChanged(changed), 0);
     }
 
-    /// Returns the credit of a message without an event.
+    /// Refunds the credit of a message without an event.
     pub(super) fn refund(&self, cost: u64) {
         self.inbox.refund(cost);
     }

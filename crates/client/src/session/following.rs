@@ -11,14 +11,14 @@ use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
 use crate::session::{Channel, ClientSession};
 
-/// A channel's part of following a state.
+/// The state of a channel whose subscriber follows the state of a state topic.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
-    /// Whether the node will send a state or records that fill a gap.
+    /// Whether the node fills a gap by sending a state or the missing records.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state while it waits for a state or records.
+    /// The position of the subscriber's state, while the subscriber waits for a newer state or for missing records.
     pub(super) owed_since: Option<Position>,
-    /// Whether the log is about to get another channel. Messages on this one are discarded.
+    /// Whether the log will soon have another channel. Messages on this channel are then discarded.
     pub(super) gone: bool,
     parts: Option<PartialSnapshot>,
 }
@@ -29,7 +29,7 @@ impl FollowState {
     }
 }
 
-/// A snapshot of which some parts have arrived.
+/// A snapshot that has not arrived completely yet.
 #[derive(Debug)]
 struct PartialSnapshot {
     position: dunlin_wire::Position,
@@ -113,7 +113,7 @@ impl ClientSession {
         channel.tell(Notice::Publishers(Publishers { log, connected, since_ns, last_append_ns }), cost);
     }
 
-    /// Continues a subscriber at another position. Returns the message to send.
+    /// Makes a subscriber continue at another position. Returns the message to send to the node.
     pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
         let mut out = Vec::new();
         let after = match resync {
@@ -122,7 +122,7 @@ impl ClientSession {
         };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
         let key = (log.topic.clone(), log.partition);
-        // Without a channel, the position is sent once the log has one.
+        // The log has no channel at present; the position is sent once it has one.
         if let Some((_, at)) = subscription.logs.get_mut(&key) {
             *at = after;
             return out;
@@ -155,7 +155,7 @@ impl Channel {
         self.tell(Notice::Snapshot(snapshot), parts.cost);
     }
 
-    /// The position from which the subscriber continues after a lost connection.
+    /// The position at which the subscriber continues after a lost connection.
     pub(super) fn resumes_at(&self) -> Position {
         self.state.owed_since.unwrap_or(self.at)
     }

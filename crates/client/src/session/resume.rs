@@ -1,5 +1,5 @@
-//! Resumption on a new connection: subscriptions continue at their positions, publishers send unanswered
-//! batches again.
+//! What the session sends on a new connection: subscriptions continue at their positions, and publishers send again the
+//! batches that have no response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,28 +16,30 @@ use crate::session::{
     Subscription, SubscriptionRequest,
 };
 
-/// Maximum number of positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
+/// Maximum number of positions in one RESUME: each takes at most about 300 bytes, and a node accepts messages of at
+/// least 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Sends unanswered commands and queries to the next node. The lost node's responses have all arrived.
+    /// Sends unanswered commands and queries to the new node. The responses that the lost node had sent have all
+    /// arrived.
     pub(crate) fn say_the_rest_again(&self) {
         self.questions.values().for_each(|question| question.send_again());
     }
 
-    /// Handles the loss of the connection.
+    /// Handles the loss of the connection: ends or keeps the open requests, and stores the positions of all logs.
     pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
         self.away = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // Before SUBSCRIBED the node delivered nothing, and the subscription starts from the beginning.
+            // The node delivers nothing before SUBSCRIBED, so that the subscription starts again as its options say.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.stands
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resumes_at();
-                // For an abandoned channel, the position is already known.
+                // If the channel was given up, the position of its log is already stored.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
@@ -48,12 +50,12 @@ impl ClientSession {
             question.is_unsent()
         });
         self.working.lost();
-        // The inbox for replies ends with the connection.
+        // The inbox for replies exists only as long as the connection.
         self.inbox_prefix.clear();
     }
 
-    /// Refuses a node that is not in the cluster where this client's handles began. A node that was in
-    /// no cluster may have founded one.
+    /// Refuses a node that is not in the cluster where this client's handles began. A node that was in no cluster
+    /// before is accepted, because it may have founded this cluster.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
@@ -113,7 +115,7 @@ impl ClientSession {
         for name in published {
             let request = self.number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
-                // The publisher's own response reports a failure.
+                // If this fails, the publisher reports the error when it opens again.
                 crate::topics::say_create(&name, config, true, request, out);
             }
         }
@@ -138,7 +140,7 @@ impl ClientSession {
             received_before: 0,
             claims: Default::default(),
         };
-        // Without a connection, the message is dropped. The next resumption sends it.
+        // Without a connection, the message is dropped, and the session sends it on the next connection.
         subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
         number
@@ -165,7 +167,7 @@ impl ClientSession {
         number
     }
 
-    /// Handles the node's response: the position at which each log of a subscription began.
+    /// Returns the position at which each log of a subscription began, once the node has responded.
     pub(crate) fn began(
         &mut self,
         number: u32,
@@ -192,7 +194,7 @@ impl ClientSession {
         out
     }
 
-    /// The message that reports `consumed` bytes in total, and the position in each log.
+    /// Returns the message that reports the total number of consumed bytes, and the consumed position of each log.
     pub(crate) fn credit(
         &self,
         number: u32,
@@ -255,9 +257,9 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Where to recreate a group that is gone, as after a restart of its node: after this member's newest
-    /// record if the topic has one partition. In a `work` group earlier records may be unsettled, so that the
-    /// original start is used.
+    /// Returns where to create a group again that no longer exists, for example because its node was restarted. With
+    /// one partition this is the position of this member's newest record. A `work` group starts at its original
+    /// position, because earlier records may not be acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut stands_at = self.logs.values().map(|(_, at)| *at);
         match (stands_at.next(), stands_at.next()) {
@@ -268,7 +270,7 @@ impl Subscription {
         }
     }
 
-    /// Requests records that were requested before and not delivered yet. `share` groups deliver without
+    /// Requests again the records that were requested and not delivered yet. `share` groups deliver records without
     /// requests.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.wanted.saturating_sub(self.claims.given_before);

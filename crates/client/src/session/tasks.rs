@@ -1,4 +1,4 @@
-//! Maps responses and orders to this client's workers.
+//! Finds the worker of this client to which a response or an order of the node belongs.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl WorkerTable {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
                 Some(attached) => attached.line.ordered(of_worker),
-                // The worker has ended.
+                // The worker has ended: drop the message.
                 None => of_worker.for_each(drop),
             }
         }

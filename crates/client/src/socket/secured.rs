@@ -27,7 +27,7 @@ pub(super) struct TlsSocket {
 #[derive(Debug)]
 struct ReceivedCiphertext {
     buffer: Box<[u8]>,
-    /// Whether the node has sent anything yet.
+    /// Whether the node has sent any bytes yet.
     heard: bool,
 }
 
@@ -37,8 +37,8 @@ impl TlsSocket {
         Ok(TlsSocket { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
     }
 
-    /// Reads until `into` is full or the socket is empty. If `blocking`, waits for the first bytes. TLS
-    /// records without data count as nothing.
+    /// Reads until `into` is full or the socket is empty. If `blocking`, waits for the first bytes. After a TLS record
+    /// without data, a blocking call continues to wait.
     pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let before = into.len();
@@ -72,7 +72,7 @@ impl TlsSocket {
         if lock(&self.codec).has_ended() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Decrypts `came` into `into`. Returns whether the node has closed its direction.
+    /// Decrypts the received bytes `came` into `into`. Returns whether the node has closed its direction.
     fn take_in(&self, fd: &OwnedFd, came: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
@@ -113,7 +113,7 @@ impl TlsSocket {
 
     pub(super) fn end(&self, fd: &OwnedFd) {
         lock(&self.codec).end();
-        // The node may have closed the connection.
+        // This fails if the node has closed the connection.
         let _ = self.flush(fd);
     }
 }

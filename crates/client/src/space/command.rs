@@ -10,11 +10,11 @@ use super::{World, subject};
 use crate::pending_request::deadline;
 use crate::space::places::{WorldMap, WorldMapError};
 
-/// The pause before an entity that is between two regions is searched again.
+/// The pause before the client searches again for an entity that is being handed over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The time after which a process that does not answer is skipped while others may have the entity.
+/// How long the client waits for a process while another process may have the entity.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The number of rounds over all processes after which the client reports that the entity does not exist.
+/// The number of times that all processes are asked before the client reports that the entity does not exist.
 const ROUNDS: u32 = 5;
 
 /// The result of a command, spawn or despawn, which the region's owner has applied.
@@ -23,9 +23,9 @@ const ROUNDS: u32 = 5;
 pub struct CommandResult {
     /// The process that has the entity, or had it before a despawn.
     pub process: u64,
-    /// The region.
+    /// The region in which the entity is, or was before a despawn.
     pub region: RegionId,
-    /// The last tick before the change.
+    /// The last tick that the region had completed before the change.
     pub tick: u64,
 }
 
@@ -47,7 +47,7 @@ pub enum CommandError {
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// No process can take the entity: its region has no owner.
+    /// The entity was not added: no reachable process owns the region of its position.
     #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", without_an_owner(.regions))]
     NoPlace {
         /// The entity.
@@ -58,10 +58,10 @@ pub enum CommandError {
     /// The request is not permitted.
     #[error("refused: {0}")]
     Refused(String),
-    /// The process refused the request as invalid.
+    /// The process refused the request because it is invalid.
     #[error("refused: {0}")]
     Invalid(String),
-    /// For the whole timeout, the entity is being handed over, or its process is overloaded.
+    /// During the whole timeout, the entity was being handed over, or its process was overloaded.
     #[error("the request was not carried out within {0:?}: {1}")]
     Busy(Duration, String),
     /// No process can be reached.
@@ -71,15 +71,15 @@ pub enum CommandError {
     /// set values, and spawns and despawns happen once for an id.
     #[error("the request may have been carried out: {0}; repeating it is safe")]
     Lost(String),
-    /// The map of the world is not known.
+    /// The regions and owners of the world cannot be read.
     #[error(transparent)]
     WorldMap(#[from] WorldMapError),
 }
 
-/// The outcome of one round over the processes.
+/// What the client learned when it asked each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
-    /// The reason why a later round may succeed.
+    /// The reason to ask the processes again, such as a handover; `None` if there is none.
     busy: Option<String>,
     away: Option<String>,
     lost: Option<String>,
@@ -116,7 +116,7 @@ impl World {
         })
     }
 
-    /// Queries the processes in turn until one has the entity, or owns the region of its position.
+    /// Asks one process after another until one has the entity or owns the region of its position.
     fn take_to_owner<const D: usize>(
         &mut self,
         what: &str,
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Queries one process; `None` if it does not have the entity or the region.
+    /// Asks one process. Returns `None` if it has neither the entity nor the region.
     fn ask(
         &mut self,
         (process, what): (u64, &str),
@@ -178,7 +178,7 @@ impl World {
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // A process that has ended did not apply the request, or its change is lost with it.
+            // A process that has ended did not apply the request, or the change was lost together with the process.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 said.away = Some(why.to_string());
                 return Ok(None);

@@ -11,7 +11,7 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::within_inbox;
 use crate::subscriber::Subscriber;
 
-/// The messages of one process for a viewer.
+/// A viewer's connection to one process, which receives this process's messages.
 #[derive(Debug)]
 pub(super) struct ViewerLink {
     client: Client,
@@ -20,7 +20,7 @@ pub(super) struct ViewerLink {
     open_link: Option<OpenLink>,
 }
 
-/// State that ends with the connection.
+/// The objects that exist only as long as the connection.
 #[derive(Debug)]
 struct OpenLink {
     connection: u64,
@@ -30,7 +30,7 @@ struct OpenLink {
 }
 
 impl ViewerLink {
-    /// Connects to the process that answers at `subject` of the client's node.
+    /// Prepares a connection to the process that receives requests at `subject` of the client's node.
     pub(super) fn new(client: Client, subject: String, watch: SurroundingsWatch) -> ViewerLink {
         ViewerLink { client, subject, watch, open_link: None }
     }
@@ -54,7 +54,7 @@ impl ViewerLink {
             match open_link.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // The subscription is made again with the next connection.
+                // The subscription is made again on the next connection.
                 Err(_) => {
                     self.open_link = None;
                     return Ok(false);
@@ -67,7 +67,7 @@ impl ViewerLink {
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
-                // The client has lost some of the process's messages.
+                // The client has lost messages of the process and begins again with the complete list of entities.
                 Event::Notice(_) => anew = true,
             }
         }
@@ -81,7 +81,7 @@ impl ViewerLink {
     /// Waits until messages may have arrived.
     pub(super) fn wait(&mut self, timeout: Duration) {
         match &mut self.open_link {
-            // The next call of `drain` reports errors.
+            // An error is returned by the next call of `drain`.
             Some(open_link) => drop(open_link.subscriber.wait(Some(timeout))),
             None => std::thread::sleep(timeout),
         }
@@ -89,7 +89,7 @@ impl ViewerLink {
 
     fn stand(&mut self) -> Result<bool, ViewError> {
         if !self.client.is_up() {
-            // The next call of `drain` reports errors.
+            // An error is returned by the next call of `drain`.
             drop(self.client.shared.poke());
             return Ok(false);
         }

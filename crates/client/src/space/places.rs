@@ -25,9 +25,9 @@ pub struct WorldMap {
     pub world: String,
     /// The addresses of the processes' nodes, by process.
     pub processes: BTreeMap<u64, String>,
-    /// All regions that have begun.
+    /// All regions that have had an owner.
     pub regions: Vec<RegionOwner>,
-    /// Processes that the world waits for before its regions begin; 0 if the world has no description.
+    /// The number of processes for which the world waits before its regions begin; 0 if the world has no description.
     pub expected: usize,
 }
 
@@ -46,13 +46,13 @@ impl WorldMap {
         }
     }
 
-    /// The error for an entity that no process has.
+    /// The error to return if no process has the entity.
     pub fn entity_error(&self, id: EntityId) -> CommandError {
         let regions = self.free();
         if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
     }
 
-    /// Regions without an owner.
+    /// The regions without an owner.
     pub(super) fn free(&self) -> Vec<RegionId> {
         self.regions.iter().filter(|place| place.owner.is_none()).map(|place| place.region).collect()
     }
@@ -68,7 +68,7 @@ pub enum WorldMapError {
     /// No process has begun the world.
     #[error("there is no world {0:?} at this node: `dunlin space run` begins one")]
     NoWorld(String),
-    /// The world waits for processes.
+    /// The world waits until enough processes take part.
     #[error(
         "world {world:?} has not begun: {processes} of {expected} processes take part; \
          `dunlin space join {world}` starts another"
@@ -76,17 +76,17 @@ pub enum WorldMapError {
     NotBegun {
         /// The world's name.
         world: String,
-        /// Processes that take part.
+        /// The number of processes that take part.
         processes: usize,
-        /// Processes that the world waits for.
+        /// The number of processes for which the world waits.
         expected: usize,
     },
-    /// All processes have ended.
+    /// All processes of the world have ended.
     #[error(
         "no process runs world {0:?}: its processes have ended, or cannot reach this node; `dunlin space join {0}` starts one"
     )]
     NoProcess(String),
-    /// The keys could not be read.
+    /// The keys of the world could not be read.
     #[error(transparent)]
     Kv(#[from] KvError),
 }

@@ -12,25 +12,25 @@ use super::places::WorldMapError;
 use super::{World, subject};
 use crate::pending_request::deadline;
 
-/// The interval at which the list of processes is read.
+/// The interval at which the viewer reads the list of processes.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long the viewer listens to each process in turn.
+/// How long the viewer waits for messages of one process before it continues with the next.
 const TURN: Duration = Duration::from_millis(2);
 
 /// The reason why a viewer cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// The viewer is not permitted.
+    /// The user may not watch the world.
     #[error("refused: {0}")]
     Refused(String),
-    /// A process refused the viewer as invalid, such as its radius.
+    /// A process refused the viewer because its request is invalid, for example its radius.
     #[error("refused: {0}")]
     Invalid(String),
     /// The message of a process is malformed.
     #[error("a process sent a malformed message: {0}")]
     Unreadable(#[from] StateError),
-    /// The map of the world is not known.
+    /// The regions and owners of the world cannot be read.
     #[error(transparent)]
     WorldMap(#[from] WorldMapError),
 }
@@ -45,7 +45,7 @@ impl From<SpaceDecodeError> for ViewError {
 /// Every process of the world reports its own entities. The viewer finds new processes, and new owners of a dead
 /// process's regions, by itself; until then the last known entities stay visible.
 ///
-/// An entity that is handed over may leave and enter within one tick.
+/// For an entity that is handed over, the viewer may report that it leaves and enters within one tick.
 #[derive(Debug)]
 pub struct Viewer<const D: usize> {
     world: World,
@@ -59,7 +59,7 @@ pub struct Viewer<const D: usize> {
 }
 
 impl World {
-    /// Starts to watch. The components of entities are those of `schema`.
+    /// Starts to watch. `schema` describes the components of the entities.
     pub fn watch<const D: usize>(
         &self,
         watch: SurroundingsWatch,
@@ -108,12 +108,12 @@ impl<const D: usize> Viewer<D> {
         }
     }
 
-    /// All visible entities, after every change that has arrived, including those not taken yet.
+    /// All visible entities, including changes that have arrived and that `next_timeout` has not returned yet.
     pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         self.scene.visible()
     }
 
-    /// The number of connected processes.
+    /// The number of processes to which the viewer is connected.
     pub fn processes(&self) -> usize {
         self.lines.len()
     }
@@ -129,7 +129,7 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// If the processes cannot be read, the viewer keeps the known ones.
+    /// Reads the list of processes again. If this fails, the viewer keeps the processes that it knows.
     fn look_again(&mut self) -> Result<(), ViewError> {
         match self.look() {
             Err(ViewError::WorldMap(WorldMapError::Kv(_))) => {
@@ -148,7 +148,7 @@ impl<const D: usize> Viewer<D> {
             if self.lines.contains_key(&process) {
                 continue;
             }
-            // The next look tries unreachable processes again.
+            // If a process cannot be reached, the next call tries it again.
             if let Ok(client) = self.world.client.beside(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.lines.insert(process, (url, ViewerLink::new(client, subject, self.watch)));

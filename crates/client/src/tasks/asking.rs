@@ -1,4 +1,4 @@
-//! Commands and queries about tasks in flight.
+//! Commands and queries about tasks that were sent and have no response yet.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-/// The largest size of a message's headers and padding.
+/// The largest size of a message without the commands or the query: headers and padding.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
 /// Commands about tasks that were sent together and have no response yet.
@@ -68,7 +68,7 @@ impl Tasks {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until the node answers, for at most `patience`.
+    /// Repeats a request without side effects until the node responds, for at most `patience`.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.patience();
         loop {
@@ -89,8 +89,8 @@ impl Tasks {
     }
 }
 
-/// The refusal of a request that is too large for a message. A node would end the connection over such a
-/// message, and all other requests would lose their responses.
+/// Returns the refusal for a request that does not fit into a message. If the client sent it, the node would close the
+/// connection, and all other requests would lose their responses.
 pub(super) fn too_long(bytes: &[u8]) -> Option<RefusedError> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
     let refused = || {
@@ -100,7 +100,7 @@ pub(super) fn too_long(bytes: &[u8]) -> Option<RefusedError> {
     (size > size_max).then(refused)
 }
 
-/// The size of the length before each command.
+/// The number of bytes of the length before each command.
 pub(super) const LENGTH_BYTES: usize = 4;
 
 /// Appends a command after its length.

@@ -13,14 +13,14 @@ pub struct AssignedTask {
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// The run time, processor time and memory that an attempt of a task used.
+/// The run time, processor time and memory that one attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskUsage {
-    /// The run time.
+    /// The time from the start to the end of the attempt.
     pub run: Duration,
-    /// The processor time.
+    /// The processor time of the attempt.
     pub cpu: Duration,
-    /// Maximum memory, bytes.
+    /// The largest memory of the attempt, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -30,8 +30,8 @@ impl AssignedTask {
         self.start.task
     }
 
-    /// The fencing token, which grows with every start. Resources to which the task writes refuse a lower
-    /// token than the highest one so far.
+    /// The fencing token, which grows with every start. Send it with each write to another service; the service refuses
+    /// a lower token than the highest that it has seen.
     pub fn token(&self) -> u64 {
         self.start.token
     }

@@ -35,17 +35,18 @@ use worker_state::{QueuedCommand, WorkerState};
 /// Options of a worker: the tasks that it runs, its slots, and its resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// The name, for people. In a process that a node started, the node's name for the worker replaces it.
+    /// The worker's name, which operators see. In a process that a node started, the node's name for the worker is used
+    /// instead.
     pub name: String,
     /// The kinds of tasks that the worker runs.
     pub kinds: Vec<String>,
     /// The queues that the worker serves; empty for all.
     pub queues: Vec<String>,
-    /// The number of tasks that run at the same time.
+    /// The largest number of tasks that run at the same time.
     pub slots: u32,
-    /// Thousandths of a CPU that the worker has; 0 for unknown.
+    /// The processors that the worker has, in thousandths of a processor; 0 if unknown.
     pub cpu_milli: u32,
-    /// Bytes of memory that the worker has; 0 for unknown.
+    /// The memory that the worker has, in bytes; 0 if unknown.
     pub memory_bytes: u64,
     /// The time without a renewal after which the worker counts as dead and its tasks go to others.
     pub ttl: Duration,
@@ -74,19 +75,19 @@ impl Default for WorkerOptions {
 /// The number of a worker's current and past tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
-    /// The worker's number; 0 while it has none.
+    /// The worker's number in the cluster; 0 if it has none yet.
     pub worker: u64,
-    /// Tasks that no thread has taken yet.
+    /// The number of assigned tasks that no thread has taken yet.
     pub ready: u64,
-    /// Unfinished tasks.
+    /// The number of assigned tasks that are not finished.
     pub unanswered: u64,
-    /// Tasks assigned since the worker began.
+    /// The number of tasks that were assigned since the worker began.
     pub given: u64,
-    /// Results that the cluster accepted.
+    /// The number of results that the cluster accepted.
     pub answered: u64,
-    /// Results that came too late.
+    /// The number of results that the cluster refused because they came too late.
     pub stale: u64,
-    /// Tasks that went to others before they were finished.
+    /// The number of tasks that went to other workers before they were finished.
     pub lost: u64,
 }
 
@@ -97,24 +98,24 @@ pub struct Attachment {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State shared by the worker's thread and its users.
+/// The state that the worker's own thread and the threads of its user share.
 #[derive(Debug)]
 pub(super) struct AttachmentShared {
     shared: Arc<SharedClient>,
     line: Arc<WorkerInbox>,
     options: WorkerOptions,
-    /// The number of tasks to hold in addition to running ones.
+    /// The number of tasks that the worker holds in addition to those that fill its slots.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// Locked by the thread that reads the connection and renews the lease.
+    /// The state of the driving thread. The thread that reads the connection and renews the lease holds this lock.
     driver: Mutex<Driver>,
-    /// Notified when a task waits for a thread, or when a waiting thread has to drive.
+    /// Notified when there is a task for a waiting thread, or when a waiting thread has to read the connection.
     ready: Condvar,
     /// Notified when the worker's own thread has work to do.
     own: Condvar,
     /// Notified after any other change.
     changed: Condvar,
-    /// Locked by the thread that sends queued commands.
+    /// The thread that sends queued commands holds this lock.
     queued: Mutex<()>,
     ended: AtomicBool,
 }
@@ -123,24 +124,24 @@ pub(super) struct AttachmentShared {
 struct Phase {
     worker_state: WorkerState,
     error: Option<TasksError>,
-    /// Threads that wait for a task, except the one that drives.
+    /// The number of threads that wait for a task, except the one that reads the connection.
     idle: usize,
-    /// A thread that waits for a task drives.
+    /// Whether a thread that waits for a task reads the connection.
     is_driven: bool,
-    /// Time at which the last waiting thread left with a task.
+    /// The time at which the last waiting thread left with a task; `None` if a thread waits.
     left_at: Option<Instant>,
-    /// The worker's own thread pauses.
+    /// Whether the worker's own thread sleeps.
     own_rests: bool,
-    /// Threads that wait for another change.
+    /// The number of threads that wait for any other change.
     watching: usize,
-    /// Time at which unsent commands are given up.
+    /// The time until which the worker tries to send its last commands; `None` while it is not detaching.
     until: Option<Instant>,
-    /// Time since which the worker is detached; `None` while attached.
+    /// The time since which the worker is detached; `None` while it is attached.
     away: Option<Instant>,
 }
 
 impl Phase {
-    /// Queues a task's result, if it is still needed.
+    /// Queues the result of a task, unless the worker no longer holds the task.
     fn answer<'a>(
         &mut self,
         given: &AssignedTask,
@@ -163,8 +164,8 @@ impl Phase {
         }
     }
 
-    /// Whether a draining worker without a reachable node may end: it holds no tasks. Unsent results are kept
-    /// until the lease ends.
+    /// Whether a draining worker may end although no node is reachable. It may if it holds no tasks. It keeps unsent
+    /// results until its lease ends.
     fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
         let patience = if self.worker_state.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
         self.worker_state.is_draining
@@ -178,7 +179,7 @@ impl Phase {
     }
 }
 
-/// How long a detaching worker waits for a node to return or to answer.
+/// How long a detaching worker waits for a connection or for the node's response.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Tasks {
@@ -188,10 +189,11 @@ impl Tasks {
         self.attach_ahead(options, 0)
     }
 
-    /// Like [`attach`](Self::attach). If tasks wait, the worker receives `ahead` more than its slots, so that
-    /// a free slot need not wait for the next. The timeout of these tasks runs from then on.
+    /// Like [`attach`](Self::attach). If tasks wait in the cluster, the worker receives `ahead` tasks more than it has
+    /// slots, so that a free slot has its next task at once. The timeout of such a task begins when the worker receives
+    /// it.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // A node identifies the workers that it started by their names, and ends others.
+        // A node recognizes the workers that it started by their names, and ends the others.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -275,7 +277,7 @@ impl Attachment {
         self.core.say_what_is_to_be_said();
     }
 
-    /// Fails a task. `retry` allows another attempt. At most 1 MiB of `error` is kept.
+    /// Reports that a task failed. `retry` allows another attempt. At most 1 MiB of `error` is kept.
     pub fn fail(&self, given: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
         self.answer(given, used, |answer| TaskCommand::Fail { answer, error, retry });
@@ -292,7 +294,7 @@ impl Attachment {
         });
     }
 
-    /// Restarts a task's timeout, with `timeout` or, without it, the task's own.
+    /// Restarts a task's timeout: with `timeout`, or with the task's own timeout if `timeout` is `None`.
     pub fn extend(&self, given: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (given.task(), given.token());
@@ -365,7 +367,7 @@ impl Attachment {
         self.core.with(|phase| phase.error.clone())
     }
 
-    /// Waits until all results have a response, at most `timeout`. Returns whether they have.
+    /// Waits until the cluster has responded to all results, at most `timeout`. Returns whether it has.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -403,7 +405,7 @@ impl Attachment {
 }
 
 impl AttachmentShared {
-    /// Wakes the driving thread.
+    /// Wakes the thread that reads the connection.
     fn poke(&self) {
         self.line.poke();
         drop(lock(&self.phase));
@@ -424,14 +426,14 @@ impl AttachmentShared {
     }
 }
 
-/// The cluster keeps this many bytes of a text, so that the worker sends no more.
+/// The number of bytes of a text that the cluster keeps; the worker sends no more.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
-/// The interval at which waits check for changes without a notification.
+/// The interval at which a waiting thread checks for changes even if it was not notified.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Drop for Attachment {
@@ -461,7 +463,7 @@ mod tests {
 
     use super::*;
 
-    /// The phase of a worker that is detached since `since` and draining.
+    /// Makes the phase of a draining worker that is detached since `since`.
     fn away(since: Instant) -> Phase {
         let mut phase = Phase { away: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);

@@ -35,12 +35,12 @@ impl TasksError {
         }
     }
 
-    /// Whether the request can be repeated on the next connection.
+    /// Whether the connection was lost, so that the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, TasksError::Unknown(_) | TasksError::Disconnected(_)) && !is_broken_off()
     }
 
-    /// Adds the name of the missing tenant.
+    /// Adds the tenant's name to a refusal that says that the tenant does not exist.
     pub(super) fn with_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
         if let (TasksError::Refused(refused), Some(tenant)) = (&mut self, tenant)
             && refused.code == ErrorCode::TenantUnknown

@@ -7,24 +7,24 @@ use dunlin_tasks::{AttachResponse, WorkerOrder};
 use crate::follow::{HandleWaker, lock};
 use crate::refusal::RefusedError;
 
-/// The worker's messages and waker.
+/// The messages that the worker has not handled yet, and the waker of its thread.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerInbox {
     pub(super) waiting: HandleWaker,
     news: Mutex<WorkerMessages>,
 }
 
-/// The messages since the last look, by kind, in order of arrival.
+/// The messages since the thread last took them, by kind, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMessages {
-    /// The connection is lost, with all unanswered requests. The other messages arrived before.
+    /// Whether the connection was lost, with all unanswered requests. The other messages arrived before the loss.
     pub(super) is_lost: bool,
     /// The response to attaching.
     pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
     pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
-    /// Another thread requests that the worker's thread look.
+    /// Whether another thread asks the worker's thread to continue.
     pub(super) is_poked: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::follow::thread_waker;
 
 /// The interval at which an idle slot checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long an ending worker waits for responses to its results.
+/// How long a worker that ends waits for the responses to its results.
 const FLUSH: Duration = Duration::from_secs(10);
 /// Maximum number of slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
@@ -46,7 +46,7 @@ impl WorkerStopHandle {
         self.0.store(true, Ordering::Release);
     }
 
-    /// The underlying flag, for signal handlers.
+    /// The flag that stops the worker when it is set, for signal handlers.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -115,7 +115,7 @@ impl Task {
     }
 }
 
-/// Runs async functions to their end on a slot's thread.
+/// Runs async functions on a slot's thread until they are complete.
 struct Runner {
     /// The program's tokio runtime, if it has one.
     #[cfg(feature = "tokio")]
@@ -286,7 +286,7 @@ fn work(
         if stop.is_set() {
             attachment.drain();
         }
-        // The program or an operator has drained the worker.
+        // The worker is drained: the program stopped it, or an operator drained it.
         if attachment.is_drained() {
             return;
         }

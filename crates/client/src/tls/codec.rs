@@ -11,14 +11,14 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
-/// Unsent bytes above which no more are accepted.
+/// The number of unsent bytes from which on [`TlsCodec::write`] accepts no more.
 pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// Encrypts and decrypts the bytes of one TLS connection.
 #[derive(Debug)]
 pub struct TlsCodec {
     connection: Connection,
-    /// Received bytes that were not decrypted for lack of room.
+    /// Received bytes that are not decrypted yet, because there was no room for the result.
     undigested: Vec<u8>,
     has_unread: bool,
 }
@@ -64,8 +64,8 @@ impl TlsCodec {
         self.connection.alpn_protocol()
     }
 
-    /// Accepts all of `came`, and passes at most `room` decrypted bytes to `put`. Returns how many. The rest
-    /// waits for the next call, which may pass an empty `came`.
+    /// Accepts all of `came`, and passes at most `room` decrypted bytes to `put`. Returns the number of passed bytes.
+    /// The rest is passed in the next call, for which `came` may be empty.
     pub fn read(&mut self, came: &[u8], room: usize, mut put: impl FnMut(&[u8])) -> Result<usize, Error> {
         let before = std::mem::take(&mut self.undigested);
         let (mut older, mut newer) = (&before[..], came);
@@ -74,7 +74,7 @@ impl TlsCodec {
             let input = if older.is_empty() { &mut newer } else { &mut older };
             let taken = self.connection.read_tls(input).unwrap_or(0);
             if taken == 0 {
-                // The other side has closed its direction.
+                // The other side has closed its direction: ignore these bytes.
                 (older, newer) = (&[], &[]);
             }
             self.connection.process_new_packets()?;
@@ -88,7 +88,7 @@ impl TlsCodec {
     fn hand_out(&mut self, room: usize, put: &mut impl FnMut(&[u8])) -> usize {
         let mut given = 0;
         let mut reader = self.connection.reader();
-        // The caller's socket reports the end of the stream.
+        // If there is no more data, the end of the stream is reported by the caller's socket, not here.
         while let Ok(said) = reader.fill_buf()
             && !said.is_empty()
         {
@@ -152,7 +152,7 @@ impl TlsCodec {
     }
 }
 
-/// Adapts a function to the writer that rustls needs.
+/// Adapts a function to the writer type that rustls needs.
 struct Wire<F>(F);
 
 impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> Write for Wire<F> {

@@ -1,5 +1,5 @@
-//! Publishers and subscribers of states over refusals, gaps and recreated topics: no state is wrong without
-//! an error.
+//! Publishers and subscribers of states during refusals, gaps and when a topic is created again: a wrong state is
+//! always reported as an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
     payload
 }
 
-/// Repeats a call over an outage until the node has answered.
+/// Repeats a call during an outage until the node responds.
 fn answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, PublishError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -99,7 +99,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
     let client = running.client();
     assert!(client.topics("").unwrap().is_empty());
     client.create_topic("md.a", &book(), false).unwrap();
-    // The publisher receives one report about the loss of the state to which it published.
+    // The publisher receives one error, because the node has lost the state on which its records build.
     let refused = answered(|| publisher.publish(&level(3, 5)[..]));
     assert!(matches!(refused, Err(PublishError::StateLost(_))), "{refused:?}");
     answered(|| publisher.publish(&level(4, 5)[..])).unwrap();
@@ -232,7 +232,7 @@ fn restarts_of_a_durable_state_report_no_fault() {
             assert!(faults.is_empty(), "conflate {conflate}, at {seq}: {faults:?}");
         };
         whole_at(10);
-        // Crash the node three times: once while the subscriber is behind, then twice without records in between.
+        // Crash the node three times: first while the subscriber is behind, then twice without new records in between.
         let running = running.crash(&disk, |node| publish(node, 11..=15));
         whole_at(15);
         let running = running.crash(&disk, |_| ());
@@ -290,7 +290,7 @@ fn refused_record_of_an_idle_publisher_removes_no_other_record() {
     let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
     let mut publisher = client.publisher_with("t", quiet).unwrap();
     for number in 0..5 {
-        // A later call reports the refusal.
+        // Ignore the refusal here: a later call returns it too.
         let _ = publisher.send(&level(number, if number == 2 { -4 } else { 1 })[..]);
     }
     let _ = publisher.flush();

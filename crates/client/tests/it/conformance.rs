@@ -9,7 +9,8 @@ use dunlin_wait::PATIENCE;
 
 use crate::running::{RunningNode, patient};
 
-/// Runs `program` in process, over TCP and over a Unix socket, each time with another topic, and compares the notes.
+/// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs have to
+/// observe the same.
 fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
     let running = RunningNode::start();
     let fresh = |place: &str| {

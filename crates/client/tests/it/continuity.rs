@@ -7,7 +7,7 @@ use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
 
-/// The events that a subscriber receives from `script`, as words, until the record `end`.
+/// Runs `script` as the node. Returns the events that a subscriber receives up to the record `end`, each as a word.
 fn told(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
@@ -238,7 +238,7 @@ fn subscriber_returns_no_credit_before_it_reads_records() {
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     for _ in 0..10 {
-        // On a stopped machine the silence may also count as a lost connection.
+        // If the machine pauses, the silence may also count as a lost connection.
         let waited = subscriber.wait(Some(Duration::from_millis(1)));
         assert_ne!(waited, Ok(true), "there is nothing to read");
     }

@@ -77,7 +77,7 @@ fn killed_connections_lose_and_duplicate_no_record() {
     assert!(cuts > 4, "only {cuts} connections: the proxy cut too little");
 }
 
-/// Forwards bytes, and cuts every connection repeatedly.
+/// A proxy that forwards bytes and cuts every connection again and again.
 pub struct Proxy {
     pub address: SocketAddr,
     ended: Arc<AtomicBool>,
@@ -120,7 +120,7 @@ fn pass_on(mut from: std::net::TcpStream, mut to: std::net::TcpStream, cut_after
     while passed < cut_after {
         match from.read(&mut chunk) {
             Ok(read) if read > 0 => {
-                // Cut the last chunk in the middle of a message.
+                // Cut the last chunk, so that the connection ends in the middle of a message.
                 let kept = read.min(cut_after - passed);
                 passed += kept;
                 if to.write_all(&chunk[..kept]).is_err() {

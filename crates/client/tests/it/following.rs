@@ -1,4 +1,4 @@
-//! Subscribers of states, and a node whose messages come at the worst time.
+//! Subscribers of states at a scripted node, whose messages arrive at the worst moments.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +14,7 @@ fn following() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
-/// The next event, and for a record the position before it.
+/// The next event as a word; for a record, the position before it is part of the word.
 fn told(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
@@ -65,7 +65,7 @@ fn disconnected_subscriber_resumes_before_its_last_gap() {
         link.run(2, 10, 11, &["a"]);
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
-        // The connection ends after the subscriber has received the gap.
+        // The scripted node ends the connection only after the subscriber has received the gap.
         is_told.recv_timeout(PATIENCE).unwrap();
         drop(link);
         let mut link = peer.accept();
@@ -111,7 +111,7 @@ fn credit_used_by_advance_messages_is_renewed() {
                 sent += bytes.len();
                 link.bytes(&bytes);
             }
-            // All credit is used, although the subscriber received nothing to consume.
+            // The credit is used up, although the subscriber has received no event that it could consume.
             let granted = link.next(|message| match message {
                 FromClient::Credit(credit) => credit.granted,
                 other => panic!("{other:?}"),

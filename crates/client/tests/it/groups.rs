@@ -77,7 +77,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
             thread::spawn(move || {
                 let mut numbers = Vec::new();
                 let deadline = Deadline::new();
-                // A member that leaves keeps its delivered records.
+                // Records that were delivered to a member that leaves are not delivered again.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
                     if let Some(Received::Record { number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
@@ -101,7 +101,7 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
-    // The records are more than the member prefetches, and than the log retains.
+    // There are more records than the member requests in advance, and more than the log retains.
     publish(&client, 0..50_000);
     let (mut seen, mut lost) = (0, 0);
     while seen + lost < 50_000 {
@@ -124,7 +124,8 @@ fn leaving_member_loses_only_its_unread_records() {
     let given = (0..3).map(|_| record(&mut first).2).collect::<Vec<_>>();
     first.leave();
     let mut second = client.join(JOBS, sharing()).unwrap();
-    // The group loses the records in flight to the first member, but none that the first member read.
+    // The group loses the records that were sent to the first member and not read, but no record that the first member
+    // has read.
     let Some(Received::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
         panic!("no gap")
     };
@@ -156,7 +157,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
 }
 
-/// The duration of four delays of 50 ms.
+/// Measures how long four deliveries with a delay of 50 ms each take.
 fn four_delays(client: &Client, number: u64) -> Duration {
     publish(client, [number]);
     let mut member = client.join(JOBS, working()).unwrap();
@@ -177,7 +178,7 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 #[test]
 fn retry_delay_ends_without_waiting_for_housekeeping() {
     let (_running, client) = start(TopicConfig::default());
-    // A stopped machine may delay one round; a timer of one second would delay all.
+    // A pause of the machine may delay one round. A timer of one second would delay every round.
     let (deadline, mut took) = (Deadline::new(), Vec::new());
     while took.last().is_none_or(|took| *took > Duration::from_millis(2_500)) {
         deadline.check(format_args!("four delays of 50 ms took {took:?}"));
@@ -270,7 +271,7 @@ fn member_continues_after_a_restart_only_if_its_topic_returns() {
                         return Ok((number, token, member, seen));
                     }
                     Ok(Some(Received::Notice(notice))) => seen.push(notice),
-                    // The next call tries again instead of hanging.
+                    // The next call tries again; it must not hang.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
                     Ok(None) => panic!("neither a record nor an error"),

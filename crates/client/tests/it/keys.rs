@@ -161,7 +161,7 @@ fn commands_and_watches_can_be_awaited() {
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = RunningNode::start();
     let kv = node.client().kv();
-    // If the machine stops for longer than the time to live, a lease rightly ends: try longer ones.
+    // If the machine pauses for longer than the time to live, the lease ends and this is no failure: try a longer time.
     let (kept, left) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {
@@ -224,7 +224,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     lock.release().unwrap_or_else(|error| {
         assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
     });
-    // If the release was lost, the end of the lease frees the lock.
+    // If the release was lost, the lock becomes free when the lease ends.
     let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: 1 });
     waiting.join().unwrap().unwrap();
 }
@@ -264,7 +264,7 @@ fn invalid_keys_are_refused_and_the_connection_survives() {
     assert_eq!(client.connections(), 1);
 }
 
-/// An idle handle continues or fails while the node is unreachable.
+/// While the node is unreachable, an idle handle either continues to work or returns an error.
 #[test]
 fn idle_watch_and_lease_survive_a_lost_connection() {
     let mut node = RunningNode::start();

@@ -10,8 +10,8 @@ use dunlin_wire::*;
 
 use crate::peer::{BRISK_MS, Link, Peer, at, word};
 
-/// The shortest silence after which the client gives the node up: two heartbeats, less the time before the
-/// test looked.
+/// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, minus the time
+/// before the test began to measure.
 const JUST_UNDER_TWO: Duration = Duration::from_millis(2 * BRISK_MS as u64 - 50);
 
 /// Reads RESUME and SUBSCRIBE. Returns the resumed positions.
@@ -37,7 +37,7 @@ fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, P
     stood
 }
 
-/// Subscribes, expects these events, and ends the client and its node.
+/// Subscribes, checks that exactly these events arrive, and ends the client and its node.
 fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]) {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let events: Vec<String> = expected.iter().map(|_| word(&subscriber.next().unwrap())).collect();
@@ -255,7 +255,7 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
     FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
 }
 
-/// A writer must not receive `COMMAND_UNKNOWN` from a node that ended in order.
+/// A client that writes keys must not receive `COMMAND_UNKNOWN` from a node that was stopped regularly.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = Peer::serve(|peer, mut link| {
@@ -278,7 +278,7 @@ fn unconfirmed_command_returns_unknown_after_a_goodbye() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));
-        // The next connection has no trace of the command.
+        // On the next connection, the command is not sent again.
         let mut link = peer.accept();
         command(&mut link);
         link.send(goodbye([0; 3]));
@@ -323,7 +323,8 @@ fn each_wait_on_a_dead_node_fails_after_two_heartbeats() {
 
 #[test]
 fn heartbeats_keep_a_quiet_connection_alive() {
-    /// Whether the heartbeats came in time; a stopped machine may rightly lose the connection.
+    /// Runs the test once. Returns whether the heartbeats came in time; if the machine pauses, the connection may be
+    /// lost without a failure of the client.
     fn keeps_alive() -> bool {
         let (said, in_time) = std::sync::mpsc::channel();
         let (client, node) = Peer::serve_brisk(ClientOptions::default(), move |_, mut link| {
@@ -371,7 +372,7 @@ fn idle_subscriber_continues_after_a_reconnect() {
     let word = loop {
         match subscriber.next() {
             Ok(event) => break word(&event),
-            // The machine stopped for longer than a node may be unreachable; the next call tries again.
+            // The machine paused for longer than a node may be silent; the next call tries again.
             Err(SubscribeError::Connection(_)) => deadline.check("the connection comes back"),
             Err(other) => panic!("{other}"),
         }
@@ -400,7 +401,8 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     let deadline = Deadline::new();
     while client.connections() < 2 {
         deadline.check("the connection is left");
-        // Waits for a missing response. The wait also reads for the subscription that no caller reads.
+        // Waits for a response that never comes. During this wait, the client also reads messages for the subscription,
+        // although no caller reads that.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());
@@ -440,7 +442,7 @@ fn client_survives_damaged_messages_from_a_node() {
             Ok(event) => drop(event.map(|event| word(&event))),
             Err(SubscribeError::Connection(_)) => {}
             Err(_) => {
-                // The damaged bytes may have ended the subscription; replace it.
+                // The changed bytes may have ended the subscription: subscribe again.
                 if let Ok(another) = client.subscribe("orders.>", SubscribeOptions::default()) {
                     subscriber = another;
                 }
@@ -451,7 +453,7 @@ fn client_survives_damaged_messages_from_a_node() {
     node.join().unwrap();
 }
 
-/// One of each message that a node sends to a subscriber.
+/// Valid messages of every kind that a node sends to a subscriber.
 fn plausible() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut say = |message: FromNode<'_>| message.encode(&mut bytes);

@@ -284,7 +284,7 @@ fn threads_that_publish_over_one_connection_wake_each_other() {
         })
         .collect();
     publishing.into_iter().for_each(|thread| thread.join().unwrap());
-    // A thread that was not woken sleeps for 100 ms.
+    // A thread that the client forgets to wake sleeps for 100 ms.
     deadline.check("all are woken");
     assert_eq!(running.node.topic("t").unwrap().logs()[0].last().seq, (THREADS * RECORDS) as u64);
 }

@@ -1,4 +1,4 @@
-//! A scripted node, which sends and expects the messages of a test.
+//! A scripted node: it sends the messages of a test, and checks the client's messages.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use dunlin_topic::{Event, Meta, Notice};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-/// A heartbeat so long that no client gives the node up on a stopped machine.
+/// A heartbeat interval so long that the client does not treat the node as dead if the machine pauses.
 const UNHURRIED_MS: u32 = 60_000;
 
-/// The heartbeat of nodes whose silence is tested.
+/// The heartbeat interval of nodes whose silence is tested, in ms.
 pub const BRISK_MS: u32 = 200;
 
 pub struct Peer {
@@ -63,7 +63,7 @@ impl Peer {
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // The node is there already, so this wait ends at once.
+        // The node already accepts connections, so that this wait ends at once.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
@@ -131,7 +131,7 @@ impl Link {
         self.bytes(&out);
     }
 
-    /// Sends bytes. A client that has left is no error.
+    /// Sends bytes. If the client has closed the connection, this is no error.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }

@@ -127,7 +127,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
     let receipt = loop {
         match publisher.flush() {
             Ok(receipt) => break receipt.unwrap(),
-            // The node may be silent for too long again.
+            // The node may again be silent for too long; try once more.
             Err(error) => deadline.check(error),
         }
     };
@@ -202,7 +202,7 @@ fn unknown_record_keeps_its_number_while_the_owner_is_away() {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
         assert_eq!(unknown.producer_seq, 1);
-        // The retry does not reach the owner, which may have appended the first attempt.
+        // The second attempt does not reach the owner, which may have appended the batch in the first attempt.
         for expected in [1, 2] {
             let header = refuse(&mut link, publisher, ErrorCode::OwnerAway);
             assert_eq!(header.producer_seq, expected);

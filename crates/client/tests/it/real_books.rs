@@ -1,5 +1,5 @@
-//! Imports recordings of exchanges into a node. Every replica of every book has to equal a simple one that
-//! reads the records itself. Without the data of `cargo xtask data`, nothing is tested.
+//! Imports recordings of exchanges into a node. Every replica of every book has to equal a simple book to which the
+//! test applies the same records. Without the data of `cargo xtask data`, nothing is tested.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use dunlin_client::topic::*;
 
 use crate::running::RunningNode;
 
-/// The part of a file that is read, to save time.
+/// The number of bytes of each file that are read, to save time.
 const BYTES_MAX: usize = 4 << 20;
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
@@ -61,7 +61,7 @@ fn levels_of(state: &dyn PriceLevels) -> BTreeMap<(u8, i64), i64> {
     SIDES.into_iter().flat_map(of).collect()
 }
 
-/// A replica that reads at intervals and is compared at the end.
+/// A replica that applies records at intervals and is compared at the end.
 trait Reader {
     fn read(&mut self);
     fn stands_at(&self, topic: &str) -> u64;
@@ -109,7 +109,7 @@ fn readers<F: Reducer + PriceLevels>(
     readers
 }
 
-/// Imports a file. Readers read at intervals, and some are compared meanwhile.
+/// Imports a file. The replicas apply records at intervals, and some are compared in the meantime.
 fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {

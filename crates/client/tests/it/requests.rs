@@ -110,7 +110,7 @@ fn reply_does_not_wait_until_its_inbox_is_confirmed() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.run(1, 0, 1, &["ask"]);
-        // Both replies arrive over one publisher without an acknowledgement.
+        // Both replies arrive through one publisher, which waits for no acknowledgement.
         link.next(|message| match message {
             FromClient::OpenPublisher(open) => {
                 assert_eq!((open.subject, open.producer), ("_INBOX.9.>", NO_PRODUCER));

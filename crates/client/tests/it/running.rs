@@ -70,18 +70,18 @@ impl RunningNode {
         self.server = Some(dunlin_wait::find("its address is free", again));
     }
 
-    /// Ends the node without telling its clients, and starts another in its place.
+    /// Ends the node without a message to its clients, and starts another one at the same address.
     pub fn restart(self) -> RunningNode {
         self.restart_with(|_| ())
     }
 
-    /// Like [`restart`](Running::restart), with a node that creates topics by itself.
+    /// Like [`restart`](Running::restart), but the new node creates topics automatically.
     pub fn restart_with_defaults(self) -> RunningNode {
         let address = self.stop();
         RunningNode::of_at(Node::start(Config::default()).unwrap(), address)
     }
 
-    /// Like [`restart`](Running::restart), with a node that is prepared before it accepts clients.
+    /// Like [`restart`](Running::restart), but calls `prepare` with the new node before it accepts clients.
     pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> RunningNode {
         let address = self.stop();
         RunningNode::start_prepared(address, prepare)
@@ -99,7 +99,7 @@ impl RunningNode {
         RunningNode::of_at(on_disk(disk), address)
     }
 
-    /// Ends the node without telling its clients. Returns its address.
+    /// Ends the node without a message to its clients. Returns its address.
     fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
         self.node.stop();
@@ -122,7 +122,7 @@ fn free() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low)), 0)
 }
 
-/// Options of a client that does not give the node up while the machine is stopped.
+/// Options of a client that does not treat the node as dead if the machine pauses.
 pub fn patient() -> ClientOptions {
     let connect_ms_max = PATIENCE.as_millis() as u64;
     let limits = ClientLimits { connect_ms_max, patience_heartbeats: 120, ..ClientLimits::default() };

@@ -39,7 +39,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
             for channel in 1..=3 {
                 link.run_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
-            // Every subscriber has read everything and waits.
+            // At this point every subscriber has read everything and waits.
             if seq % 50 == 0 {
                 for _ in 1..=3 {
                     assert_eq!(was_read.recv_timeout(PATIENCE), Ok(seq));
@@ -107,7 +107,7 @@ fn threads_publish_and_subscribe_over_one_connection() {
         accept_on(&mut link, 1);
         let mut open = 0;
         let mut published = 0;
-        // An echo: published records arrive on the subscription.
+        // The scripted node returns published records as records of the subscription.
         while published < 2 * RECORDS {
             enum ClientMessage {
                 Open(u32),

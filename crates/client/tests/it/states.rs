@@ -1,4 +1,4 @@
-//! State topics over a connection: every replica has to equal the oracle, which is the publisher's own book.
+//! State topics over a connection: every replica has to equal the publisher's own book.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -96,14 +96,14 @@ impl Source {
         bytes
     }
 
-    /// Reads until the replica has caught up, and compares.
+    /// Reads until the replica has all records, and compares it with the publisher's book.
     fn agrees(&mut self, replica: &mut TcpReplica, name: &str) {
         let log = LogName { topic: self.subject.clone(), subject_prefix: self.subject.clone(), partition: 0 };
         let deadline = Deadline::new();
         while replica.state(&log).is_none_or(|(at, _)| at.seq < self.seq) {
             let at = replica.state(&log).map(|(at, _)| at);
             deadline.check(format_args!("{name}: {} after {at:?}, {:?}", self.seq, replica.counts()));
-            // A cut connection is retried.
+            // If the connection was cut, the next read tries again.
             let _ = replica.wait(Some(Duration::from_millis(100)));
             let _ = replica.drain(now_ns(), usize::MAX, |_| ());
         }
@@ -114,11 +114,11 @@ impl Source {
     }
 }
 
-/// Reads some records after every `every` published records.
+/// Applies some records to the replica, each time the publisher has sent `every` records.
 fn read_on(replica: &mut TcpReplica, on: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while on.load(Ordering::Relaxed) {
-        // A cut connection is retried.
+        // If the connection was cut, the next read tries again.
         let _ = replica.wait(Some(Duration::from_millis(10)));
         let _ = replica.drain(now_ns(), 64, |_| ());
         until("more is published", || {
@@ -230,7 +230,7 @@ fn record_lost_after_a_checksum_is_detected() {
 
 #[test]
 fn slow_conflated_subscriber_reads_the_newest_state() {
-    /// Records published while the subscriber processes one.
+    /// The number of records that are published while the subscriber processes one record.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = RunningNode::start();
@@ -240,7 +240,7 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
     let (on, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
-    // The position after each read, and the number of records before it.
+    // The position after each read, and how many records were published before the read.
     let (mut stood, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
         let (on, published) = (&on, &published);
@@ -269,8 +269,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.agrees(&mut replica, "the slow one");
     assert_eq!(stood.len(), READS);
-    // Each read has to return records that were published after the start of the read before the last. If records were
-    // queued, they would be older by the whole credit.
+    // Each read has to return records that are newer than the start of the read before the previous one. If records
+    // waited in a queue, they would be older by all records that fit into the credit.
     let in_time = stood[2..].iter().zip(&before).filter(|(stood, before)| stood >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {stood:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);
@@ -386,7 +386,7 @@ fn topic_description_shows_the_state() {
     assert!(state.contains(&format!("{:016x}", source.oracle.checksum())), "{state}");
 }
 
-/// Run with `--ignored --nocapture` for the measurements.
+/// A benchmark, which only prints measurements: run it with `--ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: it wants the machine for itself"]
 fn thousand_joining_subscribers_use_bounded_memory() {
@@ -426,7 +426,7 @@ fn thousand_joining_subscribers_use_bounded_memory() {
     assert!(grown < 64 << 20, "{grown} bytes");
 }
 
-/// Publishes 1,000 records a second. Returns the 99th percentile of the time per record.
+/// Publishes 1,000 records a second. Returns the 99th percentile of the time that publishing one record takes.
 fn publishing(source: &mut Source, time: Duration, on: &AtomicBool) -> Duration {
     let (began, mut took) = (Instant::now(), Vec::new());
     while began.elapsed() < time && (on.load(Ordering::Relaxed) || took.is_empty()) {
@@ -439,7 +439,7 @@ fn publishing(source: &mut Source, time: Duration, on: &AtomicBool) -> Duration 
     took[took.len() * 99 / 100]
 }
 
-/// Subscribes `readers` times, and reads until each has the state and one more record.
+/// Subscribes `readers` times. Returns when each subscriber has the state and one more record.
 fn join(client: &Client, readers: usize) {
     let mut subscribers: Vec<Subscriber> =
         (0..readers).map(|_| client.subscribe("md.a", following()).unwrap()).collect();
@@ -455,7 +455,7 @@ fn join(client: &Client, readers: usize) {
     }
 }
 
-/// A node that sends these parts of a state, and then a batch.
+/// Starts a scripted node that sends these parts of a state, and then a batch.
 fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
     Peer::serve(move |_, mut link| {

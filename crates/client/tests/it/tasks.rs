@@ -16,7 +16,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("stuck") })
 }
 
-/// Runs the future, and reports each time that it waits.
+/// Runs the future, and sends a message each time it has to wait.
 async fn telling<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
     let mut task = pin!(task);
     let poll = |cx: &mut Context<'_>| {
@@ -75,7 +75,7 @@ fn two_async_subscribers_share_a_connection() {
         for seq in 1..=100 {
             for (channel, payload) in [(1, "one"), (2, "two")] {
                 link.run_on(channel, 1, seq - 1, seq, &[payload]);
-                // The other task waits meanwhile.
+                // The other task is waiting at this time.
                 assert_eq!(was_read.recv_timeout(PATIENCE), Ok((channel, seq)));
             }
         }
@@ -153,7 +153,7 @@ fn abandoned_async_wait_blocks_no_other_reader() {
             publisher.publish("x").unwrap();
         }
     });
-    // A blocking thread takes the lead at intervals, and gives it up.
+    // A blocking thread reads the connection at intervals, and stops again.
     let thread = std::thread::spawn(move || {
         for seq in 1..=50 {
             assert!(word(&thread_reads.next().unwrap()).ends_with(&format!("-{seq} x")));

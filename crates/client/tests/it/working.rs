@@ -115,7 +115,7 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
     let workers = tasks.workers().unwrap();
     assert_eq!((workers.len(), workers[0].done), (1, 200));
-    // The worker is drained when all shards have drained it.
+    // The worker counts as drained only when all shards have drained it.
     let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
     let given = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
@@ -397,7 +397,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
         let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(given.token());
         until("the task is stopped", || given.is_stopped());
-        // A late result does not count, and frees a slot.
+        // A result that comes too late does not count, but frees a slot.
         attachment.complete(&given, b"late", &TaskUsage::default());
     }
     assert_eq!(tokens.len(), 3);
@@ -410,7 +410,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
 
-/// The limit may belong to the scheduler, to the cluster's log, or to a request.
+/// The limit that a command exceeds may be one of the scheduler, of the cluster's log, or of a request.
 #[test]
 fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();

@@ -11,7 +11,7 @@ use dunlin_topic::{Filter, PayloadView};
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// A pattern from its text.
+    /// Makes a pattern from its text.
     pub fn new(text: impl Into<String>) -> KeyPattern {
         KeyPattern(text.into())
     }
@@ -35,7 +35,7 @@ impl KeyPattern {
     }
 }
 
-/// The end of the range of this key alone.
+/// The first key after this one: the end of a range that contains only this key.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -66,7 +66,7 @@ impl KeyRule {
             return Some(wanted);
         }
         let rule = self.clone();
-        // The filter hides a change that cannot be decoded.
+        // If a change cannot be decoded, the filter hides it.
         let view = PayloadView::new(move |change| {
             visible_events(change, |key| rule.key(key).is_ok()).ok().flatten()
         });
@@ -93,13 +93,13 @@ impl KeyRule {
         }
     }
 
-    /// Checks that the user has some permission for keys, which a command without keys needs.
+    /// Returns an error if the user may use no key at all. A command without keys needs this permission.
     fn some(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }
 
-    /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. The
-    /// state checks the owner of leases.
+    /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. Whether
+    /// the user owns the lease is checked when the command is applied.
     pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), String> {
         match command {
             ControlCommand::Put { key, .. }

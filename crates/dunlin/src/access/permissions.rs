@@ -46,7 +46,7 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// Bounds of all users of the tenant, for subjects.
+    /// The bounds on the subjects that any user of the tenant may use.
     pub tenant: Rule,
     /// Subjects for [`Action::Publish`].
     pub publish: Rule,
@@ -58,11 +58,11 @@ pub struct Permissions {
     pub delete: Rule,
     /// Groups for [`Action::Join`].
     pub groups: Rule,
-    /// Keys for [`Action::Keys`]. The tenant does not bound them.
+    /// Keys for [`Action::Keys`]. The bounds of the tenant do not apply to them.
     pub keys: KeyRule,
     /// Permissions for [`Action::Tasks`].
     pub tasks: TaskRule,
-    /// Read metrics and lists of subscriptions.
+    /// Whether the user may read metrics and lists of subscriptions.
     pub surveys: bool,
 }
 
@@ -92,8 +92,8 @@ impl Permissions {
         self.tenant.touches(pattern) && rules.iter().any(|rule| rule.touches(pattern))
     }
 
-    /// The filter of a subscriber of the log, combined with its own filter `wanted`; `None` if the user may read
-    /// nothing of it.
+    /// The filter for a subscriber of the log: its own filter `wanted`, combined with the permissions. `None` if the
+    /// user may read nothing of the log.
     pub fn restrict(&self, log: &LogName, wanted: Option<Filter>) -> Option<Option<Filter>> {
         let mut denied = Vec::new();
         let topic = pattern_of(log)?;
@@ -104,7 +104,7 @@ impl Permissions {
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
-            // The topic's records concern all tenants.
+            // The records of this topic concern all tenants.
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
@@ -114,7 +114,7 @@ impl Permissions {
         }
     }
 
-    /// Whether subscribers read the same records with both permissions.
+    /// Whether a subscriber reads the same records with these and the other permissions.
     pub fn reads_like(&self, other: &Permissions) -> bool {
         // Names every field, so that a new field causes a compile error here.
         let Permissions {
@@ -133,7 +133,7 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &Rule {
-        /// Keys and tasks have no subjects.
+        /// The rule for keys and tasks, which have no subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::Keys | Action::Tasks => &NONE,
@@ -146,7 +146,7 @@ impl Permissions {
     }
 }
 
-/// Allows only events of this tenant's tasks.
+/// Adds a filter that passes only events of this tenant's tasks.
 fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     match wanted {
         None => Filter::new(move |tail| tail == tenant),
@@ -156,7 +156,7 @@ fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     }
 }
 
-/// A pattern that matches all subjects of the log, and possibly more.
+/// Returns a pattern that matches at least all subjects of the log.
 fn pattern_of(log: &LogName) -> Option<Pattern> {
     let prefix = log.subject_prefix.as_str();
     let owns_many = prefix.is_empty() || prefix.ends_with('.');

@@ -1,11 +1,11 @@
 //! Commands from clients, checked and bound to their user before they reach the cluster.
 //!
-//! The state refuses a command that uses another user's lease. A command that takes effect later carries the name of
-//! its user. A task that publishes is checked again when it publishes.
+//! When a command is applied, it is refused if it uses another user's lease. A command that takes effect later carries
+//! the name of its user. A task that publishes is checked again when it publishes.
 //!
 //! Invariants:
 //! - Listeners send the cluster only commands that this module has checked.
-//! - This module adds the user's name. This module refuses a client's command that has a user's name.
+//! - Only this module adds a user's name to a command. It refuses a client's command that already has one.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// The command's bytes with the user if it uses a lease, and with the tenant if it writes or grants a lease.
-    /// `None` if they stay unchanged.
+    /// Returns the command's bytes with the user added if the command uses a lease, and with the tenant added if it
+    /// makes the state larger, requests a lock or creates a lease. `None` if nothing has to be added.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    /// The command with its user if it grants or uses a lease.
+    /// Returns the command with its user added, if the command creates or uses a lease.
     fn bound_to_user<'c>(
         &'c self,
         command: &ControlCommand<'_>,
@@ -169,10 +169,10 @@ impl Node {
         answers.and_then(|answers| crate::tasks::reply(&answers)).map_err(|error| Refused::from(&error))
     }
 
-    /// The subject and user of a task that publishes; `None` for other tasks, or without users. Checks the permission
-    /// to publish.
+    /// Returns the subject and the user of a task that publishes; `None` for other tasks, and on a node without users.
+    /// Returns an error if the user may not publish there.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
-        // The cluster refuses other combinations.
+        // Without a subject or of another kind, the task does not publish; the cluster refuses invalid combinations.
         if task.kind != PUBLISH || task.subject.is_empty() {
             return Ok(None);
         }
@@ -192,7 +192,7 @@ fn may_all_keys(user: &Arc<dyn User>) -> bool {
     user.permissions().keys.allows(b"", b"")
 }
 
-/// The command with these destinations.
+/// Returns the command with these destinations added to its tasks.
 fn bound<'c>(command: &TaskCommand<'c>, destinations: &'c [Option<Vec<u8>>]) -> Option<TaskCommand<'c>> {
     let with = |(task, destination): (&NewTask<'c>, &'c Option<Vec<u8>>)| match destination {
         Some(subject) => NewTask { subject, ..task.clone() },

@@ -64,7 +64,7 @@ impl Rule {
         self.deny.iter().any(|denied| denied.matches_parts(prefix, tail))
     }
 
-    /// Adds the denied subjects of a topic to `tails`; `false` if all are denied.
+    /// Adds the tails of the topic's denied subjects to `tails`. Returns `false` if all subjects are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

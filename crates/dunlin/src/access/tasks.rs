@@ -13,11 +13,11 @@ use dunlin_tasks::{TaskCommand, TaskQuery};
 pub struct TaskRule {
     /// The user's tenant.
     pub tenant: String,
-    /// Submit, see, cancel, retry and discard tasks of the tenant.
+    /// Whether the user may submit, see, cancel, retry and discard tasks of the tenant.
     pub submit: bool,
     /// Run tasks.
     pub work: WorkScope,
-    /// Everything, for any tenant, including shares and quotas.
+    /// Whether the user may do everything for any tenant, including changes of shares and quotas.
     pub manage: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum WorkScope {
 }
 
 impl WorkScope {
-    /// Whether any task may be run.
+    /// Whether the worker may run tasks of at least one tenant.
     pub fn is_any(&self) -> bool {
         *self != WorkScope::None
     }
@@ -48,7 +48,7 @@ impl WorkScope {
     }
 }
 
-/// The tenant of a task, if the task exists.
+/// A function that returns the tenant of a task, or `None` if the task does not exist.
 type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
 
 impl TaskRule {
@@ -112,7 +112,7 @@ impl TaskRule {
             | TaskCommand::Leave { .. }
             | TaskCommand::Join { .. } => self.work.is_any() || self.manage,
             TaskCommand::Tenant { .. } => self.manage,
-            // Commands between nodes.
+            // Only nodes send these commands to each other.
             TaskCommand::Published { .. }
             | TaskCommand::Unpublished { .. }
             | TaskCommand::Clock { .. }
@@ -159,7 +159,7 @@ impl TaskRule {
     }
 }
 
-/// The notation of the users file.
+/// Writes the rule in the notation of the users file.
 impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> = Vec::new();

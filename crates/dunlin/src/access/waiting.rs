@@ -1,11 +1,11 @@
-//! Waits for locks that end when their user loses the permission.
+//! Waiting for locks: a wait ends when its user loses the permission for the lock.
 //!
 //! Invariants:
-//! - A lock is granted only to a user with the permission at that moment.
-//! - A wait whose user lost the permission leaves the lock's queue, even if its client is gone.
+//! - A lock is granted only to a user who has the permission at that moment.
+//! - If the user of a wait loses the permission, the wait leaves the lock's queue, even if its client is gone.
 //!
-//! A client that disconnects while it waits keeps its place in the queue. The client may continue to wait
-//! under the same lease, at any node.
+//! A client that disconnects while it waits keeps its place in the queue. The client may continue to wait under the
+//! same lease, at any node.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// The number of requests to the cluster to end a wait or lease. Each request may take `answer_ms_max`.
+/// The number of times that a request to end a wait or lease is sent to the cluster. Each attempt may take
+/// `answer_ms_max`.
 const TRIES: u32 = 12;
 
 impl Node {
@@ -37,7 +38,7 @@ impl Node {
             }
             match acquired {
                 Ok(Some(token)) => return Ok(token),
-                // The user lost the permission and has it again.
+                // The user has lost the permission and received it again: continue to wait.
                 Ok(None) => {}
                 Err(error) => return Err(Refused::from(&error)),
             }
@@ -63,7 +64,7 @@ impl Node {
         self.0.waiters.run(move || {
             let release = ControlCommand::Release { name: &name, lease };
             try_to(|| match may(&*user, &release) {
-                // The user has the permission again.
+                // The user has received the permission again.
                 true => Ok(()),
                 false => block_on(control.release_all(std::slice::from_ref(&release))),
             });

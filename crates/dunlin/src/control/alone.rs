@@ -12,17 +12,17 @@ use super::history::ChangeHistory;
 use super::{Control, ControlError, ControlLimits, block_on, with_room};
 use crate::node::Node;
 
-/// The id of the only member.
+/// The number of the cluster's only member.
 const ID: u64 = 1;
 
-/// Advice for a member's directory without its identity.
+/// The advice of an error about a member's data directory from which the node's identity is missing.
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
 /// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 
-/// A transport without other nodes.
+/// A transport for a cluster without other nodes.
 struct NoPeers;
 
 impl Transport for NoPeers {
@@ -31,7 +31,7 @@ impl Transport for NoPeers {
     }
 }
 
-/// Refuses a log whose members are others than this node: the log belongs to a cluster, whose state may be
+/// Returns an error if the log has other members than this node. The log then belongs to a cluster, whose state may be
 /// newer.
 pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     let mut members: Vec<u64> =
@@ -62,7 +62,7 @@ impl Control {
             Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
-                // A log in memory has its own budget.
+                // A log in memory needs no reserve of disk space.
                 limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
                 Control::open(node, ID, (disk, dir), NoPeers, limits, false)
@@ -72,7 +72,7 @@ impl Control {
         let lead = async {
             if control.is_begun().await? {
                 refuse_members(&control.status()?)?;
-                // No other node can become the leader.
+                // Elect this node at once: no other node can become the leader.
                 control.elect().await?;
             } else {
                 control.begin(&[RaftMember { id: ID, address: String::new() }]).await?;

@@ -1,4 +1,4 @@
-//! Proposals and reads of keys: here if this node leads, otherwise through the leader.
+//! Proposals and reads of keys. A node that leads handles them itself; any other node sends them to the leader.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -18,20 +18,22 @@ use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
-/// One lease is allowed for each KiB of the limit of keys' bytes, within the bounds below.
+/// The size of the keys for which one lease is allowed, in bytes. The number of leases follows from `state_bytes_max`,
+/// within the bounds below.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
-/// Number of revisions and leases skipped after a restore: more than were used since the backup. etcd's documentation
-/// advises the same for `etcdutl snapshot restore --bump-revision`.
+/// Number of revisions and of lease numbers that are skipped after a restore. It is larger than the number that clients
+/// can have used since the backup. etcd's documentation advises the same for `etcdutl snapshot restore
+/// --bump-revision`.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Maximum number of leases or lock waits that one log entry ends.
 const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
-    /// Proposes commands, which are applied one after another without others between. Returns the bytes of an
-    /// [`ControlOutcome`] for each. Another leader receives them over the transport. Commands that certainly were not
-    /// applied are retried for `answer_ms_max`.
+    /// Proposes commands, and sends them to the leader if that is another node. The cluster applies them one after
+    /// another, with no other command in between. Returns the bytes of a [`ControlOutcome`] for each. Commands that
+    /// certainly were not applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_known(commands).await
@@ -76,8 +78,8 @@ impl Control {
         Ok(Result::from(answered)?)
     }
 
-    /// Like [`Control::ask`], but for several commands, applied one after another without others between.
-    /// Returns the result of each.
+    /// Like [`Control::ask`], but for several commands, which are applied one after another with no other command in
+    /// between. Returns the result of each.
     pub async fn ask_all(
         &self,
         all: &[ControlCommand<'_>],
@@ -94,7 +96,7 @@ impl Control {
         })
     }
 
-    /// Waits until this node has applied every command answered so far, on any node.
+    /// Waits until this node has applied every command to which any node has responded so far.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
         proposing::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
@@ -112,7 +114,7 @@ impl Control {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
 
-    /// Releases locks and leaves their queues. Locks that are not held are ignored.
+    /// Releases locks, and leaves their queues. Locks that are neither held nor waited for are ignored.
     pub(crate) async fn release_all(&self, releases: &[ControlCommand<'_>]) -> Result<(), ControlError> {
         for together in releases.chunks(TOGETHER_MAX) {
             self.ask_all(together).await?;
@@ -136,7 +138,7 @@ impl Control {
         }
     }
 
-    /// Whether this node has applied its log up to the last entry at the start.
+    /// Whether this node has applied all log entries that existed when it started.
     fn has_caught_up(&self) -> Result<bool, ControlError> {
         let caught_up = self.caught_up.load(Ordering::Relaxed) || self.status()?.applied >= self.last_before;
         self.caught_up.store(caught_up, Ordering::Relaxed);
@@ -178,8 +180,8 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `ends` completes first. By then
-    /// the cluster has applied the command, or never will.
+    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `ends` completes first. When this
+    /// function returns, either the cluster has applied the command or it never will.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
@@ -201,7 +203,7 @@ impl Control {
                 Either::Left((None, _)) => {}
                 Either::Right(((), _)) => return Ok(None),
             }
-            // The state was restored, or the node stops, which `group` reports.
+            // The state was restored, or the node is stopping. In the second case `group` returns an error.
             self.group()?;
         }
     }
@@ -235,7 +237,8 @@ impl Control {
     }
 
     /// After a restore, begins an epoch later than the present one and than all epochs that this node has begun, by its
-    /// clock. Skips revisions, fencing tokens and leases that clients may know from the time after the backup.
+    /// clock. Skips the revisions, fencing tokens and lease numbers that clients may have received after the backup was
+    /// made.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.ask(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
@@ -252,7 +255,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // A lease takes less memory than `LEASE_BYTES`.
+        // The limit is safe, because a lease takes less memory than `LEASE_BYTES`.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
         let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..known };
@@ -260,7 +263,7 @@ impl Control {
         ControlCommand::Limit { limits }.encode(&mut command);
         match group.propose(command.into()).await {
             Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
-            // The new leader proposes the limits.
+            // Another node leads now, and it proposes its own limits.
             Err(RaftGroupError::NotLeader { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -277,14 +280,14 @@ impl Control {
             && group.lead() == Leadership::Here
             && self.prepare_term(group).await.is_err()
         {
-            // The command was certainly not applied. The other node retries.
+            // The command was certainly not applied, so that the other node sends it again.
             return forward::write_answers(&Err(RaftGroupError::NotLeader { leader: None }));
         }
         proposing::answer(group, request, |command| ControlCommand::decode(command).is_ok()).await
     }
 }
 
-/// A wait for a lock, which ends on drop.
+/// A caller that waits for a lock. Dropping the value ends the wait.
 struct LockWait<'a> {
     control: &'a Control,
     name: &'a [u8],

@@ -5,14 +5,14 @@
 //!  answer  = 0 u8, commands' answers or index u64  |  1 u8, error
 //!  error   = code u8, a u64, b u64, text            fields that a code does not need are 0 and empty
 //! ```
-//! Integers are little-endian. Each command and each response follows its length, a `u32`.
+//! Integers are little-endian. Before each command and each response stands its length in bytes, a `u32`.
 
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_raft::{Commands, RaftGroupError, RaftMember};
 
-/// The first byte of a request. Requests of raft begin with another byte.
+/// The first byte of a forwarded request. Requests of the raft protocol begin with another byte.
 const MARK: u8 = 0xc0;
 const VERSION: u8 = 1;
 const PROPOSE: u8 = 1;
@@ -30,7 +30,7 @@ fn invalid(what: &'static str) -> io::Error {
 }
 
 impl ForwardedRequest {
-    /// Decodes a request; `None` if the bytes are a request of raft.
+    /// Decodes a request; returns `None` if the bytes are a request of the raft protocol.
     pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<ForwardedRequest>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
@@ -67,7 +67,7 @@ pub(crate) fn write_answers(answers: &ProposalResult) -> Bytes {
     })
 }
 
-/// Encodes an index.
+/// Encodes the index of a log entry.
 pub(crate) fn write_index(index: &ReadIndexResult) -> Bytes {
     write(index, |index, out| out.put_u64_le(*index))
 }
@@ -99,7 +99,7 @@ pub(crate) fn read_answers(bytes: Bytes) -> io::Result<ProposalResult> {
     })
 }
 
-/// Decodes an index.
+/// Decodes the index of a log entry.
 pub(crate) fn read_index(bytes: Bytes) -> io::Result<ReadIndexResult> {
     read(bytes, |mut bytes| bytes.try_get_u64_le().ok().filter(|_| bytes.is_empty()))
 }

@@ -18,13 +18,14 @@ pub const KV: &str = "$kv";
 
 /// The largest record, which holds the changes of one revision, in bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// The number of bytes of restored changes that are appended at a time.
+/// The size in bytes from which on a change is appended alone and without a copy, because subscribers wait for the log
+/// while a change is copied.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// A change of this size is appended alone and without a copy, because subscribers wait for the log during a
-/// copy.
+/// The size in bytes from which on a change is appended alone and without a copy. Subscribers wait for the log while a
+/// change is copied.
 const ALONE_BYTES: usize = 256 << 10;
 
-/// Writes the topic of changes.
+/// Writes the changes of keys to the topic [`KV`].
 #[derive(Debug)]
 pub(super) struct ChangeHistory {
     topic: Arc<Topic>,
@@ -34,18 +35,18 @@ pub(super) struct ChangeHistory {
 }
 
 impl ChangeHistory {
-    /// Creates the topic, in epoch 0 until the epoch is known. `is_kept`: snapshots contain the changes.
+    /// Creates the topic. It is in epoch 0 until the epoch is known. With `is_kept`, snapshots contain the changes.
     pub(super) fn open(node: &Node, bytes: u64, is_kept: bool) -> Result<ChangeHistory, TopicError> {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_at(KV, config, 0)?;
-        // A watch may have read more at another node, or here before a restart.
+        // A watch may have read more records at another node, or at this node before a restart.
         topic.logs()[0].set_replicated(true);
         Ok(ChangeHistory { topic, epoch: 0, is_kept })
     }
 
-    /// Marks the topic as unreplicated: no other node exists, and this node has applied its log. No
-    /// subscriber can have read further.
+    /// Marks the topic as unreplicated. This is correct if no other node exists and this node has applied its log: then
+    /// no subscriber can have read further.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);
@@ -57,13 +58,14 @@ impl ChangeHistory {
         node.registry().remove(KV);
     }
 
-    /// Moves the topic to the revision after `revision` in this epoch; its subscribers receive a gap or a new epoch.
+    /// Moves the topic to the revision after `revision` in this epoch. Its subscribers receive a gap or the notice of a
+    /// new epoch.
     pub(super) fn move_on(&mut self, epoch: u32, revision: u64) {
         self.epoch = epoch;
         self.topic.logs()[0].move_on(Position { epoch, seq: revision + 1 });
     }
 
-    /// The changes held now, if snapshots contain them.
+    /// The changes that the topic retains, if snapshots contain them.
     pub(super) fn freeze(&self) -> Option<PastChanges> {
         let log = &self.topic.logs()[0];
         self.is_kept.then(|| PastChanges::of(Arc::clone(log), log.last()))
@@ -91,7 +93,7 @@ impl ChangeHistory {
         }
     }
 
-    /// Like [`ChangeHistory::record`], but in batches of [`TOGETHER_BYTES`].
+    /// Like [`ChangeHistory::record`], but appends the changes in batches of [`TOGETHER_BYTES`].
     fn record_some(&self, past: Vec<Change>) {
         let mut together = Vec::new();
         let mut bytes = 0;
@@ -106,8 +108,8 @@ impl ChangeHistory {
         self.record(&mut together);
     }
 
-    /// Appends revisions, as one batch if possible, so that subscribers wake once. A revision without room becomes a
-    /// gap.
+    /// Appends the changes of several revisions, if possible as one batch, so that subscribers are notified once. If a
+    /// revision does not fit, subscribers receive a gap.
     pub(super) fn record(&self, changes: &mut Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision) else { return };
         let is_large = changes.iter().any(|change| change.bytes.len() >= ALONE_BYTES);
@@ -126,13 +128,13 @@ impl ChangeHistory {
         }
     }
 
-    /// Returns whether there was room.
+    /// Appends the records. Returns whether there was room.
     fn append<'d>(&self, drafts: impl Iterator<Item = Draft<'d>> + Clone, last: u64) -> bool {
         match self.topic.append_drafts(now_ns(), 0, false, drafts) {
             Ok(receipt) => {
                 assert_eq!(receipt.position.seq, last, "a revision is its record's sequence number")
             }
-            // The node has stopped, and its subscribers with it.
+            // The node has stopped, and all its subscribers have ended.
             Err(PublishError::Closed) => {}
             Err(_no_room) => return false,
         }

@@ -1,4 +1,4 @@
-//! Starts a node's part in its cluster's keys when it is first needed.
+//! Starts the node's membership in the group that stores its cluster's keys, at the first use of a key.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use crate::storage::{Storage, made};
 
 /// The subdirectory of the data directory with the cluster's keys.
 const DIR: &str = "control";
-/// Pause between starts on a full disk. Requests in between are refused at once.
+/// Pause between attempts to start while the disk is full. Requests that arrive during the pause are refused at once.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(5);
 
-/// The node's part in its cluster's keys, once it is started.
+/// The node's membership in the group of its cluster's keys, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyControl {
     control: OnceLock<Arc<Control>>,
-    /// Held during a start.
+    /// Held while the membership is started.
     starting: Mutex<()>,
     failure: StartFailure,
 }
 
-/// The last start, if it failed.
+/// The error of the last start, if it failed.
 #[derive(Debug, Default)]
 pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
 
@@ -30,7 +30,7 @@ pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
 struct FailedStart {
     error: ControlError,
     at: Instant,
-    /// Whether the start found files that were restored from a copy.
+    /// Whether the last start found files that were restored from a copy.
     is_put_back: bool,
 }
 
@@ -50,7 +50,7 @@ impl StartFailure {
         self.lock().as_ref().map(|failed| failed.error.to_string())
     }
 
-    /// The error of a start on a full disk, until the next one is due.
+    /// The error of a start that failed because the disk was full; `None` once another attempt is due.
     pub(crate) fn full_disk(&self) -> Option<ControlError> {
         let failed = self.lock();
         let recent =
@@ -58,13 +58,13 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed on a full disk. The files that it left without a mark look restored from a
-    /// copy, and are not.
+    /// Whether the last start failed because the disk was full. It then left files without the mark of this node. They
+    /// look as if they were restored from a copy, but are this node's own.
     pub(crate) fn left_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_put_back)
     }
 
-    /// Whether a start that failed on a full disk should be tried again.
+    /// Whether a start that failed because of a full disk has to be tried again.
     fn is_due(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_full() && failed.at.elapsed() >= FULL_DISK_PAUSE)
     }
@@ -75,8 +75,8 @@ impl StartFailure {
 }
 
 impl Node {
-    /// The node's part in its cluster's keys. Without [`Node::set_control`], the first call starts a cluster of one:
-    /// in the data directory, or in memory if there is none.
+    /// Returns the node's membership in the group of its cluster's keys. Without [`Node::set_control`], the first call
+    /// starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
         if let Some(control) = self.control_place().control.get() {
             return Ok(control);
@@ -110,7 +110,7 @@ impl Node {
         Ok(self.control_place().control.get_or_init(|| control))
     }
 
-    /// Starts keys and tasks again whose start failed on a full disk.
+    /// Starts keys and tasks again if their start failed because of a full disk.
     pub(crate) fn retry_starts(&self) {
         if self.control_place().failure.is_due() {
             let _ = self.control();
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Ends this part. A single node records the times of its files.
+    /// Ends the membership. A single node then records the modification times of its files.
     pub(crate) fn stop_control(&self) {
         let Some(control) = self.control_if_any() else { return };
         control.stop();
@@ -146,7 +146,7 @@ impl Node {
         failed.into_iter().filter_map(|(part, why)| Some(format!("{part}: {}", why?))).collect()
     }
 
-    /// Why a node of a cluster has no keys and no tasks before it takes part in the cluster. Nothing for a
+    /// Explains why a node of a cluster has no keys and tasks: it does not take part in the cluster yet. `None` for a
     /// single node.
     pub(crate) fn awaits_cluster(&self) -> Option<String> {
         if !self.is_of_cluster() {
@@ -156,7 +156,7 @@ impl Node {
         let lacks_identity = place.is_some_and(|(disk, dir)| {
             let files = disk.list(&dir.join("cluster")).unwrap_or_default();
             let has = |name: &str| files.iter().any(|file| file == name);
-            // The certificate is created after the identity.
+            // The certificate is created after the identity, so that the identity file was lost.
             has("node.pem") && !has("identity.json")
         });
         Some(match lacks_identity {
@@ -183,14 +183,14 @@ impl Node {
             && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Sets the node's part in the cluster's keys; `false` if the node has one.
+    /// Sets the node's membership in the group of its cluster's keys. Returns `false` if the node already has one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
         let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.control_place().control.set(control).is_ok()
     }
 
-    /// The keys, tasks or durable topics that the disk has no room for, with the error. Until there is room,
-    /// the node refuses requests that make them larger.
+    /// Names the keys, tasks or durable topics for which the disk has no room, with the error. Until there is room, the
+    /// node refuses requests that make them larger.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
@@ -199,7 +199,7 @@ impl Node {
         keys.or_else(tasks).or_else(topics)
     }
 
-    /// The node's part in the cluster's keys, if started.
+    /// The node's membership in the group of its cluster's keys, if it was started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.control_place().control.get()
     }

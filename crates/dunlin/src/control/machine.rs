@@ -13,7 +13,8 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::view::StateView;
 use super::waiting::LockWaiters;
 
-/// The state, with the topic, the view and the lock waits that it updates.
+/// The replicated state of keys, leases and locks, together with the topic, the copy for reads and the lock waits that
+/// it updates.
 pub(super) struct ControlMachine {
     state: ControlState,
     effects: ControlEffects,
@@ -40,7 +41,7 @@ impl ControlMachine {
         }
     }
 
-    /// Notifies callers that wait for locks. The topic receives the changes when the entry ends.
+    /// Notifies callers that wait for locks. The topic receives the changes later, at the end of the log entry.
     fn act(&mut self) {
         for LockGrant { name, lease, token } in self.effects.granted.drain(..) {
             self.waiting.granted(&name, lease, token);
@@ -79,7 +80,7 @@ impl StateMachine for ControlMachine {
         self.state.next_end_ms()
     }
 
-    /// Commands of other versions are not refused for their size.
+    /// A command that this version cannot decode counts as one that does not make the state larger.
     fn grows(command: &[u8]) -> bool {
         ControlCommand::decode(command).is_ok_and(|command| command.grows())
     }
@@ -99,7 +100,7 @@ impl StateMachine for ControlMachine {
     }
 
     fn end_entry(&mut self) {
-        // Updates the view first, so that a subscriber of a change finds it there.
+        // Updates the copy for reads first, so that a subscriber that receives a change can already read it there.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
     }
@@ -129,7 +130,7 @@ impl StateMachine for ControlMachine {
     }
 }
 
-/// The state at one moment.
+/// The state at one moment, for a snapshot.
 struct FrozenControl {
     state: dunlin_control::Frozen,
     past: Option<PastChanges>,

@@ -1,4 +1,5 @@
-//! Proposals and reads of a raft group: here if this node leads, otherwise through the leader.
+//! Proposals to a raft group and reads of its state. A node that leads handles them itself; any other node sends them
+//! to the leader.
 
 use std::io;
 use std::pin::pin;
@@ -13,13 +14,13 @@ use futures_util::future::{Either, select};
 use super::ControlError;
 use super::forward::{self, ForwardedRequest};
 
-/// Pause between attempts to find the leader.
+/// The pause between two attempts to find the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// A node without answers for this long counts as without a majority.
+/// The time after which a node that has received no responses counts as a node without a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time since the first attempt, and its limit.
+/// The time of the first attempt, and how long attempts may continue.
 pub(crate) struct RetryDeadline {
     began: Instant,
     max: Duration,
@@ -48,8 +49,7 @@ impl RetryDeadline {
     }
 }
 
-/// The results of the commands, or the commands themselves with the reason why they certainly were not
-/// applied.
+/// The results of the commands. In case of an error, the commands, and the reason why they certainly were not applied.
 pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (Commands, String)>;
 
 /// Proposes commands to the leader, once.
@@ -88,7 +88,7 @@ async fn forward(
     Ok(Err((back, why)))
 }
 
-/// Waits until this node has applied every command answered so far, on any node.
+/// Waits until this node has applied every command to which any node has responded so far.
 pub(crate) async fn catch_up<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
@@ -116,7 +116,7 @@ pub(crate) async fn catch_up_if_led<M: StateMachine>(
     }
 }
 
-/// The index of the entry that a linearizable read has to wait for.
+/// The index of the log entry that this node has to apply before it answers a linearizable read.
 async fn read_index<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,

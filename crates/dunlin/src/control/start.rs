@@ -1,4 +1,4 @@
-//! Ends the start of a group that waits for a full disk.
+//! Ends the start of a raft group if its disk stays full.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use futures_util::future::{Either, select};
 
 use super::ControlError;
 
-/// Maximum time that a start waits for room on its disk, which the group's own purge may make.
+/// The longest time for which a start waits for room on its disk. The group may make room itself by removing old log
+/// entries.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The interval at which the start checks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,7 +26,7 @@ pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     }
 }
 
-/// Returns once the group's log has waited for room too long.
+/// Returns once the group's log has waited for room for longer than [`ROOM_WAIT_MAX`].
 async fn full<M: StateMachine>(group: &GroupHandle<M>) -> String {
     let mut since = None;
     loop {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_control::ControlState;
 
-/// The state after the last entry, stored before that entry's response is sent.
+/// A copy of the state after the last log entry. It is stored before the response to that entry is sent.
 #[derive(Debug, Default)]
 pub(super) struct StateView(Mutex<Arc<ControlState>>);
 
@@ -16,7 +16,7 @@ impl StateView {
     pub(super) fn publish(&self, state: &ControlState) {
         let mut next = Arc::new(state.clone());
         std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), &mut next);
-        // The previous state is freed here, outside the lock.
+        // The previous copy is freed here, outside the lock.
     }
 
     /// The state after the last entry.
@@ -31,7 +31,7 @@ mod tests {
 
     use crate::{Config, Node, block_on};
 
-    /// A large transaction must not block a listener's thread.
+    /// Applying a large transaction must not block a listener's thread that reads.
     #[test]
     fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");

@@ -18,7 +18,7 @@ pub(super) struct LockWaiters(Mutex<Waiters>);
 type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<LockOutcome>>>;
 
 impl LockWaiters {
-    /// Registers a wait. The caller must request the lock afterwards.
+    /// Registers a caller that waits. It has to request the lock after this call.
     pub(super) fn enter(&self, name: &[u8], lease: u64) -> oneshot::Receiver<LockOutcome> {
         let (notify, outcome) = oneshot::channel();
         let mut waiters = self.waiters();
@@ -44,7 +44,7 @@ impl LockWaiters {
         self.notify(name, lease, Ok(token));
     }
 
-    /// Called when the lease has left the queue.
+    /// Called when the lease has left the queue of the lock.
     pub(super) fn left(&self, name: &[u8], lease: u64) {
         self.notify(name, lease, Err(ControlRefusal::NotHeld { lease }));
     }
@@ -61,7 +61,8 @@ impl LockWaiters {
         }
     }
 
-    /// Called when the state was restored. Notifies holders. All other callers must request their locks again.
+    /// Called when the state was restored. Notifies callers whose lease holds the lock. All other callers have to
+    /// request their locks again.
     pub(super) fn look(&self, state: &ControlState) {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);

@@ -16,7 +16,7 @@ pub(super) enum AnyGroup {
     Work(Arc<Group<WorkGroup>>),
 }
 
-/// Maps a state machine to its kind of group.
+/// Converts between a group with a known state machine and a group of either kind.
 pub(super) trait OfKind<M>: Sized {
     fn get(&self) -> Option<Arc<Group<M>>>;
     fn put(group: Arc<Group<M>>) -> Self;
@@ -70,7 +70,7 @@ impl AnyGroup {
         }
     }
 
-    /// The records that a `share` group has handed out in each log.
+    /// For each log, the records that a `share` group has delivered to members.
     pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
         match self {
             AnyGroup::Share(group) => group.handed_out(node),
@@ -85,8 +85,8 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node owns the topic and has all epochs through `last_epoch`, if known. A `share`
-    /// group first hands out its remaining records.
+    /// Ends the group because another node owns the topic. That node has all epochs through `last_epoch`, if this is
+    /// known. A `share` group first delivers its remaining records.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
@@ -95,7 +95,7 @@ impl AnyGroup {
         }
     }
 
-    /// Whether the topic has moved and members must still receive records from before the move.
+    /// Whether the topic has moved and members still have to receive records from before the move.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self, AnyGroup::Share(group) if group.ended().is_none())
     }

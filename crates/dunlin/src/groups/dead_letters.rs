@@ -1,7 +1,8 @@
 //! Dead letters: records whose attempts have all failed.
 //!
 //! A dead letter is a copy of the record with its key, reply, event time and headers, and with headers about its
-//! origin. The append does not wait: the group keeps the letter and retries while the topic has no room.
+//! origin. Appending a dead letter does not wait. While the topic has no room, the group keeps the dead letter and
+//! tries again.
 
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ use crate::error::TopicError;
 use crate::node::Node;
 use crate::select::MissingTopicPolicy;
 
-/// The outcome of a dead letter.
+/// Whether a dead letter was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Done,
-    /// The topic refused the letter for now.
+    /// The topic has no room at present; the group tries again.
     NotYet,
-    /// The record is gone, or cannot be appended.
+    /// The record has left the log or can never be appended, so that there is no dead letter.
     Never,
 }
 
@@ -51,8 +52,8 @@ fn append(
 ) -> Result<(), PublishError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
-        // The topic was deleted, or the cluster has to create it. The append does not wait: the group retries
-        // the letter.
+        // The topic was deleted, or the cluster has to create it. This call does not wait for that; the group tries
+        // again.
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
             let _ =
@@ -95,7 +96,7 @@ fn append(
     topic.append_run(now_ns(), append).map(drop)
 }
 
-/// The topic that takes dead letters. A dead letter is never a reply.
+/// Finds the topic for the dead letter. A dead letter is not treated as a reply.
 fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
     node.may_publish(subject)?;
     node.find_owner(subject)
@@ -109,7 +110,7 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Creates the topic for dead letters. Refuses the topic from which they come.
+/// Creates the topic for dead letters. Returns an error if it is the topic `from`, whose records become dead letters.
 pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     let topic = match owner(node, parsed) {

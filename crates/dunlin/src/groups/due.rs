@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// The earliest deadline, with its handler.
+/// The earliest deadline of all groups, and the waker of the thread or task that handles deadlines.
 #[derive(Debug)]
 pub(super) struct NextDeadline {
-    /// The earliest time at which something expires; the maximum for never.
+    /// The time of the earliest deadline; the maximum value means that there is none.
     next_ns: AtomicU64,
     keeper: Mutex<Option<Waker>>,
 }
@@ -29,14 +29,15 @@ impl NextDeadline {
         }
     }
 
-    /// Runs `see_to`, which handles expired deadlines and reports the others with [`at`](Due::at). Returns
+    /// Runs `see_to`, which handles the deadlines that have passed, and calls [`at`](Due::at) for all others. Returns
     /// the next deadline; a later call that sets an earlier deadline wakes `keeper`.
     pub(super) fn keep(&self, keeper: &Waker, see_to: impl FnOnce()) -> Option<u64> {
-        // Removes the waker, so that the handler does not wake itself.
+        // Removes the waker while `see_to` runs, so that the handler does not wake itself.
         self.set_keeper(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         see_to();
-        // The code below reads earlier deadlines; later deadlines wake the handler.
+        // Sets the waker before the next deadline is read: a deadline that was reported earlier is read below, and a
+        // later one wakes the handler.
         self.set_keeper(Some(keeper.clone()));
         Some(self.next_ns.load(Ordering::SeqCst)).filter(|next_ns| *next_ns != u64::MAX)
     }

@@ -1,8 +1,8 @@
-//! Records that ended `share` groups have handed out.
+//! The records that ended `share` groups have delivered.
 //!
-//! A member at another node joins its group at the topic's next owner some time after the owner's epoch began. Other
-//! members may have come and left by then, and their group has ended. The next group of the name hands out none of
-//! its records again.
+//! When a topic moves, a member at another node joins its group at the next owner some time after that owner's epoch
+//! has begun. By then, a group of this name may have been created, have delivered records and have ended. A later
+//! group of the name does not deliver these records again.
 //!
 //! Limits: [`GROUPS_MAX`] groups, of which the oldest are forgotten, and [`RANGES_MAX`] ranges of each log.
 
@@ -10,40 +10,41 @@ use std::collections::VecDeque;
 
 use super::Name;
 
-/// The most ended groups that are remembered.
+/// The largest number of ended groups that are remembered.
 const GROUPS_MAX: usize = 1_024;
-/// The most ranges of a log that are remembered for one group.
+/// The largest number of ranges that are remembered for one log of a group.
 const RANGES_MAX: usize = 64;
 
-/// Records of one log's epoch that groups of one name have handed out.
+/// The records of one epoch of a log that groups of one name have delivered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedOut {
     epoch: u32,
-    /// Ascending ranges.
+    /// Ranges of sequence numbers (first and last), in ascending order.
     ranges: Vec<(u64, u64)>,
 }
 
 /// The ended groups of a node.
 #[derive(Debug, Default)]
 pub(super) struct EndedGroups {
-    /// With the records of each log; oldest first.
+    /// The ended groups, oldest first; for each, the delivered records of every log.
     groups: VecDeque<(Name, Vec<HandedOut>)>,
 }
 
 impl HandedOut {
-    /// Adds the ranges of a later group to those of earlier groups.
+    /// Adds the ranges that a later group has delivered to those of earlier groups.
     pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> HandedOut {
         ranges.extend(self.in_epoch(epoch));
         ranges.sort_unstable();
         while ranges.len() > RANGES_MAX {
-            // Records between two ranges then count as handed out, because none may be delivered twice.
+            // If there are too many ranges, two are joined: the records between them count as delivered, because no
+            // record may be delivered twice.
             let (_, last) = ranges.remove(1);
             ranges[0].1 = ranges[0].1.max(last);
         }
         HandedOut { epoch, ranges }
     }
 
-    /// The records from `first` to `last` of this epoch that were not handed out.
+    /// The records from `first` to `last` of this epoch that were not delivered.
     pub(super) fn missing(&self, epoch: u32, first: u64, last: u64) -> Vec<(u64, u64)> {
         let (mut missing, mut next) = (Vec::new(), first);
         for &(from, through) in self.in_epoch(epoch).iter().filter(|(from, _)| *from <= last) {
@@ -72,7 +73,7 @@ impl EndedGroups {
         self.groups.iter().any(|(other, _)| other == name)
     }
 
-    /// Remembers an ended group, unless it handed out nothing.
+    /// Remembers an ended group, if it has delivered records.
     pub(super) fn put(&mut self, name: Name, handed: Vec<HandedOut>) {
         if handed.iter().all(HandedOut::is_empty) {
             return;
@@ -83,7 +84,7 @@ impl EndedGroups {
         self.groups.push_back((name, handed));
     }
 
-    /// Takes the records that groups of this name have handed out in each log.
+    /// Takes the delivered records of groups with this name, for each log.
     pub(super) fn take(&mut self, name: &Name) -> Vec<HandedOut> {
         let at = self.groups.iter().position(|(other, _)| other == name);
         at.and_then(|at| self.groups.remove(at)).map_or_else(Vec::new, |(_, handed)| handed)

@@ -27,7 +27,8 @@ pub enum JoinError {
         /// The group's kind.
         kind: GroupKind,
     },
-    /// The topic owns the subject of its own dead letters. The records would come back.
+    /// The subject for dead letters belongs to the group's own topic, so that dead letters would be delivered to the
+    /// group again.
     #[error(
         "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another topic"
     )]

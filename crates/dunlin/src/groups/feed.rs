@@ -2,16 +2,16 @@
 
 use dunlin_topic::{Cursor, Notice, ReadOutcome, RecordSource, SourceItem, key_hash};
 
-/// Reads a cursor for a group. The last record stays under the cursor, so that it can be copied without a
-/// lookup.
+/// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
+/// be copied without a search.
 pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
-    /// Records of later epochs do not belong to the group here.
+    /// The last epoch whose records belong to the group at this node; `None` for no limit.
     last_epoch: Option<u32>,
     /// Notices other than losses.
     pub(super) notices: Vec<Notice>,
-    /// Bytes of the record that was yielded last; 0 once the cursor has passed it.
+    /// The size in bytes of the record that was returned last; 0 once the cursor has moved past it.
     under_bytes: u32,
 }
 
@@ -67,7 +67,7 @@ impl RecordSource for GroupReader<'_> {
                     *self.ended = true;
                     return None;
                 }
-                // Members join the group at the next owner, and ignore its epoch.
+                // The members join the group again at the next owner, so that they ignore this epoch.
                 ReadOutcome::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
                 ReadOutcome::Notice(notice) => self.notices.push(notice),
             }

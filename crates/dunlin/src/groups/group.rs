@@ -1,13 +1,14 @@
 //! One group: a state machine for each partition of its topic, and the members that sleep.
 //!
 //! Invariants:
-//! - Every operation goes through [`Group::with`], which first ends what has expired, and afterwards wakes members
-//!   for whom there is work.
-//! - A member that sleeps had received everything available when it went to sleep, under the same lock.
+//! - Every operation goes through [`Group::with`]. It first handles claims and delays that have expired, and after the
+//!   operation wakes members that can take records.
+//! - A member begins to sleep only if it has received everything that is available. This is checked under the same
+//!   lock.
 //! - A publish wakes one member. That member takes records, and wakes the next member if there are more.
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
-//! - Between two calls the group pins no segment of a log.
+//! - Between two calls, the group does not keep any segment of a log in use.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +38,13 @@ pub(crate) struct Group<M> {
     pub(super) alarm: Waker,
     /// Whether the group remains when its last member has left.
     pub(super) is_lasting: bool,
-    /// The subject of the group's dead letters; without one they are dropped.
+    /// The subject of the group's dead letters; `None` if they are dropped.
     pub(super) dead_letters: Option<String>,
-    /// The group's next deadline.
+    /// The time of the group's next deadline.
     due_ns: AtomicU64,
     /// Set when the topic has moved. Members receive this error after the remaining records.
     moved: OnceLock<SubscribeError>,
-    /// Why the group ended before its topic.
+    /// The reason why the group ended before its topic; unset while the group exists.
     ended: OnceLock<SubscribeError>,
 }
 
@@ -101,7 +102,7 @@ impl<M: GroupMachine> Group<M> {
         Ok((group, notices))
     }
 
-    /// Runs `op` on the group's state with the present time, and wakes members concerned.
+    /// Runs `op` on the group's state with the present time. Then wakes the members that the result concerns.
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
         let now_ns = now_ns();
         let (outcome, woken) = {
@@ -128,7 +129,7 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| {
             state.take_places(&self.name)?;
             let mut member = MemberId(0);
-            // All partitions have the same members, so either all accept one more or none does.
+            // All partitions have the same members, so that either all partitions accept another member or none does.
             for part in &mut state.parts {
                 member = part.machine.join()?;
             }
@@ -137,20 +138,20 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. The group then
-    /// has all records of the present epoch, even if a newer member has joined first.
+    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. All records of
+    /// the present epoch then belong to the group, even if a newer member has joined first.
     pub(super) fn begin_after(&self, node: &Node, epoch: u32) {
         self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
     }
 
-    /// Sets the records that earlier groups of this name have handed out.
+    /// Sets the records that earlier groups of this name have delivered.
     pub(super) fn follow(&self, node: &Node, handed: Vec<HandedOut>) {
         self.with(node, |state, _| {
             state.parts.iter_mut().zip(handed).for_each(|(part, handed)| part.handed_before = handed);
         });
     }
 
-    /// The records that the group and earlier groups of this name have handed out in each log. The group must have no
+    /// For each log, the records that this group and earlier groups of its name have delivered. The group must have no
     /// members.
     pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::handed_out).collect())
@@ -165,7 +166,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Housekeeping: records that the log dropped without a claim count as lost.
+    /// Housekeeping: records that the log dropped before a member claimed them count as lost.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -207,7 +208,7 @@ impl<M: GroupMachine> Group<M> {
         self.due_ns.load(Ordering::Relaxed)
     }
 
-    /// Time since which the group has no members; `None` while it has some.
+    /// The time since which the group has had no members; `None` while it has some.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
     }
@@ -222,8 +223,8 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Lets a member sleep. Returns the latest time to look again. `ends_told` lists the partitions whose end
-    /// the member has received.
+    /// Registers a member that begins to sleep. Returns the latest time at which it has to check again. `ends_told`
+    /// says for which partitions the member has received the end.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -235,7 +236,8 @@ impl<M: GroupMachine> Group<M> {
                 return Err(WorkPending);
             }
             let mut sleepers = self.sleepers();
-            // Ending the group wakes members that sleep by then.
+            // A member that began to sleep before the group ended is woken by the end of the group. This member comes
+            // later, so it must not sleep.
             if self.ended().is_some() {
                 return Err(WorkPending);
             }
@@ -247,20 +249,20 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Ends a member's wait. If a notification has woken the member before, wakes another member instead.
+    /// Ends a member's wait. If the member was already woken by a notification, wakes another member in its place.
     pub(super) fn give_up_waiting(&self, node: &Node, member: MemberId) {
         if !self.forget(member) || self.logs.is_ready() {
             self.with(node, |_, _| ());
         }
     }
 
-    /// Removes a sleeping member from the list; `false` if the list did not have it.
+    /// Removes a member from the list of sleeping members. Returns `false` if it was not in the list.
     fn forget(&self, member: MemberId) -> bool {
         let mut sleepers = self.sleepers();
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // If a log is armed, it then wakes its next subscriber.
+            // If a log was about to wake this member, the log then wakes its next subscriber instead.
             self.logs.clear_waker();
         }
         sleepers.len() < before
@@ -275,8 +277,8 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// The members to wake: all for a notice, else one that can take a record. Without work, the logs are armed for
-    /// members that could take more.
+    /// The members to wake: all if there is a notice, otherwise one that can take a record. If there is nothing to
+    /// deliver, the logs will wake members that could take more records.
     fn whom_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let to_tell_all = state.told_to_all();
@@ -294,7 +296,7 @@ impl<M: GroupMachine> Group<M> {
     }
 }
 
-/// A member that wants to sleep has work.
+/// Returned instead of sleeping: there are events for the member.
 #[derive(Debug)]
 pub(super) struct WorkPending;
 

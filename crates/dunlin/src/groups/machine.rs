@@ -6,8 +6,8 @@ use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Sha
 
 /// A state machine of `dunlin-topic`: [`ShareGroup`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
-    /// Whether publishers of a reliable topic wait for the group without members, because the group then
-    /// loses no records.
+    /// Whether publishers of a reliable topic also wait for a group without members, because the group loses no records
+    /// in this state.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
@@ -16,7 +16,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     fn has_lost(&self, member: MemberId) -> bool;
     fn take_lost(&mut self, member: MemberId) -> Option<LostRecords>;
     fn losses(&self) -> u64;
-    /// All records up to this one are settled.
+    /// The sequence number up to which all records are settled.
     fn position(&self) -> u64;
 
     /// Ends claims and delays that have expired.
@@ -28,30 +28,31 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
 
     fn give_up_before(&mut self, _oldest_seq: u64) {}
 
-    /// Adds records before the group's first one, which no member has received.
+    /// Adds records before the group's first one that no member has received.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
-    /// The records from `first` on that members have received, as ascending ranges; of a group without members.
+    /// The records from `first` on that members have received, as ascending ranges. Called only for a group without
+    /// members.
     fn handed_out(&self, _first: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }
 
-    /// Whether a record could be handed out without reading the log.
+    /// Whether a record can be delivered without reading the log.
     fn has_ready(&self) -> bool {
         false
     }
 
-    /// Whether the group takes more records from the log.
+    /// Whether the group accepts more records from the log.
     fn may_look(&self) -> bool {
         true
     }
 
-    /// Whether no record taken from the log can be handed out again.
+    /// Whether no record that was taken from the log can be delivered again.
     fn is_settled(&self) -> bool {
         true
     }
 
-    /// Claims in flight.
+    /// The number of records that members have claimed.
     fn claims(&self) -> u32 {
         0
     }
@@ -71,7 +72,7 @@ impl GroupMachine for ShareGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
-        // The member may have left before.
+        // The member may have left already; this is no error.
         let _ = match departure {
             Departure::Left => ShareGroup::give_back(self, member),
             Departure::Died => ShareGroup::leave(self, member),
@@ -127,7 +128,7 @@ impl GroupMachine for WorkGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
-        // The member may have left before.
+        // The member may have left already; this is no error.
         let _ = WorkGroup::leave(self, member, departure, now_ns);
     }
 
@@ -171,8 +172,8 @@ impl GroupMachine for WorkGroup {
         self.held_up_by().is_none()
     }
 
-    /// Whether no record is ready, claimed or delayed. A record behind another of its key waits for such a
-    /// record, so that all records are then settled.
+    /// Whether no record is ready, claimed or delayed. A record that waits behind another record of its key needs no
+    /// check, because that other record is then ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

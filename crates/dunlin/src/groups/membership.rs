@@ -1,4 +1,4 @@
-//! A member's place in a group: its notices, and how it waits.
+//! One member's part of a group: its notices, and how it waits for events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(super) struct GroupMember<M: GroupMachine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Notices of ended logs. The member receives them after the records that it took earlier.
+    /// Notices that logs have ended. The member receives them after the records that it took before.
     ends: VecDeque<Notice>,
-    /// The partitions whose end the member has received.
+    /// For each partition, whether the member has received its end.
     ends_told: Box<[bool]>,
     lost: u64,
-    /// Lost records that the log dropped before any member had them.
+    /// The number of lost records that the log dropped before a member received them.
     given_up: u64,
     has_left: bool,
 }
@@ -68,17 +68,17 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// Lost records of the group in this member's gaps.
+    /// The number of lost records that this member's gaps have reported for the group.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Lost records that the log dropped before any member had them.
+    /// The number of lost records that the log dropped before a member received them.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Drops the member's notices, because the member begins again at the topic's new owner.
+    /// Drops the member's notices, because the member joins the group again at the topic's new owner.
     pub(super) fn forget_notices(&mut self) {
         self.notices.clear();
     }
@@ -119,7 +119,7 @@ impl<M: GroupMachine> GroupMember<M> {
         !self.notices.is_empty() || !self.ends.is_empty()
     }
 
-    /// Returns an error if no event will ever come.
+    /// Returns an error if the member can receive no more events.
     pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
         if let Some(why) = self.group.ended() {
             return Err(why.clone());
@@ -128,8 +128,8 @@ impl<M: GroupMachine> GroupMember<M> {
         if over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Arms the waiter for notices, and for records if the member `wants` them. `false` if an event is
-    /// available now.
+    /// Makes events notify the waiter: notices and, if the member `wants` them, records. Returns `false` if an event is
+    /// available at once.
     pub(super) fn sleep(&self, wants: bool) -> bool {
         self.fall_asleep(wants).is_ok()
     }
@@ -143,8 +143,8 @@ impl<M: GroupMachine> GroupMember<M> {
         self.group.sleep(&self.node, sleeper, &self.ends_told)
     }
 
-    /// Waits until there may be something; `false` after `timeout`. Handles deadlines of the group during the
-    /// wait.
+    /// Waits until an event may be available. Returns `false` after `timeout`. Handles deadlines of the group during
+    /// the wait.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until_ns = timeout.map_or(u64::MAX, |timeout| {
             now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
@@ -170,7 +170,7 @@ impl<M: GroupMachine> GroupMember<M> {
         }
     }
 
-    /// The latest time to check again; an error if an event is available now.
+    /// Registers the waker. Returns the latest time at which to check again; an error if an event is available at once.
     fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, WorkPending> {
         self.waiter.take_ready(|_| ());
         let tick_ns = self.fall_asleep(true)?;

@@ -34,19 +34,20 @@ pub struct ShareOptions {
     /// If this member creates the group: deliver no records of this epoch or earlier epochs. The group begins
     /// with the next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
-    /// If this member creates the group on a `reliable` topic: publishers wait for it.
+    /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
     pub registered: bool,
-    /// If this member creates the group: whether it remains after its last member.
+    /// Whether the group remains when its last member has left, if this member creates the group.
     /// [`Node::end_group`](crate::Node::end_group) ends a group that does not remain.
     pub lasting: bool,
-    /// Whether the member may join at another node that owns the topic. The membership then follows the topic, and
-    /// records count as consumed when they arrive here. Otherwise such a member is refused.
+    /// Whether the member may join at another node if that node owns the topic. The membership then follows the topic,
+    /// and records count as consumed when they arrive at this node. Without this option, the member is refused if
+    /// another node owns the topic.
     pub anywhere: bool,
     /// The user for whose share the group counts if this member creates it: for a client of another node. Ignored on
     /// a node handle of a user.
     pub for_user: Option<String>,
-    /// Records taken at once. More records reduce the cost of each. But they wait here while other members
-    /// may be idle, and are lost with this member.
+    /// The number of records that are taken at once. A higher number makes each record cheaper, but these records wait
+    /// here while other members may be idle, and are lost with this member.
     pub ahead: u32,
 }
 
@@ -72,11 +73,11 @@ pub struct WorkOptions {
     pub member: String,
     /// Where the group starts.
     pub start: Start,
-    /// On a `reliable` topic: whether publishers wait for this group.
+    /// Whether publishers wait for this group, if the topic is `reliable`.
     pub registered: bool,
     /// How long a claim lasts.
     pub claim: Duration,
-    /// Attempts after which a record becomes a dead letter; 0 for no limit.
+    /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
     /// The destination of dead letters.
     pub dead_letters: DeadLetters,
@@ -110,7 +111,7 @@ impl Default for WorkOptions {
     fn default() -> WorkOptions {
         WorkOptions {
             member: String::new(),
-            // Jobs published before the first worker joined are included.
+            // Records that were published before the first member joined are delivered too.
             start: Start::Earliest,
             registered: false,
             claim: Duration::from_secs(30),

@@ -16,24 +16,26 @@ use super::machine::GroupMachine;
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
-    /// Position of the group's first record.
+    /// The position of the first record that belongs to the group.
     begun: Position,
-    /// Records that earlier groups of this name have handed out.
+    /// The records that earlier groups of this name have delivered.
     pub(super) handed_before: HandedOut,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
-    /// A dead letter that its topic has refused for now.
+    /// A dead letter for which its topic has had no room yet.
     pub(super) pending: Option<DeadLetter>,
-    /// After the topic has moved, the last epoch that the group reads here.
+    /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if the topic
+    /// is here.
     pub(super) last_epoch: Option<u32>,
 }
 
-/// A cursor of a group in one log.
+/// Creates a cursor with which a group reads one log.
 pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Cursor, SubscribeError> {
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// A cursor after all records of an epoch: at the next epoch or, if this epoch continues, at the next record.
+/// Creates a cursor behind all records of an epoch: at the start of the next epoch or, if this epoch continues, at the
+/// next record.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -44,7 +46,7 @@ pub(super) fn cursor_after(
         let before = |first: Position| Start::After(Position { seq: first.seq - 1, ..first });
         let start = first.map_or(Start::Latest, before);
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
-        // The next epoch may have begun in between, with records that belong to the group.
+        // The next epoch may have begun in the meantime, and its records belong to the group.
         if first.is_some() || cursor.next().epoch <= epoch {
             return Ok(cursor);
         }
@@ -57,7 +59,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
     ) -> Result<GroupPartition<M>, SubscribeError> {
-        // A start in a past epoch continues in the present one. The first member receives the notice.
+        // If the group starts in a past epoch, it continues in the present one, and its first member receives the
+        // notice of the new epoch.
         if cursor.next().epoch != cursor.log().last().epoch
             && let ReadOutcome::Notice(changed) = cursor.fill()
         {
@@ -78,8 +81,8 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     /// Called when a member joins that was in the group until `epoch`: all records of later epochs belong to the group.
-    /// Adds the first records of the present epoch, if the group began after them. Records of epochs between the two
-    /// may have been delivered at another node.
+    /// If the group began after the first records of the present epoch, adds these records. Records of epochs in
+    /// between may have been delivered at another node.
     pub(super) fn begin_after(&mut self, epoch: u32) {
         let start = self.cursor.log().epoch_start();
         if epoch >= start.epoch || self.begun.epoch != start.epoch || self.begun.seq <= start.seq {
@@ -90,13 +93,13 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.begun = start;
     }
 
-    /// The records of the group's first epoch that it and earlier groups of this name have handed out. The group has
-    /// no members.
+    /// The records of the group's first epoch that this group and earlier groups of its name have delivered. Called
+    /// only for a group without members.
     pub(super) fn handed_out(&self) -> HandedOut {
         self.handed_before.with(self.begun.epoch, self.machine.handed_out(self.begun.seq))
     }
 
-    /// The reader of the log, and the state machine.
+    /// Returns the reader of the log, and the state machine, which both are needed to take records.
     pub(super) fn feed(&mut self) -> (GroupReader<'_>, &mut M) {
         (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
     }
@@ -105,12 +108,12 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.has_ready() || self.may_look() && self.cursor.may_have_more()
     }
 
-    /// Whether the group reads more of the log.
+    /// Whether the group accepts more records from the log.
     pub(super) fn may_look(&self) -> bool {
         self.machine.may_look() && !self.ended && !self.is_past_last_epoch()
     }
 
-    /// Whether the group has received all records that remain here of a topic that moved.
+    /// Whether a group whose topic has moved has received all records that remain at this node.
     pub(super) fn is_past_last_epoch(&self) -> bool {
         self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last)
     }

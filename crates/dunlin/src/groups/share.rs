@@ -1,4 +1,4 @@
-//! Members of `share` groups, with the topic's owner here or at another node.
+//! Members of `share` groups. The topic's owner is this node or another one.
 
 mod away;
 mod here;
@@ -29,13 +29,13 @@ use here::Here;
 /// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
 /// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
 ///
-/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. Beyond `group_lost_ranges_max` pending gaps, the
-/// last one spans them all.
-/// [`lost`](ShareMember::lost) returns the exact number of lost records.
+/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max` gaps are
+/// pending, the last one is extended over all further losses. [`lost`](ShareMember::lost) returns the exact number of
+/// lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     place: MemberLocation,
-    /// How to join again after the topic has moved; `None` if the membership then ends.
+    /// How the member joins again after the topic has moved; `None` if the membership ends in this case.
     again: Option<Box<Rejoin>>,
 }
 
@@ -63,7 +63,7 @@ impl ShareMember {
         ShareMember { place: MemberLocation::Here(Here::new(membership, ahead, confirms)), again: None }
     }
 
-    /// A member for a listener, whose membership follows its topic from owner to owner.
+    /// Makes a member for a listener. Its membership follows the topic from owner to owner.
     pub(super) fn anywhere(
         node: &Node,
         topic: &str,
@@ -89,7 +89,7 @@ impl ShareMember {
         }
     }
 
-    /// Lost records of the group in this member's gaps.
+    /// The number of lost records that this member's gaps have reported for the group.
     pub fn lost(&self) -> u64 {
         match &self.place {
             MemberLocation::Here(here) => here.lost(),
@@ -97,7 +97,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that the log dropped before any member had them. Unknown if another node owns
+    /// The number of lost records that the log dropped before a member received them. Not counted if another node owns
     /// the topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {
@@ -106,25 +106,25 @@ impl ShareMember {
         }
     }
 
-    /// Leaves and consumes the last record. Records taken ahead become lost for the group or, if another node owns
-    /// the topic, go to other members.
+    /// Leaves the group, and consumes the last record. Records that were taken ahead are lost for the group or, if
+    /// another node owns the topic, go to other members.
     pub fn leave(self) {
         if let MemberLocation::Here(here) = self.place {
             here.leave();
         }
     }
 
-    /// For a listener: leaves. Records that the client has not [`consume`](ShareMember::consume)d go to other
-    /// members.
+    /// For a listener: leaves the group. Records that were not reported with [`consume`](ShareMember::consume) go to
+    /// other members.
     pub fn give_back(self) {
         if let MemberLocation::Here(here) = self.place {
             here.give_back();
         }
     }
 
-    /// For a listener: if another node owns the topic, stops it from handing out more records. The member
-    /// ends after the records in flight. `false` if this node owns the topic, because then no records are in
-    /// flight.
+    /// For a listener: if another node owns the topic, stops it from handing out more records. The member ends after
+    /// the records that are already on their way. Returns `false` if this node owns the topic, because then no records
+    /// are on their way.
     pub fn end_in_order(&self) -> bool {
         match &self.place {
             MemberLocation::Here(_) => false,
@@ -135,8 +135,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: an upper bound of the records that wait for the group. Unknown if another node owns
-    /// the topic.
+    /// For a listener: the largest number of records that may wait for the group. Not counted if another node owns the
+    /// topic.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.place {
             MemberLocation::Here(here) => here.waiting(),
@@ -144,8 +144,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: arms the waiter for notices, and for records if the member `wants` them. `false` if an
-    /// event is available now.
+    /// For a listener: makes events notify the waiter: notices and, if the member `wants` them, records. Returns
+    /// `false` if an event is available at once.
     pub fn sleep(&self, wants: bool) -> bool {
         match &self.place {
             MemberLocation::Here(here) => here.sleep(wants),
@@ -153,8 +153,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: the client has consumed the partition's records through `seq`. Beyond `share_in_flight_max`
-    /// unconsumed records, the member receives no more.
+    /// For a listener: reports that the client has consumed the partition's records through `seq`. A member with
+    /// `share_in_flight_max` unconsumed records receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
         match &mut self.place {
             MemberLocation::Here(here) => here.consume(partition, seq),
@@ -162,7 +162,7 @@ impl ShareMember {
         }
     }
 
-    /// Joins the group at the topic's new owner; `false` if the membership ends.
+    /// Joins the group at the topic's new owner. Returns `false` if the membership ends.
     fn join_again(&mut self, start: Start) -> Result<bool, SubscribeError> {
         let Some(again) = &mut self.again else { return Ok(false) };
         let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
@@ -172,7 +172,7 @@ impl ShareMember {
         if let MemberLocation::Here(here) = &mut self.place {
             here.forget_notices();
         }
-        // Looks for records that arrived before the member slept.
+        // Makes the member check again, because records may have arrived before it slept.
         again.news.0.notify(again.news.1);
         Ok(true)
     }
@@ -232,7 +232,7 @@ impl From<JoinError> for SubscribeError {
     }
 }
 
-/// Whether the topic has another owner.
+/// Whether the error says that the topic has another owner.
 fn is_moved(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Refused(said) => {
@@ -246,8 +246,7 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
             MemberLocation::Here(here) => match here.ready() {
-                // The next owner delivers no record of the epoch that the group has reached, because the group has
-                // them.
+                // Start after the epoch that the group has reached, because members have received its records already.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },
@@ -267,7 +266,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Members share the records, so no member lags behind another member.
+    /// Does nothing: the members share the records, so that no member has a position of its own.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused("a member of a group has no position of its own in the log".to_owned()))
     }
@@ -289,7 +288,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             MemberLocation::Here(here) => here.wait(timeout),
-            // Blocking waits are for members of this node. A remote member only checks for news.
+            // Only a member whose topic this node owns waits here. A remote member just checks for events.
             MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }

@@ -10,7 +10,7 @@ use super::machine::GroupMachine;
 use super::part::GroupPartition;
 use crate::node::Node;
 
-/// State under the group's lock.
+/// The part of a group that its lock protects.
 #[derive(Debug)]
 pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
@@ -22,9 +22,9 @@ pub(super) struct MembershipState<M> {
     pub(super) idle_since_ns: u64,
     /// Whether publishers of a reliable topic wait for the group.
     registered: bool,
-    /// The next partition to read.
+    /// The index of the partition that is read next.
     turn: usize,
-    /// The value of [`MembershipState::told_to_all`] for which members were last woken.
+    /// The value of [`MembershipState::told_to_all`] when members were last woken.
     pub(super) woken_for: u64,
 }
 
@@ -35,7 +35,8 @@ impl<M: GroupMachine> MembershipState<M> {
         MembershipState { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
     }
 
-    /// Calls `look` with each partition, beginning with the next one in turn, until it returns something.
+    /// Calls `look` with one partition after another, beginning with the one that is read next, until `look` returns a
+    /// value.
     pub(super) fn find<R>(
         &mut self,
         mut look: impl FnMut(usize, &mut GroupPartition<M>) -> Option<R>,
@@ -59,7 +60,7 @@ impl<M: GroupMachine> MembershipState<M> {
             || sleeper.wants && self.has_records_for(sleeper.member)
     }
 
-    /// Arms the logs for waiting members, or returns the sleeper that can take a new record.
+    /// Makes the logs wake waiting members, or returns the sleeping member that can take a record at once.
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
@@ -84,9 +85,9 @@ impl<M: GroupMachine> MembershipState<M> {
         of_parts.into_iter().chain(self.places_until_ns()).min()
     }
 
-    /// The time until which publishers of a reliable topic wait for a group without members, whose records would
-    /// be lost anyway. The time is half as long as for other subscribers. A publisher that waits since the last
-    /// member left therefore continues in time.
+    /// The time until which publishers of a reliable topic wait for a group without members. This is half as long as
+    /// for other subscribers, so that a publisher that began to wait when the last member left can continue before its
+    /// own time limit.
     fn places_until_ns(&self) -> Option<u64> {
         let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !has_places() {
@@ -103,7 +104,7 @@ impl<M: GroupMachine> MembershipState<M> {
         }
     }
 
-    /// Makes publishers wait for the group again.
+    /// Makes publishers wait for the group again, after a member has joined.
     pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
         let name = subscriber_name(name);
@@ -117,7 +118,8 @@ impl<M: GroupMachine> MembershipState<M> {
         self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
     }
 
-    /// Whether members have received all records that remain here of a topic that moved, or there are no members.
+    /// Whether all members have received the records that remain at this node after the topic has moved. True for a
+    /// group without members.
     pub(super) fn is_drained(&self) -> bool {
         self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
@@ -139,7 +141,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 }
 
-/// The group's name for waiting publishers and operators.
+/// The name under which waiting publishers and operators see the group.
 pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

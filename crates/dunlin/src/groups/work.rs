@@ -14,7 +14,7 @@ use super::membership::GroupMember;
 use super::state::MembershipState;
 use crate::clock::now_ns;
 
-/// The number of a member's claims at which expired claims are removed.
+/// The number of a member's claims from which on expired claims are removed from its list.
 const OPEN_SWEEP: usize = 1_024;
 
 /// A member of a work group. The member claims each record until a member acknowledges it.
@@ -24,11 +24,11 @@ const OPEN_SWEEP: usize = 1_024;
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
     open: HashMap<u64, Open>,
-    /// Events not yet returned to the caller.
+    /// Events that were not returned to the caller yet.
     events: VecDeque<WorkEvent>,
 }
 
-/// A claim that is not settled, as far as this member knows.
+/// A claim that, as far as this member knows, is not settled.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     part: usize,
@@ -41,7 +41,7 @@ struct Open {
 pub enum WorkEvent {
     /// A claimed record.
     ClaimedRecord(ClaimedRecord),
-    /// A loss of the whole group, or the topic's deletion.
+    /// A gap for the whole group, or the topic's deletion.
     Notice(Notice),
 }
 
@@ -66,7 +66,7 @@ impl ClaimedRecord {
         Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
     }
 
-    /// The record's frame as in a batch, padding included.
+    /// The record's frame with its padding, as in a batch.
     pub fn frame_bytes(&self) -> &[u8] {
         &self.frame
     }
@@ -87,18 +87,18 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// Lost records of the group in this member's gaps.
+    /// The number of lost records that this member's gaps have reported for the group.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }
 
-    /// Claims available records, at most `max`. Notices come in addition.
+    /// Claims the available records, at most `max`. Also returns notices, which do not count.
     pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
         self.fetch(max)?;
         Ok(self.events.drain(..).collect())
     }
 
-    /// For a listener: the next event, a claim only if the member `wants` one.
+    /// For a listener: returns the next event. Returns a claimed record only if the member `wants` one.
     pub fn try_claim(&mut self, wants: bool) -> Result<Option<WorkEvent>, SubscribeError> {
         if self.events.is_empty() {
             self.fetch(usize::from(wants))?;
@@ -106,7 +106,7 @@ impl WorkMember {
         Ok(self.events.pop_front())
     }
 
-    /// Claims one record, waiting for it; `None` after `timeout` without one.
+    /// Waits for a record and claims it. Returns `None` after `timeout` without a record.
     pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
         let until_ns = timeout.map(|timeout| now_ns().saturating_add(saturating_ns(timeout)));
         loop {
@@ -123,7 +123,7 @@ impl WorkMember {
         }
     }
 
-    /// Waits until there may be a record to claim; `false` after `timeout`.
+    /// Waits until there may be a record to claim. Returns `false` after `timeout`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         !self.events.is_empty() || self.membership.wait(timeout)
     }
@@ -135,8 +135,8 @@ impl WorkMember {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a listener: arms the waiter for notices, and for records if the member `wants` them. `false` if an
-    /// event is available now.
+    /// For a listener: makes events notify the waiter: notices and, if the member `wants` them, records. Returns
+    /// `false` if an event is available at once.
     pub fn sleep(&self, wants: bool) -> bool {
         self.events.is_empty() && self.membership.sleep(wants)
     }
@@ -163,7 +163,7 @@ impl WorkMember {
         })
     }
 
-    /// Extends the claim from now; returns the new deadline.
+    /// Extends the claim by a whole claim duration from now. Returns the new deadline.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.membership.with(|state, member, now_ns| {
@@ -180,7 +180,7 @@ impl WorkMember {
         self.membership.leave(Departure::Left);
     }
 
-    /// Removes expired claims, which cannot be settled.
+    /// Removes expired claims from the list, because they cannot be settled.
     fn forget_ended(&mut self) {
         if self.open.len() >= OPEN_SWEEP {
             let now_ns = now_ns();
@@ -188,7 +188,7 @@ impl WorkMember {
         }
     }
 
-    /// Claims records until there are `max`, or no more.
+    /// Claims records until the member has `max` events or no record is available.
     fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
         if self.events.is_empty() {
             self.membership.check_open()?;
@@ -220,12 +220,12 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl MembershipState<WorkGroup> {
-    /// The token that the member receives: the partition's token, combined with the partition's number.
+    /// Combines a token of the partition with the partition's number, which gives the token that the member receives.
     fn member_token(&self, token: u64, part: usize) -> u64 {
         self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }
 
-    /// The partition's token.
+    /// Extracts the partition's token from a token of the member.
     fn part_token(&self, token: u64) -> u64 {
         token.wrapping_sub(self.made_ns) / self.parts.len() as u64
     }

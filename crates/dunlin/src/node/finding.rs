@@ -16,7 +16,7 @@ use crate::registry::{cost_of, is_reserved};
 use crate::select::MissingTopicPolicy;
 use crate::waiting::{self, ARRIVAL_MAX};
 
-/// Minimum memory of a log with one record, bytes.
+/// The smallest amount of memory that a log with one record takes, bytes.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 impl Node {
@@ -32,7 +32,7 @@ impl Node {
         self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::keep)
     }
 
-    /// The topic that owns the subject, here or in the cluster. Creates none.
+    /// Returns the topic that owns the subject, in this node or in the cluster. Creates no topic.
     pub(crate) fn agreed_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         match (self.0.registry.owner(subject), self.ownership()) {
             (Some(topic), _) => Ok(topic),
@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// The topic that owns the subject. Creates none.
+    /// Returns the topic that owns the subject. Creates no topic.
     pub fn existing_owner(&self, subject: Subject<'_>) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
         self.agreed_owner(subject).map(OwningTopic::of)
@@ -98,7 +98,7 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(OwningTopic::of(topic));
         }
-        // The requester's inbox may end with its session before the reply arrives.
+        // The requester's session, and so its inbox, may end before the reply arrives: do not create a topic for it.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
@@ -113,7 +113,7 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // All service subjects share one topic, because most of them are soon unused.
+            // All these subjects share one topic, because most of them are used only for a short time.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -128,11 +128,11 @@ impl Node {
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
-            // Another client was faster, or the name belongs to a topic that owns other subjects.
+            // Another client has created a topic first, or a topic with other subjects has this name.
             if let Some(topic) = self.0.registry.owner(subject) {
                 return Ok(OwningTopic::of(topic));
             }
-            // The topic was deleted just now, or this node does not know yet of a topic that another node created.
+            // The topic was deleted just now, or another node has created a topic that this node does not know yet.
             let may_wait = waiting::is_allowed();
             let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
             if self.0.registry.get(name).is_some() || is_over {
@@ -140,15 +140,16 @@ impl Node {
             }
             is_second = true;
             if may_wait {
-                // Each attempt is a request to the cluster. Doubling pauses keep their number low.
+                // Each attempt is a request to the cluster, so that the pause doubles each time.
                 thread::sleep(pause);
                 pause *= 2;
             }
         }
     }
 
-    /// Creates the topics of these subjects with one request to the cluster, in this order, and waits for it. Each
-    /// subject comes with the payload size of its record. A refusal is returned when the record is published.
+    /// Creates the topics of these subjects in this order, with one request to the cluster, and waits for it. Each
+    /// subject comes with the payload size of its record. If the cluster refuses a topic, the error is returned when
+    /// the record is published.
     pub(crate) fn make_ahead(&self, subjects: Vec<(String, usize)>) {
         let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
@@ -184,7 +185,7 @@ impl Node {
         }
     }
 
-    /// Whether publishing to the topic's name would create a topic like this one.
+    /// Whether publishing to a subject that equals the topic's name would create a topic with this configuration.
     pub fn makes_by_itself(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
         let limits = config.topic_limits(&config.topic);
@@ -195,7 +196,7 @@ impl Node {
     /// Removes a topic that was created for a refused record, unless another caller uses it.
     pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
-            // Other nodes may know the topic.
+            // In a cluster the topic stays, because other nodes may know it already.
             return;
         }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -204,7 +205,7 @@ impl Node {
             topic.close();
             if topic.config().durable.is_some() {
                 let (node, topic) = (self.unguarded(), Arc::clone(topic));
-                // If the disk fails, an empty topic remains.
+                // If the disk fails here, an empty topic stays.
                 self.0.waiters.run(move || {
                     let _one_at_a_time = node.storing();
                     drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));
@@ -213,8 +214,8 @@ impl Node {
         }
     }
 
-    /// The topic that owns the subject, or the topic with exactly this pattern. `missing` decides whether a subject
-    /// without an owner gets a topic.
+    /// Returns the topic that owns the subject, or the topic whose pattern is exactly this one. `missing` says whether
+    /// a topic is created for a subject without an owner.
     pub fn owner_or_pattern(
         &self,
         pattern: &Pattern,

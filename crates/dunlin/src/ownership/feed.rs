@@ -1,4 +1,4 @@
-//! Feeds of mirrors: which records to request from the owner, and where to store them.
+//! The feed of a topic's mirrors: which records this node requests from the owner, and where it stores them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use dunlin_topic::{
 use super::route::Route;
 use crate::clock::steady_ns;
 
-/// The protocol name of subscribers that are other nodes.
+/// The protocol name under which other nodes appear as subscribers.
 pub const NODE_PROTOCOL: &str = "node";
 
 /// Whether a subscriber is another node's mirror.
@@ -27,29 +27,30 @@ pub struct MirrorFeed {
     pub pattern: Arc<str>,
     pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
-    /// The permit of a mirror for a single subscriber.
+    /// The permit that a mirror for a single subscriber needs; `None` for mirrors of all subscribers.
     pub(super) private: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
-    /// The position before the first record, for empty logs whose owner hands over everything.
+    /// The position before the first record to request, if the logs here are empty and the owner hands over all
+    /// records.
     pub(super) after: Option<Position>,
     pub(super) stateful: bool,
     pub(super) registered: bool,
-    /// The owner that feeds the mirrors.
+    /// The owner that sends the records.
     pub(super) from: u64,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
     stood: AtomicBool,
     read_ns: AtomicU64,
-    /// Notified when a private mirror may have room.
+    /// Notified when the mirror of a single subscriber may have room again.
     room: Arc<Waiter>,
 }
 
-/// A permit for a mirror for a single subscriber, returned on drop.
+/// A permit for a mirror that serves a single subscriber. Dropping it returns the permit.
 #[derive(Debug)]
 pub(super) struct PrivateMirrorPermit(Arc<AtomicUsize>);
 
 impl PrivateMirrorPermit {
-    /// A permit, if fewer than `max` are taken.
+    /// Takes a permit. Returns `None` if `max` permits are taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<PrivateMirrorPermit>> {
         let place = PrivateMirrorPermit(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(place))
@@ -71,13 +72,13 @@ pub enum FeedStart {
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// Whether a mirror applied an event from the owner, needs it again later, or ends its feed.
+/// What became of an event from the owner: applied, to be offered again later, or the feed has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedOutcome {
     /// The event was applied.
     Whole,
-    /// The private mirror's subscriber has to read first. Offer the same event again when [`MirrorFeed::room`] is
-    /// notified, or a little later.
+    /// The mirror has no room until its single subscriber reads. Offer the same event again when [`MirrorFeed::room`]
+    /// is notified, or a little later.
     Later,
     /// The feed ends: this node owns the topic, or the mirrors cannot continue.
     Over,
@@ -139,7 +140,7 @@ impl MirrorFeed {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // The former owner itself receives records from another owner now, or from none.
+        // The former owner now receives the records from another owner itself, or has none.
         if self.private.is_some() && route.owner().0 != self.from {
             return false;
         }
@@ -156,7 +157,7 @@ impl MirrorFeed {
         unread_ns < self.unread_max.as_nanos() as u64
     }
 
-    /// A new feed for the same private mirror, from this owner.
+    /// Makes a new feed from this owner for the same mirror of a single subscriber.
     pub(super) fn again(&self, from: u64) -> Arc<MirrorFeed> {
         Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
@@ -185,13 +186,14 @@ impl MirrorFeed {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Reports the position before the first record of each log, once the owner has accepted the subscription.
+    /// Called once the owner has accepted the subscription. `after` is the position before the first record of each
+    /// log.
     pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
         self.stood.store(true, Ordering::Release);
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
             if self.stateful && self.private.is_none() && log.fed_through().is_none() {
-                // The state comes before records.
+                // This log has a state, which arrives before its records.
                 continue;
             }
             log.feed_from(*after);
@@ -209,7 +211,7 @@ impl MirrorFeed {
         self.logs.get(usize::from(name.partition))?.upgrade()
     }
 
-    /// Applies an event of the owner. `frame` is a buffer.
+    /// Applies an event of the owner. `frame` is a buffer that is used for encoding.
     pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> FeedOutcome {
         match event {
             Event::Record(record) => {
@@ -221,7 +223,7 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies a frame. A record with outcome [`Later`](FeedOutcome::Later) must be offered again.
+    /// Applies the frame of one record. If the outcome is [`Later`](FeedOutcome::Later), offer the record again.
     pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> FeedOutcome {
         let Some(log) = self.log(log) else { return FeedOutcome::Whole };
         if self.private.is_some() && log.info().registered == 0 {
@@ -235,7 +237,7 @@ impl MirrorFeed {
                 FeedOutcome::Later
             }
             Err(FeedError::Own) => FeedOutcome::Over,
-            // The feed begins again with the owner's state.
+            // The log cannot apply this record, so that the feed begins again with the owner's state.
             Err(_) if log.is_stateful() => FeedOutcome::Over,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.
@@ -281,8 +283,8 @@ impl MirrorFeed {
                 }
             }
             Notice::Deleted { .. } => {
-                // The check is needed even if this node does not know yet that the topic was deleted: records of
-                // another topic of this name do not belong here.
+                // This node may not know yet that the topic was deleted. Records of another topic with the same name
+                // must not be appended here.
                 if let Some(route) = self.route.upgrade() {
                     route.end();
                 }
@@ -294,7 +296,7 @@ impl MirrorFeed {
         FeedOutcome::Whole
     }
 
-    /// Closes the mirrors of a deleted topic; subscribers read the remaining records first.
+    /// Closes the mirrors of a deleted topic. Their subscribers can still read the remaining records.
     pub(super) fn close(&self) {
         self.logs.iter().filter_map(Weak::upgrade).for_each(|log| log.close_mirror());
     }
@@ -306,12 +308,12 @@ impl MirrorFeed {
         }
     }
 
-    /// Notified when a private mirror may have room.
+    /// The waiter that is notified when the mirror of a single subscriber may have room again.
     pub fn room(&self) -> &Arc<Waiter> {
         &self.room
     }
 
-    /// Reports the end of the feed and its reason.
+    /// Called when the feed has ended, with the reason.
     pub fn ended(self: &Arc<MirrorFeed>, why: &str) {
         if let Some(route) = self.route.upgrade() {
             route.feed_ended(self, why);

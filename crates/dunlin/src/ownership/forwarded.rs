@@ -1,7 +1,5 @@
-//! Batches on their way to owners, and their outcomes.
-//!
-//! Limits: `forwarded_bytes_max` bytes without a response. Of the outcomes that no publisher has read, the last
-//! [`KEPT_MAX`] are kept.
+//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response.
+//! Outcomes that no publisher has read are kept up to a number of [`KEPT_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +22,8 @@ pub fn last_flight() -> u64 {
     FLIGHTS.load(Ordering::Acquire)
 }
 
-/// Begins a flight of batches. A sender calls this when none of its batches is under way: a batch that comes back
-/// afterwards and was sent before belongs to an earlier flight.
+/// Begins a flight: a series of batches that are on their way at the same time. A sender calls this when none of its
+/// batches is on its way: a batch that comes back afterwards and was sent before belongs to an earlier flight.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
@@ -33,9 +31,9 @@ pub(super) fn begin_flight() -> u64 {
 /// Maximum number of outcomes kept for publishers that have not read them.
 const KEPT_MAX: usize = 1 << 17;
 
-/// The sender of a batch, which handles failures.
+/// The sender of a batch, which is informed about the outcome.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
-    /// Called if the batch was certainly not appended: the node could not be reached, or may not be the owner.
+    /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner.
     fn again(&self, run: InFlightBatch, why: &str);
 
     /// Called when the node has refused the batch.
@@ -46,16 +44,17 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called when the node has appended the batch.
     fn taken_by(&self, _node: u64) {}
 
-    /// Called when the outcome of a batch [under way](Handed::is_under_way) is final.
+    /// Called when the outcome of a batch that was [under way](Handed::is_under_way) is final.
     fn landed(&self) {}
 }
 
-/// A batch of records that this node forwards to a topic's owner. Dropping it reports an unknown outcome.
+/// A batch of records that this node forwards to a topic's owner. If the value is dropped without an outcome, the
+/// outcome counts as unknown.
 #[derive(Debug)]
 pub struct InFlightBatch {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// The nodes that received the batch, if its sender does not know the owner.
+    /// The nodes to which the batch was sent, if its sender does not know the owner.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
@@ -64,23 +63,23 @@ pub struct InFlightBatch {
     pub pattern: Arc<str>,
     /// The partition.
     pub partition: usize,
-    /// Complete, valid frames.
+    /// The frames of the batch, complete and valid.
     pub frames: Bytes,
     /// Number of frames.
     pub count: u32,
-    /// The producer and its number.
+    /// The producer and its number of the first record; `None` without a producer.
     pub mark: Option<ProducerMark>,
-    /// Append only if this is the sequence number of the log's last record.
+    /// The condition of the append: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,
-    /// The publisher's claim on the topic's state, read when the batch is sent.
+    /// The publisher's claim that it knows the topic's state. It is read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
     /// accepts no batch after a refused one. Flights of later batches have higher numbers.
     pub flight: u64,
     pub(super) handed_ns: u64,
-    /// Whether a node may have appended the batch without a response.
+    /// Whether a node may have appended the batch although its response was lost.
     pub(super) was_lost: bool,
-    /// Whether the sender counts the batch as sent without a response.
+    /// Whether the sender counts the batch as on its way.
     pub(super) is_under_way: bool,
     answered: bool,
 }
@@ -143,8 +142,8 @@ impl InFlightBatch {
         self.settle(outcome);
     }
 
-    /// Reports that the batch was certainly not appended: the node could not be reached, or is not the owner.
-    /// The batch goes to the next owner.
+    /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner. The
+    /// batch is sent to the next owner.
     pub fn not_taken(self, why: &str) {
         match self.sender.upgrade() {
             Some(sender) => sender.again(self, why),
@@ -152,7 +151,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Reports that the response was lost. A batch with a producer's number is sent again; without such a number, the
+    /// Called if the response was lost. A batch with a producer's number is sent again; for any other batch, the
     /// outcome is unknown.
     pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {
@@ -190,7 +189,7 @@ impl Drop for InFlightBatch {
     }
 }
 
-/// Outcomes of forwarded batches.
+/// The outcomes of forwarded batches, by ticket.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     bytes_max: u64,
@@ -221,7 +220,7 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// Opens a ticket for a batch of `bytes` bytes.
+    /// Returns a ticket with which the publisher of a batch of `bytes` bytes can ask for the outcome.
     pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {

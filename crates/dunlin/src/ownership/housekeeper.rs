@@ -1,5 +1,5 @@
-//! The thread that handles topics whose owner is down: it requests another owner, sends waiting batches and feeds
-//! mirrors.
+//! The housekeeping thread for topics whose owner is unreachable: it requests another owner, sends the batches that
+//! wait, and feeds mirrors.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -11,10 +11,10 @@ use super::route::Route;
 use super::{Ownership, lock};
 use crate::clock::steady_ns;
 
-/// Pause between attempts.
+/// The pause between two attempts to do work that has failed.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Due work with its times.
+/// The work that is due at certain times.
 #[derive(Debug)]
 pub(super) struct OwnershipHousekeeper(Arc<Work>);
 
@@ -35,7 +35,7 @@ enum Job {
     Route(Weak<Route>),
     MirrorFeed(Arc<MirrorFeed>),
     Inbox(Weak<InboxRoute>),
-    /// Every topic is due, because a node joined or left.
+    /// All topics have work, because a node has joined or left the cluster.
     All,
 }
 
@@ -45,7 +45,7 @@ impl OwnershipHousekeeper {
         let work = Arc::<Work>::default();
         let of_thread = Arc::clone(&work);
         let run = move || of_thread.run(&ownership);
-        // Without the thread, no new owner is found, and publishers receive `OWNER_AWAY`.
+        // Without this thread, no new owner is found, and publishers receive `OWNER_AWAY`.
         let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
         OwnershipHousekeeper(work)
     }
@@ -62,12 +62,12 @@ impl OwnershipHousekeeper {
         self.0.add(Duration::ZERO, Job::All);
     }
 
-    /// Sends batches for an inbox later, from a thread that holds no locks.
+    /// Sends the batches for an inbox after a pause, from a thread that holds no locks.
     pub(super) fn send_to_inbox_after(&self, path: Weak<InboxRoute>, pause: Duration) {
         self.0.add(pause, Job::Inbox(path));
     }
 
-    /// Feeds a private mirror again after a pause.
+    /// Feeds the mirror of a single subscriber again after a pause.
     pub(super) fn feed_after(&self, feed: Arc<MirrorFeed>, pause: Duration) {
         self.0.add(pause, Job::MirrorFeed(feed));
     }

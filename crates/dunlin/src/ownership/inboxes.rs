@@ -1,18 +1,19 @@
 //! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
-//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A
-//! record for an inbox of another node goes to the node that took the last record. If that node lacks the
-//! inbox, the record goes to one node after the other until one has it. A [query](super::interest) for each
-//! reply subject finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does
-//! not agree on inboxes, because each connection that sends requests has one for seconds.
+//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A record for
+//! an inbox of another node is sent to the node that accepted the last record. If that node does not have the inbox,
+//! the record is sent to one node after the other until one has it. A [query](super::interest) for each reply subject
+//! finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does not agree on inboxes,
+//! because each connection that sends requests has one for seconds.
 //!
 //! Invariants:
-//! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.
+//! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
 //! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown,
-//!   one batch is in flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
+//!   only one batch is sent at a time. A batch that came back is sent again before all newer ones, when all other sent
+//!   batches have a response.
 //!
-//! Limits: the node remembers [`INBOXES_MAX`] inboxes and as many reply subjects, each of those for
-//! [`REPLY_KNOWN_FOR`]. At a limit it forgets all of them, and queries again.
+//! Limits: the node remembers [`INBOXES_MAX`] inboxes, and as many reply subjects for [`REPLY_KNOWN_FOR`] each. When a
+//! limit is reached, the node forgets all of them, and queries other nodes again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -29,9 +30,9 @@ use crate::node::make_reducer;
 
 /// Maximum number of remembered inboxes of other nodes.
 const INBOXES_MAX: usize = 4_096;
-/// How long the node remembers the other nodes' answers about a reply subject.
+/// How long this node remembers what the other nodes have answered about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// History of the topic for an inbox of another node, which holds no record.
+/// The history of the topic that represents another node's inbox. It contains no records.
 const HELD_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
@@ -40,16 +41,16 @@ pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 
 #[derive(Debug, Default)]
 struct KnownInboxes {
-    /// Inboxes by the prefix of their subjects; reply inboxes by their names.
+    /// The inboxes by the prefix of their subjects; reply inboxes by name.
     by_key: HashMap<Box<str>, InboxElsewhere>,
-    /// Reply subjects about which all nodes have answered.
+    /// Reply subjects about which all other nodes have answered.
     replies: HashMap<Box<str>, KnownReply>,
 }
 
 #[derive(Debug)]
 struct KnownReply {
     until_ns: u64,
-    /// `None` if this node has the inbox.
+    /// The inbox at another node; `None` if this node has the inbox.
     inbox: Option<InboxElsewhere>,
 }
 
@@ -61,42 +62,41 @@ pub(crate) struct InboxElsewhere {
     pub(crate) upstream: Arc<dyn Upstream>,
 }
 
-/// The route to one inbox.
+/// The route of records to one inbox at another node.
 #[derive(Debug)]
 pub(super) struct InboxRoute {
     this: Weak<InboxRoute>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
-    /// The pattern of the inbox's subjects, or the name of a reply inbox. The inbox's node finds the inbox by this
-    /// text.
+    /// The pattern of the inbox's subjects, or the name of a reply inbox, by which the other node finds the inbox.
     address: Arc<str>,
-    /// The node that has the inbox, if no other node can have it.
+    /// The node that has the inbox; `None` if any node may have it.
     only_at: Option<u64>,
-    /// Held while a batch is sent, so that batches leave in order.
+    /// A lock that is held while a batch is sent, so that batches are sent in order.
     sending: Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The node that took the last record.
+    /// The node that accepted the last record.
     holder: Option<u64>,
-    /// Batches to send, by ticket.
+    /// Batches that have to be sent, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// Batches that were sent, have no response, and did not come back.
+    /// The number of batches that were sent, have no response, and did not come back.
     under_way: usize,
-    /// The flight of those batches.
+    /// The number of the flight to which these batches belong.
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
-    /// The last waiting ticket when the search for the inbox began. The search's result holds for all tickets up to
-    /// this one.
+    /// The last ticket that waited when the search for the inbox began. The result of the search applies to all tickets
+    /// up to this one.
     asked_for_through: u64,
-    /// Time before which no batch is sent.
+    /// The time before which no batch is sent.
     paused_until_ns: u64,
 }
 
-/// The next action for waiting batches.
+/// What to do next with the waiting batches.
 enum Next {
     Send(u64, InFlightBatch),
     Append(Arc<Topic>, InFlightBatch),
@@ -105,8 +105,8 @@ enum Next {
 }
 
 impl Ownership {
-    /// The topic to publish to for an inbox of another node; `None` if the subject belongs to no inbox, or the cluster
-    /// has no other node.
+    /// The topic to publish to for an inbox at another node. `None` if the subject belongs to no inbox, or if the
+    /// cluster has no other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = parts(subject)?;
         if self.others().is_empty() {
@@ -128,12 +128,12 @@ impl Ownership {
         !is_known && self.has_others()
     }
 
-    /// Remembers that this node has the reply inbox of the subject, and that no other node has a subscriber.
+    /// Remembers that this node has the reply inbox for the subject, and that no other node has a subscriber for it.
     pub(crate) fn remember_reply_inbox_here(&self, subject: &str) {
         lock(&self.inboxes.0).add_reply(subject, None);
     }
 
-    /// Remembers that `node` has the reply inbox of the subject, and that no other node has a subscriber.
+    /// Remembers that `node` has the reply inbox for the subject, and that no other node has a subscriber for it.
     pub(super) fn add_reply_inbox(
         self: &Arc<Ownership>,
         subject: &str,
@@ -201,8 +201,8 @@ impl KnownInboxes {
     }
 }
 
-/// An inbox's subject prefix, and its name and pattern at its node. Subjects of more than two tokens share an inbox if
-/// their first two tokens are equal. A subject of two tokens is its own inbox.
+/// Splits a subject of an inbox into its prefix, and the inbox's name and pattern at its node. If a subject has more
+/// than two tokens, the first two select the inbox. A subject of two tokens has an inbox of its own.
 fn parts(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
@@ -230,7 +230,7 @@ impl InboxRoute {
         }
     }
 
-    /// The caller holds [`InboxRoute::sending`].
+    /// Sends the batches one after another. The caller holds [`InboxRoute::sending`].
     fn send_in_order(&self, ownership: &Ownership) {
         let mut last = None;
         while let Some(next) = self.next(ownership, last) {
@@ -248,7 +248,7 @@ impl InboxRoute {
         }
     }
 
-    /// The next action; `last` is the ticket of the batch that was sent before.
+    /// Returns what to do next. `last` is the ticket of the batch that was sent before.
     fn next(&self, ownership: &Ownership, last: Option<u64>) -> Option<Next> {
         let mut state = lock(&self.state);
         let (ticket, tried) =
@@ -262,7 +262,7 @@ impl InboxRoute {
             (Some(holder), _) => Some(holder),
             (None, Some(_)) => None,
             (None, None) => {
-                // The inbox's client may have reconnected to this node.
+                // The client may have reconnected to this node, so that the inbox is here.
                 let here = ownership.embedded().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {
                     return state.waiting.pop_first().map(|(_, run)| Next::Append(here, run));
@@ -276,7 +276,7 @@ impl InboxRoute {
             state.asked_for_through = through;
         }
         let Some(to) = to else {
-            // The search's result holds for the batches that waited when it began.
+            // The result of the search applies only to batches that waited when it began.
             let through = state.asked_for_through.max(ticket);
             let later = state.waiting.split_off(&(through + 1));
             let ended = std::mem::replace(&mut state.waiting, later);
@@ -293,8 +293,7 @@ impl InboxRoute {
         Some(Next::Send(to, run))
     }
 
-    /// Takes back a batch that no node took. The batch is sent again after the pause, before all newer
-    /// batches.
+    /// Takes back a batch that no node accepted. After the pause it is sent again, before all newer batches.
     fn come_back(
         &self,
         ownership: &Ownership,
@@ -312,7 +311,8 @@ impl InboxRoute {
             state.paused_until_ns = state.paused_until_ns.max(until_ns);
             state.waiting.insert(run.ticket, run);
         }
-        // Runs on another thread, because it reports a response and holds a lock that sending takes.
+        // Sending runs on another thread, because this call reports a response and its caller holds a lock that sending
+        // needs.
         ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
@@ -347,8 +347,8 @@ impl Sender for InboxRoute {
         let refusals = run.tried.iter().filter(|&&node| Some(node) == asked).count();
         let is_of_holder = lock(&self.state).holder == asked;
         if is_of_holder && refusals == 1 {
-            // The client may have closed the inbox and opened it again: the refused batch went to the former
-            // inbox.
+            // The client may have closed the inbox and opened it again. The refused batch was sent to the closed inbox,
+            // so that it is sent once more.
             return self.come_back(&ownership, run, PAUSE, |_| {});
         }
         self.come_back(&ownership, run, Duration::ZERO, |state| {
@@ -384,7 +384,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed || ownership.others().is_empty() {
-            // The node that sent the record receives this error and tries the next node.
+            // The node that forwarded the record receives this error, and tries the next node.
             return Err(self.nobody());
         }
         let _one_place = lock(&self.sending);
@@ -416,7 +416,7 @@ impl Upstream for InboxRoute {
         }
     }
 
-    /// Does nothing, because no registry has this topic and thus no subscriber reads it.
+    /// Does nothing: this topic is in no registry, so that no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

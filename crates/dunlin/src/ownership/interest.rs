@@ -1,16 +1,18 @@
 //! Interest: whether another node has a subscriber for a subject.
 //!
-//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a
-//! new topic, a node queries all others at once. The first node with a subscriber decides. A reply inbox
-//! takes the reply only if no other node has a subscriber. The node therefore waits for all answers.
+//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
+//! topic, a node queries all others at once. If one node responds that it has a subscriber, the node does not wait for
+//! the others. A reply inbox accepts the reply only if no other node has a subscriber. For replies, the node therefore
+//! waits for all responses.
 //!
-//! Invariant: a subject counts as without subscribers only if every other member has answered so. A member that does
-//! not answer may have a subscriber. Replies are the exception: they have a requester that waits, so a member without
-//! an answer does not count. Otherwise each reply would get a topic while a member is down.
+//! Invariant: a subject counts as one without subscribers only if every other member has responded that it has none. A
+//! member that does not respond may have a subscriber. Replies are the exception: a requester waits for each reply, so
+//! that a member that does not respond counts as one without a subscriber. Otherwise, while a member is unreachable, a
+//! topic would be created for each reply.
 //!
-//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`].
-//! During that time, a request may be published although the last subscriber has left. A node that did not answer is
-//! not queried for the next five seconds.
+//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]. During
+//! that time, a request may be published although the last subscriber has left. A node that did not respond is not
+//! queried for the next five seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -41,32 +43,32 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query to one node for subscribers of a subject. Dropping the query counts as no response.
+/// A query that asks one node for subscribers of a subject. A dropped query counts as one without a response.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
     round: Arc<InterestRound>,
 }
 
-/// The purpose of a query.
+/// The reason for a query, which decides how a missing response counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QueryPurpose {
-    /// Whether to publish a record. A member that does not answer may have a subscriber.
+    /// A record is to be published. A node that does not respond may have a subscriber.
     Record,
-    /// Whether a reply inbox takes the replies. A member that does not answer has no subscriber.
+    /// A reply inbox is to accept the replies. A node that does not respond counts as one without a subscriber.
     Reply,
-    /// Whether an inbox of this pattern belongs to a user other than this one. A member that does not answer has
-    /// none.
+    /// A client opens an inbox of this pattern: is there one of another user? A node that does not respond counts as
+    /// one without.
     InboxOfAnother(String),
 }
 
-/// The queries to all other nodes.
+/// The queries to all other nodes about one subject.
 #[derive(Debug)]
 struct InterestRound {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
     purpose: QueryPurpose,
-    /// The deadline for answers, by the node's clock.
+    /// The time until which nodes have to respond, by the node's clock.
     until_ns: u64,
     state: Mutex<State>,
 }
@@ -74,14 +76,14 @@ struct InterestRound {
 #[derive(Debug)]
 struct State {
     unanswered: Vec<u64>,
-    /// A node with a reply inbox, its name and its pattern.
+    /// The node that has a reply inbox for the subject, with the inbox's name and pattern.
     reply_inbox: Option<(u64, (String, String))>,
-    /// Whether a member did not answer.
+    /// Whether at least one node did not respond.
     is_unsure: bool,
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
 }
 
-/// Subjects with a subscriber elsewhere, each with the time until which it is remembered.
+/// Subjects for which another node has a subscriber, each with the time until which this is remembered.
 #[derive(Debug, Default)]
 pub(super) struct InterestCache(Mutex<HashMap<Box<str>, u64>>);
 
@@ -101,17 +103,17 @@ impl InterestCache {
 }
 
 impl InterestQuery {
-    /// The subject or pattern.
+    /// The subject or pattern that the query is about.
     pub fn pattern(&self) -> &str {
         &self.round.pattern
     }
 
-    /// The node's answer.
+    /// Called with the node's answer.
     pub fn answer(&self, interest: Interest) {
         self.round.answered(self.node, Some(interest));
     }
 
-    /// Called if the node will not answer.
+    /// Called if the node will not respond.
     pub fn fail(&self) {
         self.round.answered(self.node, None);
     }
@@ -153,7 +155,7 @@ impl InterestRound {
         let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.purpose {
             QueryPurpose::InboxOfAnother(user) => inbox_user.is_some_and(|other| other != *user),
-            // Two inboxes count as two subscribers.
+            // If two nodes have an inbox for the subject, it counts as subscribed.
             _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
@@ -171,19 +173,20 @@ impl InterestRound {
                 None => {}
             }
         }
-        // The caller may have stopped waiting.
+        // The send fails if the caller has stopped waiting.
         let _ = outcome.send(Ok(is_found || is_unsure || reply_inbox.is_some()));
     }
 }
 
 impl Ownership {
-    /// Whether another node has a subscriber for the pattern. A reply inbox that takes it is remembered here.
+    /// Whether another node has a subscriber for the pattern. If a reply inbox accepts the subject, this node remembers
+    /// the inbox.
     pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Like `is_heard_elsewhere`, but before a reply inbox takes replies: a member that does not answer counts as
-    /// without subscribers.
+    /// Like `is_heard_elsewhere`, but for a reply inbox that is to accept replies: a node that does not respond counts
+    /// as one without a subscriber.
     pub(crate) fn is_reply_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }
@@ -212,7 +215,7 @@ impl Ownership {
     }
 }
 
-/// The subject of a pattern without wildcards.
+/// The subject that a pattern without wildcards stands for; `None` for other patterns.
 fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
     Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal())
 }
@@ -233,7 +236,8 @@ impl Node {
         }
     }
 
-    /// Whether the cluster has a subscriber for the pattern, as far as this node knows without a query.
+    /// Whether the cluster has a subscriber for the pattern. Returns `None` if this node cannot know it without a
+    /// query.
     fn heard_for_sure(&self, pattern: &Pattern) -> Option<bool> {
         if self.is_subscribed_here(pattern) {
             return Some(true);
@@ -260,8 +264,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has a subscriber for the pattern, before a reply inbox here takes the replies. A node that
-    /// does not answer has none. For code that must not wait.
+    /// Whether another node has a subscriber for the pattern, for a reply inbox at this node that is to accept the
+    /// replies. A node that does not respond counts as one without a subscriber. For code that must not wait.
     pub fn is_reply_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.is_reply_heard_elsewhere(pattern.as_str()),
@@ -269,8 +273,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A
-    /// node that does not answer counts as without one.
+    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
+    /// does not respond counts as one without such an inbox.
     pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {

@@ -11,18 +11,19 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// The number of renewals in each time to live.
+/// The number of renewals within a lease's time to live.
 const PER_LIFE: u32 = 4;
-/// Clocks may drift by one part in this number; an owner stops that much before its lease ends.
+/// Clocks may drift by one part in this number. An owner therefore stops appending by this part of the time to live
+/// before its lease ends.
 const DRIFT_PART: u32 = 20;
 /// The largest number of topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;
-/// Interval of checks whether a change is known here.
+/// The interval at which a waiting thread checks whether this node knows a change.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until the value is dropped; other nodes read `value`. Call this once everything agreed
-    /// on before is [known](Ownership::settle_all) here.
+    /// Makes the node a member until the returned value is dropped; other nodes read `value`. Call this once this node
+    /// [knows](Ownership::settle_all) everything on which the cluster agreed before.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
@@ -39,8 +40,8 @@ impl Ownership {
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
-        // The cluster may have chosen other owners since the previous lease ended. The node knows them once it knows
-        // this lease.
+        // The cluster may have chosen other owners since the previous lease ended. When this node knows of the new
+        // lease, it also knows of those owners.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -56,11 +57,11 @@ impl Ownership {
         Some(lease)
     }
 
-    /// Begins a new epoch of every volatile topic assigned to this node, because the records were lost with
-    /// the previous start. Returns whether all have one.
+    /// Begins a new epoch of every volatile topic that is assigned to this node, because a restart has lost their
+    /// records. Returns whether all of these topics have a new epoch.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
-            // Topics that are assigned to this node from here on are new, and need no new epoch.
+            // A topic that is assigned to this node after this point is new, and needs no new epoch.
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }
@@ -82,7 +83,7 @@ impl Ownership {
                 route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns the topic; the watch reports that.
+            // Another node owns the topic. This node learns that from the watch.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })

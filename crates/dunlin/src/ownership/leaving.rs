@@ -1,4 +1,4 @@
-//! Leaving: a node hands its volatile topics over to others and then ends its lease.
+//! Leaving a cluster: a node hands its volatile topics over to other nodes and then ends its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,14 @@ use crate::clock::steady_ns;
 use crate::node::Node;
 use crate::registry::Stretches;
 
-/// Interval of checks whether the others have all records.
+/// The interval at which the node checks whether the other nodes have all records.
 const LOOK: Duration = Duration::from_millis(5);
 /// Minimum time that another node has to fetch a topic's records.
 const COME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
-    /// Moves the node's volatile topics to others and ends its membership. A topic that does not move in time
-    /// gets another owner, which has only the records that it read before.
+    /// Moves the node's volatile topics to others and ends its membership. If a topic does not move within this time,
+    /// another node becomes its owner with the records that it has already read.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
@@ -36,7 +36,7 @@ impl Ownership {
         self.lease_until_ns.store(0, Ordering::Release);
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
-            // If this fails, the lease ends by itself.
+            // If this fails, the lease ends when its time to live has passed.
             let _ = self.peers.ask(&ControlCommand::Revoke { lease });
         }
     }
@@ -55,7 +55,7 @@ impl Ownership {
 }
 
 impl Node {
-    /// Whether another node's subscribers have unread records of a durable topic here.
+    /// Whether subscribers of other nodes have not yet read all records of a durable topic of this node.
     pub fn owes_other_nodes(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;

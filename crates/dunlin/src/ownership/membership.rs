@@ -3,14 +3,14 @@
 //! A membership follows its topic to each new owner. If this node becomes the owner, the member joins the
 //! group here.
 //!
-//! A member leaves in order: the owner stops handing out records and confirms it after the last one, and the
-//! member reads up to there. The owner gives unconsumed records to other members. This node therefore reports
-//! consumed records, not received ones.
+//! When a member leaves, the owner stops delivering records to it, and sends a confirmation after the last record. The
+//! member reads all records up to this confirmation. The owner gives unconsumed records to other members. This node
+//! therefore reports consumed records, not received ones.
 //!
 //! Invariant: a record is delivered at most once. A group at the next owner begins with that owner's epoch.
 //!
-//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; at a limit, this node takes no more from the
-//! owner.
+//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; when one of them is reached, this node accepts no more
+//! records from the owner.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,7 +22,7 @@ use super::route::Route;
 use super::{Ownership, housekeeper, lock};
 use crate::refusal::Refused;
 
-/// Limits of received records that the member has not read.
+/// The largest number of received records that the member has not read, and their largest size in bytes.
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
@@ -47,7 +47,7 @@ pub struct RemoteMembership {
     /// The group and its member.
     pub options: RemoteMemberOptions,
     route: Weak<Route>,
-    /// The waiter and token notified when there is something for the member.
+    /// The waiter and the token with which the member is notified of events.
     news: (Arc<Waiter>, u32),
     state: Mutex<State>,
 }
@@ -55,44 +55,45 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The volatile topic's epoch when the membership began; 0 for a durable topic.
+    /// The epoch of the volatile topic when the membership began; 0 for a durable topic.
     begun_in: u32,
-    /// The epoch of the owner that was asked for the membership, while that owner has it.
+    /// The epoch of the owner that has received the request for the membership; `None` if no owner has it at present.
     asked: Option<u32>,
-    /// The epoch of the owner that was asked last; 0 for never.
+    /// The epoch of the owner that received the last request; 0 if there was none.
     asked_last: u32,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
-    /// Whether the membership ends after the records already handed out.
+    /// Whether the membership ends after the records that were already sent.
     is_ending: bool,
     has_left: bool,
-    /// The number of owners that have ended the membership. Earlier records do not concern the next owner.
+    /// The number of owners that have ended the membership. Records with a lower number are not reported to the present
+    /// owner.
     term: u32,
-    /// The last consumed record of each partition, not reported to the owner yet.
+    /// For each partition, the last consumed record that was not reported to the owner yet.
     consumed: Vec<(u16, Position)>,
 }
 
 /// An event from the owner.
 #[derive(Debug)]
 pub(crate) enum RemoteEvent {
-    /// A record's frame.
+    /// A record with its frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
     /// A loss of the whole group.
     Notice(Notice),
 }
 
-/// The reason why no more events come from another node.
+/// The reason why a member receives no more events from another node.
 #[derive(Debug, Clone)]
 pub(crate) enum RemoteEnd {
-    /// This node owns the topic. A group created by the member starts here.
+    /// This node owns the topic now. If the member creates the group here, the group starts at this position.
     Here(Start),
     /// The membership was refused, or the topic was deleted.
     Ended(SubscribeError),
 }
 
 impl Ownership {
-    /// Requests a membership from the topic's owner. Events notify `news`.
+    /// Requests a membership from the topic's owner. When there are events, `news` is notified.
     pub(crate) fn join_elsewhere(
         self: &Arc<Ownership>,
         topic: &Topic,
@@ -132,22 +133,22 @@ impl RemoteMembership {
         lock(&self.state).start
     }
 
-    /// Whether the member has not left.
+    /// Whether the membership is still needed, because the member has not left.
     pub fn is_wanted(&self) -> bool {
         !lock(&self.state).has_left
     }
 
-    /// Whether the owner should stop handing out records.
+    /// Whether the owner has to stop delivering records to this member.
     pub fn is_ending(&self) -> bool {
         lock(&self.state).is_ending
     }
 
-    /// The last consumed record of each partition since the previous call.
+    /// For each partition, the last record that was consumed since the previous call.
     pub fn take_consumed(&self) -> Vec<(u16, Position)> {
         std::mem::take(&mut lock(&self.state).consumed)
     }
 
-    /// Whether another record may be taken.
+    /// Whether the member has room for another record.
     pub fn has_room(&self) -> bool {
         let state = lock(&self.state);
         state.unread.len() < UNREAD_RECORDS_MAX && state.unread_bytes < UNREAD_BYTES_MAX
@@ -192,7 +193,7 @@ impl RemoteMembership {
         self.end(RemoteEnd::Ended(SubscribeError::Closed));
     }
 
-    /// Called when this node owns the topic, from this epoch on.
+    /// Called when this node has become the owner of the topic, in this epoch.
     pub(super) fn come_here(&self, epoch: u32) {
         {
             let mut state = lock(&self.state);
@@ -205,14 +206,14 @@ impl RemoteMembership {
         self.notify();
     }
 
-    /// Whether the membership needs an owner.
+    /// Whether no owner has the membership at present.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
 
-    /// Whether the caller may ask the owner of this epoch for the membership. `false` if another thread has
-    /// asked already, or the membership waits for no owner. An owner that was asked twice would keep two
-    /// members for this one, and confuse their ends.
+    /// Returns whether the caller has to ask the owner of this epoch for the membership: `false` if another thread has
+    /// asked already, or if no request is needed. An owner that was asked twice would keep two members for this one,
+    /// and confuse their ends.
     #[must_use]
     pub(super) fn begin_asking(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
@@ -236,7 +237,7 @@ impl RemoteMembership {
         }
     }
 
-    /// The next event, in order; the error says why no more events come.
+    /// Returns the next event. The error says why there are no more events.
     pub(crate) fn next(&self) -> Result<Option<RemoteEvent>, RemoteEnd> {
         let mut state = lock(&self.state);
         let next = state.unread.pop_front();
@@ -248,7 +249,7 @@ impl RemoteMembership {
         Ok(next)
     }
 
-    /// Whether there is an event for the member. If not, later events notify the member.
+    /// Whether an event is available. If not, the member is notified of the next one.
     pub(crate) fn has_news(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
@@ -266,8 +267,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Asks the owner to stop handing out records; [`next`](Membership::next) ends after the records handed
-    /// out before.
+    /// Asks the owner to stop delivering records. [`next`](Membership::next) then ends after the records that were sent
+    /// before.
     pub(crate) fn end_in_order(&self) {
         let is_asked = {
             let mut state = lock(&self.state);
@@ -279,7 +280,7 @@ impl RemoteMembership {
         }
     }
 
-    /// The member leaves.
+    /// Called when the member leaves the group.
     pub(crate) fn leave(&self) {
         lock(&self.state).has_left = true;
     }
@@ -338,7 +339,7 @@ impl State {
     }
 }
 
-/// Whether a retry may succeed: the topic has another owner, or the node could not be reached.
+/// Whether the error is temporary, because the topic has another owner or the node could not be reached.
 fn is_passing(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Connection(_)
@@ -391,7 +392,7 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// An owner that answers while the topic moves names the epoch of the next owner.
+    /// An owner that responds while the topic moves may name the epoch of the next owner.
     #[test]
     fn member_resumes_after_the_previous_owners_epoch() {
         let member = membership();
@@ -416,7 +417,7 @@ mod tests {
         let asks = |member: &RemoteMembership| {
             let asked = Barrier::new(2);
             let ask = || {
-                // Both threads check before either asks.
+                // Both threads check before one of them asks.
                 assert!(member.is_unplaced());
                 asked.wait();
                 u32::from(member.begin_asking(5))
@@ -427,7 +428,7 @@ mod tests {
             })
         };
         assert_eq!(asks(&member), 1);
-        // `come_here` has no effect while the membership is requested from another node.
+        // While the membership is requested from another node, `come_here` has no effect.
         member.come_here(9);
         assert!(!member.has_news());
         member.ended(&SubscribeError::Closed);

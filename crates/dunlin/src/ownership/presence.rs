@@ -1,4 +1,4 @@
-//! Reports to the owner of a state topic that this node has publishers.
+//! The report to the owner of a state topic that this node has publishers of the topic.
 
 use std::sync::{Arc, Weak};
 
@@ -13,18 +13,18 @@ pub struct PublisherPresence {
     pub pattern: Arc<str>,
     pub(super) route: Weak<Route>,
     pub(super) topic: Weak<Topic>,
-    /// The owner to notify.
+    /// The owner that receives the report.
     pub(super) owner: u64,
 }
 
 impl PublisherPresence {
-    /// Whether the report of the publishers is still needed.
+    /// Whether the owner still needs to know about the publishers.
     pub fn is_wanted(&self) -> bool {
         let (Some(route), Some(topic)) = (self.route.upgrade(), self.topic.upgrade()) else { return false };
         topic.publishers() > 0 && !route.is_over() && route.owner().0 == self.owner
     }
 
-    /// Called when the owner no longer counts the publishers, or could not be reached.
+    /// Called when the owner has stopped counting the publishers, or could not be reached.
     pub fn ended(self: &Arc<PublisherPresence>) {
         if let Some(route) = self.route.upgrade() {
             route.presence_ended(self);

@@ -33,13 +33,14 @@ pub(crate) struct Route {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: TopicKind,
     state: Mutex<State>,
-    /// Held while batches are sent or appended in order. Lock order: take this before `state`.
+    /// A lock that is held while batches are sent or appended, so that they stay in order. Lock order: take this before
+    /// `state`.
     sending: Mutex<()>,
     /// Notified when a mirror has caught up with its owner.
     placing: Condvar,
     /// Memberships of this node's members in groups at the owner.
     members: Mutex<Vec<Weak<RemoteMembership>>>,
-    /// Whether the topic was deleted. A new topic of its name has its own route.
+    /// Whether the topic was deleted. A new topic with its name has a route of its own.
     is_over: AtomicBool,
 }
 
@@ -48,33 +49,33 @@ struct State {
     topic: Weak<Topic>,
     owner: u64,
     epoch: u32,
-    /// Set while this node waits for the former owner's records.
+    /// Set while this node, as the new owner, waits for the former owner's records.
     draining: Option<Draining>,
     /// Batches that wait for an owner. Later batches wait behind them.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// Whether waiting batches are being appended here; the log accepts no other batches until then.
+    /// Whether waiting batches are being appended to the log here. The log accepts no other batches until this is done.
     appending: bool,
-    /// Batches sent to `sent_to` that have no response and did not come back. Until there are none, no newer
-    /// batch goes to another node or into the log here.
+    /// The number of batches that were sent to `sent_to`, have no response and did not come back. Until there are none,
+    /// no newer batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
-    /// The flight of the unanswered batches.
+    /// The number of the flight to which the unanswered batches belong.
     flight: u64,
     /// The ticket of the newest unanswered batch.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
-    /// The presence of this node's publishers while another node is the owner.
+    /// The report of this node's publishers to the owner, while another node is the owner.
     presence: Option<Arc<PublisherPresence>>,
-    /// The end of the time for publishers of the previous owner to return.
+    /// The time until which publishers that were connected to the previous owner may return.
     publishers_until_ns: Option<u64>,
-    /// Time at which the node found the topic's owner down.
+    /// The time since which the topic's owner has been unreachable.
     gone_since_ns: Option<u64>,
-    /// Time at which a subscriber of new records began to wait for the mirrors, by the wall clock.
+    /// The time, by the wall clock, at which a subscriber that wants new records began to wait for the mirrors.
     read_since_ns: Option<u64>,
     why: String,
 }
 
-/// A handover from the former owner that is not complete.
+/// A handover from the former owner that is still in progress.
 #[derive(Debug, Clone, Copy)]
 struct Draining {
     /// The former owner, and its epoch.
@@ -84,8 +85,8 @@ struct Draining {
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it requests ownership, so that nodes with a
-/// mirror come first.
+/// How long a node without the topic's records waits before it asks to become the owner, so that a node that has a
+/// mirror becomes the owner first.
 const HOLDERS_FIRST: Duration = Duration::from_millis(100);
 
 impl Route {
@@ -137,24 +138,25 @@ impl Route {
         (state.owner, state.epoch)
     }
 
-    /// The epoch of a volatile topic. A durable topic begins epochs without the cluster.
+    /// The epoch that the cluster has agreed on, for a volatile topic. A durable topic begins epochs without the
+    /// cluster.
     pub(super) fn volatile_epoch(&self) -> Option<u32> {
         (self.kind == TopicKind::Volatile).then(|| self.owner().1)
     }
 
-    /// Whether the topic has records that its next owner needs.
+    /// Whether this node has records of the topic that the next owner needs.
     pub(super) fn holds_records(&self) -> bool {
         self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))
     }
 
-    /// Whether another node reads the topic here.
+    /// Whether another node reads the topic from this node.
     pub(super) fn is_fetched(&self) -> bool {
         let of_node = |subscriber: &SubscriberInfo| subscriber.name.starts_with(SubscribeOptions::MIRROR);
         self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
-    /// Ends the route of a deleted topic and notifies waiting publishers. Returns whether its mirrors are still fed;
-    /// they close with their feed.
+    /// Ends the route of a deleted topic, and informs waiting publishers. Returns whether the mirrors still receive
+    /// records; in this case they are closed when their feed ends.
     pub(super) fn end(&self) -> bool {
         let (waiting, is_fed) = {
             let mut state = lock(&self.state);
@@ -198,8 +200,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // The group here hands out the records before the next owner's epoch, because it handed out
-                // the earlier ones.
+                // The group at this node delivers the records before the next owner's epoch, because it delivered the
+                // earlier ones.
                 node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -222,7 +224,7 @@ impl Route {
         self.notify_placing();
     }
 
-    /// Reads all remaining records of the previous owner, for at most as long as publishers wait for another
+    /// Reads the remaining records of the previous owner. This takes at most as long as publishers wait for another
     /// owner.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
@@ -241,7 +243,7 @@ impl Route {
         ownership.peers.feed(from, feed);
     }
 
-    /// Whether the previous owner still hands over. A feed that broke off early begins again.
+    /// Whether the previous owner is still handing records over. A feed that has ended too early is started again.
     fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
         if steady_ns() >= draining.until_ns {
             return false;
@@ -284,8 +286,8 @@ impl Route {
         })
     }
 
-    /// Does due work: finds a living owner, sends waiting batches, feeds mirrors. Only the housekeeping
-    /// thread, which may wait, calls this. Returns whether more work is due soon.
+    /// Does the work that is due: finds an owner that is a member, sends waiting batches, and feeds mirrors. Only the
+    /// housekeeping thread calls this, because the call may wait. Returns whether more work is due soon.
     pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
         let (owner, epoch, draining, wants) = {
             let state = lock(&self.state);
@@ -299,7 +301,7 @@ impl Route {
         if owner == ownership.id {
             match draining {
                 Some(draining) if self.drains_on(ownership, &topic, draining) => return true,
-                // The previous owner has not handed over in time, or is down.
+                // The previous owner has not handed its records over in time, or is unreachable.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
@@ -325,7 +327,7 @@ impl Route {
         is_left
     }
 
-    /// Finds a living owner for a mirror of a single subscriber.
+    /// Finds an owner that is a member, for a mirror of a single subscriber.
     pub(super) fn find_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_over())
@@ -378,7 +380,8 @@ impl Upstream for Route {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // Batches that wait for an owner, and batches that the previous owner may return, come first.
+        // A new batch has to wait behind batches that wait for an owner, and behind batches that may come back from the
+        // previous owner.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -436,7 +439,7 @@ impl Upstream for Route {
             (state.owner, state.draining.is_some())
         };
         if ownership.is_own_now(owner) && !is_draining {
-            // The topic has just moved here, and no other node has more records.
+            // The topic has just moved to this node, and no other node has more records.
             return None;
         }
         let permit =
@@ -449,7 +452,7 @@ impl Upstream for Route {
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.private, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
-            // The position belongs to one log; the topic may have others.
+            // The position is one of this log; the topic may have other logs.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);
@@ -458,7 +461,7 @@ impl Upstream for Route {
         } else {
             ownership.housekeeper.feed_after(feed, Duration::ZERO);
         }
-        // A subscriber that names a position does not wait for the mirror.
+        // Only a subscriber that does not name a position waits for the mirror.
         if !matches!(start, Start::After(_)) {
             self.await_placing(&ownership, &private, |private| !private.is_placed());
         }

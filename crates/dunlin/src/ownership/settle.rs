@@ -1,4 +1,4 @@
-//! Updates the node's topics to the agreed state, and proposes changes of owners.
+//! Updates this node's topics to the state on which the cluster has agreed, and proposes changes of owners.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Ownership {
         let is_gone = |route: &Arc<Route>| !there.contains(route.name.as_bytes());
         let gone: Vec<Arc<Route>> = self.routes().into_iter().filter(is_gone).collect();
         gone.iter().for_each(|route| self.gone(&route.name));
-        // Set last, when the node knows everything else.
+        // Set last, because its value says that the node knows everything else.
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
@@ -94,7 +94,7 @@ impl Ownership {
             if self.route(&name).is_none()
                 && let Some(node) = self.embedded()
             {
-                // The topic may never have been here.
+                // Deleting fails if the topic was never at this node.
                 let _ = node.delete(&name);
             }
         }
@@ -109,17 +109,17 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // An error here appears as an unknown topic.
+            // If this fails, the topic is unknown at this node, and publishers and subscribers receive that error.
             let _ = self.settle(name, &placement);
         }
     }
 
-    /// Updates a topic to its placement.
+    /// Updates a topic to its owner and epoch.
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.route(name) {
-            // The owner reported the topic's end, and this node missed the deletion. This is the next topic
-            // of the name.
+            // The previous owner reported that the topic ended, and this node did not see the deletion. The placement
+            // belongs to the next topic of this name.
             Some(route) if route.is_over() && placement.epoch > route.owner().1 => {
                 self.forget(name);
                 self.add(name, placement)
@@ -139,8 +139,8 @@ impl Ownership {
                 // The topic is durable and belongs to this node.
                 return Ok(());
             }
-            // The topic was deleted while this node was away, and recreated at another node. The files here belong to
-            // the old one.
+            // The topic was deleted while this node was unreachable, and created again at another node. The files at
+            // this node belong to the deleted topic.
             let owner = placement.owner;
             let why = format!(
                 "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
@@ -154,7 +154,7 @@ impl Ownership {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
         if is_own && placement.kind == TopicKind::Durable {
-            // Unreadable files are not overwritten by a new topic.
+            // A new topic must not overwrite files that cannot be read.
             node.check_refused(name, &pattern)?;
             let epoch = || node.epoch_of_agreed(name, placement.epoch);
             return node.create_here(name, pattern, config, epoch).map(drop);
@@ -162,17 +162,18 @@ impl Ownership {
         let route = Route::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
         let make = || {
-            // An agreed topic is added even when the memory budget is spent.
+            // The charge may exceed the memory budget, because the cluster has agreed on the topic.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic =
                 Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
-            // A topic of this node from before a restart begins a new epoch when the node becomes a member.
+            // If this node owned the topic before a restart, the topic begins a new epoch when the node becomes a
+            // member.
             if self.is_own_now(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
             let topic = Arc::new(topic);
-            // The registry notifies waiting subscriptions, which read the topic at once.
+            // Set the route first: the registry notifies waiting subscriptions, which read the topic at once.
             route.of_topic(&topic);
             lock(&self.routes).insert(Arc::clone(&route.name), Arc::clone(&route));
             Ok((topic, charge))
@@ -180,7 +181,7 @@ impl Ownership {
         node.registry().add(name, pattern, make).map(drop)
     }
 
-    /// Durable topics of this node set aside since the last call, with the reasons.
+    /// Durable topics of this node that were set aside since the last call, with the reasons.
     pub fn set_aside(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *lock(&self.aside))
     }
@@ -194,7 +195,8 @@ impl Ownership {
     fn forget(self: &Arc<Ownership>, name: &str) {
         let is_fed = lock(&self.routes).remove(name).is_some_and(|route| route.end());
         let Some(node) = self.embedded() else { return };
-        // Subscribers of a mirror receive the owner's remaining records and then the end.
+        // If the mirror still receives records, its subscribers first receive the owner's remaining records and then
+        // the end.
         let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
     }
 
@@ -212,7 +214,7 @@ impl Ownership {
         self.route(name).map_or(self.id, |route| route.owner().0)
     }
 
-    /// Whether the previous owner still hands over records.
+    /// Whether the previous owner is still handing over records.
     pub(super) fn is_draining(&self, topic: &Topic) -> bool {
         self.route(topic.name()).is_some_and(|route| route.is_draining())
     }
@@ -241,7 +243,7 @@ impl Ownership {
             if self.is_agreed_on(name) {
                 return same(there);
             }
-            // The topic was just deleted, and this node is about to learn that.
+            // The topic was just deleted, and this node will learn of it soon.
             self.await_end(node, &there);
         }
         let words = config_in_words(name, config);
@@ -302,13 +304,13 @@ impl Ownership {
         names.iter().zip(settled).map(await_topic).collect()
     }
 
-    /// The topic of this name that the cluster has agreed on, once this node knows it.
+    /// Waits until this node knows the topic of this name, on which the cluster has agreed, and returns it.
     pub(crate) fn agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
         self.ask(&self.find(name))?;
         self.await_topic(node, name)
     }
 
-    /// Whether the topic may exist: the cluster has not reported that there is none.
+    /// Whether the topic may exist. `false` only if the cluster has responded that there is none.
     fn is_agreed_on(&self, name: &str) -> bool {
         waiting::check();
         !matches!(
@@ -326,7 +328,7 @@ impl Ownership {
         ControlCommand::Place { wanted }
     }
 
-    /// Waits until the node knows that this topic is deleted; returns whether it does.
+    /// Waits until the node knows that this topic is deleted. Returns whether it does.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
         let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
         until_known(|| (!is_there()).then_some(())).is_some()
@@ -340,8 +342,8 @@ impl Ownership {
         })
     }
 
-    /// Deletes a topic; waits for the cluster and until this node has applied the deletion. Otherwise the
-    /// deletion could hit the next topic of this name.
+    /// Deletes a topic. Waits for the cluster, and until this node has applied the deletion, which could otherwise
+    /// delete the next topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let there = node.registry().get(name);
         self.ask(&ControlCommand::Remove { topic: name.as_bytes() })?;
@@ -359,8 +361,8 @@ impl Ownership {
         self.ask(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch that the topic may begin at that node. The epoch does not change if the topic is
-    /// there already.
+    /// The lowest epoch in which the topic may begin at that node. If the topic is already there, its epoch does not
+    /// change.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_there = match self.route(name) {
             Some(route) => route.owner().0 == to,
@@ -372,8 +374,8 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the topic's present one. The epoch is at least the clock's, because a
-    /// restored cluster does not know later epochs.
+    /// The lowest epoch that may follow the topic's present one. It is not lower than the clock's epoch, because a
+    /// cluster restored from a backup does not know later epochs.
     pub(super) fn epoch_after(&self, route: &Route) -> u32 {
         let by_time = self.embedded().map_or(0, |node| node.next_epoch(&route.name, now_ns()));
         by_time.max(route.owner().1.saturating_add(1))
@@ -416,7 +418,7 @@ impl Ownership {
         }
     }
 
-    /// Proposes a command, and retries while no node is a member yet.
+    /// Proposes a command. Repeats it as long as no node is a member.
     fn ask_somebody(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);

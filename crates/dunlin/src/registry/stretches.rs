@@ -1,5 +1,5 @@
-//! Ranges of topic names that a list has to visit: those that begin like the pattern and like names that the user may
-//! see.
+//! Ranges of topic names that a list has to visit. A name is in them if it begins like the pattern and like a name that
+//! the user may see.
 //!
 //! A list visits only names in these ranges, regardless of the number of other users' topics. This holds for
 //! topics that own only their name, as nearly all do. Other topics are in a separate table, and a list visits
@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use dunlin_topic::Pattern;
 
-/// Ranges in the order of all names, sorted.
+/// Ranges of topic names, sorted in the order of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretches(Vec<Stretch>);
 
@@ -30,7 +30,8 @@ impl Stretches {
     pub(crate) fn of<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> Stretches {
         let mut all: Vec<Stretch> = patterns.into_iter().map(Stretch::of).collect();
         all.sort();
-        // Two ranges are disjoint, or one contains the other and begins first or at the same name.
+        // Two ranges are either disjoint, or one contains the other. The larger range then begins first, or both begin
+        // at the same name.
         all.dedup_by(|later, earlier| match earlier.from == later.from {
             true => {
                 if later.ends_after(earlier) {
@@ -43,7 +44,7 @@ impl Stretches {
         Stretches(all)
     }
 
-    /// Returns the names that are in both.
+    /// Returns the ranges of names that are in both.
     pub(crate) fn and(&self, other: &Stretches) -> Stretches {
         let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
         let mut both: Vec<Stretch> = both.collect();
@@ -51,7 +52,7 @@ impl Stretches {
         Stretches(both)
     }
 
-    /// The parts of the ranges after the name `after`.
+    /// The parts of the ranges that come after the name `after`.
     pub(super) fn ranges<'a>(
         &'a self,
         after: &'a str,
@@ -71,10 +72,10 @@ impl Stretch {
     fn of(pattern: &Pattern) -> Stretch {
         let text = pattern.as_str();
         match text.find(['*', '>']).map(|at| &text[..at]) {
-            // No name has a control character. The range therefore holds this name alone.
+            // No name contains a control character, so that this range contains only the one name.
             None => Stretch { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
-                // The character after the dot ends the range.
+                // The character that follows the dot in the character set ends the range.
                 Some(tokens) => Stretch { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
                 None => Stretch { from: String::new(), to: None },
             },
@@ -106,7 +107,7 @@ mod tests {
         Stretches::of(&patterns)
     }
 
-    /// The names visited, out of a fixed set.
+    /// The names of a fixed set that a list with these ranges visits.
     fn visited(stretches: &Stretches, after: &str) -> String {
         let names: std::collections::BTreeSet<&str> =
             ["a", "a-b", "a.b", "a.b.c", "a.c", "ab", "b.a", "b.b"].into();

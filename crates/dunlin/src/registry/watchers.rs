@@ -1,7 +1,8 @@
 //! Subscriptions that wait for new topics.
 //!
-//! A watcher ends when the last user drops its [`NewLogs`]. A sweep removes ended watchers when their number has
-//! doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each added watcher.
+//! A watcher ends when the last user drops its [`NewLogs`]. A sweep removes ended watchers. It runs when the number of
+//! watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each
+//! added watcher.
 //!
 //! Limits: `watchers_max`; one more is refused. The users of one tenant may have [`TENANT_SHARE`] times what is free.
 
@@ -17,12 +18,12 @@ use crate::error::TopicError;
 pub(super) struct Watchers {
     by_pattern: PatternIndex<Vec<Watcher>>,
     watchers: usize,
-    /// The number of watchers of each tenant.
+    /// The number of watchers of each tenant, by the tenant's name.
     of_tenant: HashMap<Arc<str>, usize>,
-    /// Number of watchers at which a sweep removes ended ones.
+    /// The number of watchers from which on the next one causes a sweep.
     sweep_at: usize,
     watchers_max: usize,
-    /// Refusals since the last sweep.
+    /// The number of watchers refused since the last sweep.
     refused: usize,
 }
 
@@ -32,12 +33,13 @@ struct Watcher {
     newcomers: Weak<NewLogs>,
     /// The user whose permissions filter new topics.
     user: Option<Arc<dyn User>>,
-    /// The user's tenant, unless it has no name.
+    /// The tenant of the user; `None` if it has no name.
     tenant: Option<Arc<str>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// A sweep of this many watchers costs about as much as one refusal.
+/// The number of watchers for which a sweep is made after one refusal: sweeping them costs about as much as the
+/// refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 
 impl Watchers {

@@ -1,20 +1,20 @@
-//! Exact sleeps: Linux adds up to 50 µs to a sleep unless the thread reduces its timer slack.
+//! Exact sleeps. Linux may extend a sleep by up to 50 µs unless the thread reduces its timer slack.
 
 use std::num::NonZeroU64;
 
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-/// Reduces the timer slack of its thread until it is dropped.
+/// Reduces the timer slack of the present thread. Dropping the value restores it.
 #[derive(Debug)]
 pub(super) struct Punctual {
     slack_ns: Option<NonZeroU64>,
-    /// Not `Send`: the slack belongs to the thread.
+    /// Makes the type not `Send`, because the slack belongs to one thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Punctual {
     pub(super) fn new() -> Punctual {
-        // If the system refuses, sleeps stay inexact.
+        // If the system refuses this, sleeps are less exact.
         let slack_ns = current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         Punctual { slack_ns, _not_send: std::marker::PhantomData }

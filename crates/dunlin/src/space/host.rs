@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A call delivers messages between its own regions before it returns. Messages for other processes are in
 //!   [`HostOutput::messages`], in the order in which they were sent.
-//! - A change is published, and sent to standbys, before messages that depend on it: both leave in one
+//! - A change is published and sent to standbys before the messages that depend on it. Both are in the same
 //!   [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
 //!
@@ -31,7 +31,7 @@ pub use entities::EntityStatus;
 pub(crate) use figures::Figures;
 pub use figures::RegionFigures;
 
-/// Maximum record of a region, bytes.
+/// The largest size of a record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
 /// Where a [`Host`] publishes its regions: the node, the world's name, and the history of each topic.
@@ -78,24 +78,24 @@ pub enum HostError {
 pub struct HostOutput {
     /// Changes of regions that have a standby.
     pub records: Vec<(RegionId, Bytes)>,
-    /// Messages for regions of other processes.
+    /// Messages for regions that other processes own.
     pub messages: Vec<(RegionId, Vec<u8>)>,
 }
 
 /// Counters of a [`Host`] since it was created: ticks, missed ticks, and refused messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
-    /// Ticks of all regions.
+    /// The number of ticks of all regions.
     pub ticks: u64,
-    /// Ticks missed because the region had no valid lease.
+    /// The number of ticks missed because the region had no valid lease.
     pub unauthorised: u64,
-    /// Ticks missed because the standby was behind.
+    /// The number of ticks missed because the standby was behind.
     pub behind: u64,
-    /// Messages that could not be decoded, or whose region is not here.
+    /// The number of messages that could not be decoded or whose region does not run here.
     pub refused: u64,
-    /// Records that the topic refused.
+    /// The number of records that the region's topic refused.
     pub unpublished: u64,
-    /// Reports beyond the limit.
+    /// The number of reports dropped because of the limit `reports_max`.
     pub reports_dropped: u64,
 }
 
@@ -104,9 +104,9 @@ struct HostedRegion<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
-    /// Set if no standby is possible.
+    /// Whether the region runs without a standby, because no other process can be one.
     alone: bool,
-    /// Ticks made, their duration, and ticks missed.
+    /// The number of ticks made, their total duration, and the number of missed ticks.
     ticks: u64,
     ticks_ns: u64,
     ticks_missed: u64,
@@ -125,7 +125,7 @@ pub struct Host<const D: usize, B> {
     reports: Vec<(RegionId, RegionReport)>,
     /// Entities spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
-    /// Entities spawned here whose ids are not yet known to be unique, and that were not handed over since.
+    /// Entities that were spawned here, whose ids are not yet known to be unique, and that were not handed over since.
     unproven: HashSet<EntityId>,
     counts: HostCounts,
     figures_reported_at: Option<Instant>,
@@ -175,7 +175,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, Outputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // The complete state that opens the topic contains this record.
+        // The topic begins with the region's complete state, which already contains this record.
         out.record.clear();
         self.take_in(region, made, out)
     }
@@ -209,20 +209,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
-            // A region without a lease learns the epoch from the first message.
+            // If a region has no lease, it learns the epoch later from the first message.
             let _ = self.meet(peer, epoch, 0);
         }
         self.settle(0);
         Ok(())
     }
 
-    /// Ends a region and returns it. Another process, or none, owns it then.
+    /// Ends a region and returns it. From then on another process owns the region, or none.
     pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
         self.remove(region).map(|running| running.region)
     }
 
-    /// Ends a region without a valid lease and returns its state. [`Host::take_over`] continues from it in a later
-    /// epoch.
+    /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can continue from this state
+    /// in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.remove(region).map(|mut running| running.region.standby_starts().0)
     }
@@ -233,7 +233,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some(running)
     }
 
-    /// Runs one tick in every region and delivers their messages. Ghosts are sent separately.
+    /// Runs one tick in every region and delivers the messages that result. [`Host::send_ghosts`] sends the ghosts.
     pub fn tick(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             let began = Instant::now();
@@ -255,7 +255,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Sends neighbours the ghosts of entities near their borders.
+    /// Sends the ghosts of entities near a border to the neighbouring regions.
     pub fn send_ghosts(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             running.region.send_ghosts(&mut running.out);
@@ -263,7 +263,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Delivers a message for one of its regions.
+    /// Delivers a message for one of this host's regions.
     pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
         let heard = self
             .regions
@@ -273,7 +273,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Reports that a region elsewhere has an owner of this epoch.
+    /// Informs the regions that a region of another process has an owner with this epoch.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut met = Ok(());
         for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
@@ -283,10 +283,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         met
     }
 
-    /// Advances time between ticks.
+    /// Informs the regions of the present time, between ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
-            // A region without a valid lease does nothing.
+            // This fails for a region without a valid lease, which then does nothing.
             let _ = running.region.elapse(now_ns, &mut running.out);
         }
         self.settle(now_ns);
@@ -299,7 +299,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Sets a new partition. Entities in another region's part are handed over at once.
+    /// Sets a new partition. Entities that now lie in another region's part are handed over at once.
     pub fn set_partition(&mut self, partition: &Partition, now_ns: u64) {
         if partition.version() <= self.partition.version() {
             return;
@@ -307,13 +307,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition = partition.clone();
         for running in self.regions.values_mut() {
             running.region.set_partition(partition.clone());
-            // A region without a valid lease hands them over in its first tick.
+            // This fails for a region without a valid lease, which hands the entities over in its first tick.
             let _ = running.region.offer_misplaced_entities(now_ns, &mut running.out);
         }
         self.settle(now_ns);
     }
 
-    /// Begins a standby: returns the state from which it starts, and how many handover entries that includes.
+    /// Adds a standby. Returns the state from which the standby starts, and how many handover entries this state
+    /// includes.
     pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let running = self.regions.get_mut(&region)?;
@@ -322,7 +323,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some((state.whole(), entries))
     }
 
-    /// Ends the standby of a region.
+    /// Removes the standby of a region.
     pub fn standby_ends(&mut self, region: RegionId) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.followed = false;
@@ -334,7 +335,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_some_and(|running| running.followed)
     }
 
-    /// Notes that a standby has confirmed these entries and this tick.
+    /// Called when a standby has confirmed that it has these handover entries and this tick.
     pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.region.standby_acknowledged(entries, tick, now_ns, &mut running.out);
@@ -342,8 +343,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Sets whether a region runs without a possible standby. Without a standby, the region's changes count as
-    /// confirmed at once and are lost with this process. With a standby, the region waits for its standby again.
+    /// Sets whether a region runs alone, because no process can be its standby. The changes of such a region count as
+    /// confirmed at once, and are lost if this process ends. Otherwise the region waits until its standby has confirmed
+    /// its changes.
     pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.alone = alone;
@@ -351,7 +353,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Whether the standby has confirmed everything that happened in a region.
+    /// Whether the standby has confirmed all changes of a region.
     pub fn is_known(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_none_or(|running| {
             let (region, handover) = (&running.region, running.region.handover());
@@ -361,13 +363,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         })
     }
 
-    /// The output since the last call.
+    /// Returns the output since the last call.
     pub fn take_turn(&mut self) -> HostOutput {
         self.publish();
         std::mem::take(&mut self.turn)
     }
 
-    /// Returns the memory of an output for reuse.
+    /// Takes back the memory of an output, to use it for the next one.
     pub fn return_turn(&mut self, mut turn: HostOutput) {
         if self.turn.messages.is_empty() && self.turn.records.is_empty() {
             turn.messages.clear();
@@ -376,7 +378,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Reports since the last call.
+    /// Returns the reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
@@ -406,13 +408,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.counts
     }
 
-    /// Unfinished transfers of its regions, out and in.
+    /// The number of handovers that are not complete, out of and into this host's regions.
     pub fn under_way(&self) -> (usize, usize) {
         let each = self.regions.values().map(|running| running.region.handover().under_way());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Delivers messages until no region here has one for another region here.
+    /// Delivers messages between the regions of this host until there are none left.
     fn settle(&mut self, now_ns: u64) {
         let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
         while let Some(speaker) = speakers.pop_first() {
@@ -435,7 +437,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Publishes changes and keeps those for standbys.
+    /// Publishes the changes of the regions, and keeps those that standbys need.
     fn publish(&mut self) {
         for (id, running) in &mut self.regions {
             let room = (self.setup.limits.reports_max as usize).saturating_sub(self.reports.len());
@@ -462,7 +464,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
-    /// Lets a region without a possible standby confirm everything itself.
+    /// Confirms all changes of a region that runs alone.
     fn acknowledge_alone(&mut self, now_ns: u64) {
         if self.alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());

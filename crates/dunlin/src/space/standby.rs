@@ -29,7 +29,7 @@ pub enum StandbyError {
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Creates the set without copies. `setup` applies to every region, except for its number.
+    /// Creates a set without copies. `setup` applies to every region, except for the region's number in it.
     pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }
@@ -44,7 +44,7 @@ impl<const D: usize> Standbys<D> {
         Ok(known)
     }
 
-    /// Stores a state of this process, which receives no records.
+    /// Stores the state of a region that this process owned. This copy receives no records.
     pub fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.states.insert(region, state);
     }

@@ -1,7 +1,7 @@
 //! Files of durable topics: one text file `ID.topic` for each.
 //!
-//! A file is written under another name, synced and renamed, so that it is complete or missing. An unknown
-//! line is refused, because it would change the topic's behaviour. A checksum detects damage.
+//! A file is written under another name, synced and then renamed, so that it is always either complete or missing. An
+//! unknown line is refused, because it would change the topic's behaviour. A checksum detects damage.
 //!
 //! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log without file and mark was not
 //! deleted.
@@ -28,10 +28,10 @@ const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
 const DELETED_SUFFIX: &str = ".deleted";
-/// Upper bound of a topic's file, bytes.
+/// The largest size of a topic's file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A topic's file.
+/// The content of a topic's file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Listed {
     pub(super) id: u64,
@@ -52,13 +52,13 @@ pub(super) struct Unreadable {
     pub(super) why: String,
 }
 
-/// The content of the topics' files.
+/// The content of all topic files of a data directory.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Catalogue {
     /// The readable topics, sorted by number.
     pub(super) listed: Vec<Listed>,
     pub(super) unreadable: Vec<Unreadable>,
-    /// Topics that are being deleted.
+    /// The numbers of topics that are being deleted.
     pub(super) deleted: Vec<u64>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
-            // The file is the remainder of a creation that was not completed.
+            // The file is left from a creation that was not completed.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);
@@ -95,7 +95,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     Ok(Catalogue { listed, unreadable, deleted })
 }
 
-/// Writes a topic's file. The file is durable after [`sync_dir`].
+/// Writes a topic's file. After the next [`sync_dir`], the file is durable.
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,
@@ -107,7 +107,7 @@ pub(super) fn write(
     let path = path(dir, id);
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
-    // Limits belong to the node's configuration, which may change.
+    // Limits are not stored, because they belong to the node's configuration, which may change.
     let kept = TopicConfig { limits: LogLimits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
         let why = "its name, pattern or reducer cannot be written as lines".to_owned();
@@ -116,7 +116,7 @@ pub(super) fn write(
     Ok(replace_file(disk, &path, text.as_bytes())?)
 }
 
-/// Replaces a topic's file by a deletion mark; returns when it is durable. Then the logs may be removed.
+/// Replaces a topic's file by the mark of its deletion. On return, the mark is durable and the logs may be removed.
 pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let (path, mark) = (path(dir, id), mark(dir, id));
     match disk.rename(&path, &mark) {
@@ -129,15 +129,15 @@ pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), S
     sync_dir(disk, dir)
 }
 
-/// Removes the marks of topics whose logs are removed. The next start removes marks that remain.
+/// Removes the marks of topics whose logs were removed. If a mark remains, the next start removes it.
 pub(super) fn unmark(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
-    // The removal of the logs must be durable before that of the mark.
+    // The marks may be removed only when the removal of the logs is durable.
     if !ids.is_empty() && disk.sync_dir(&dir.join("logs")).is_ok() {
         ids.iter().for_each(|id| drop(disk.remove(&mark(dir, *id))));
     }
 }
 
-/// Returns when the names in `topics` outlive the machine.
+/// Makes the file names in `topics` durable.
 pub(super) fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
     let dir = dir.join("topics");
     disk.sync_dir(&dir).map_err(StorageError::disk("sync", &dir))
@@ -161,7 +161,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// A topic's configuration for other nodes, in the lines of its file.
+/// A topic's configuration as text for other nodes, in the same lines as in the topic's file.
 pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
@@ -237,7 +237,7 @@ fn encode(name: &str, config: &TopicConfig) -> String {
     text
 }
 
-/// The value of a key, even if the rest of the text is invalid.
+/// The value of a key in the text, even if the rest of the text is invalid.
 fn value_in<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }
@@ -361,7 +361,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = sealed.clone().into_bytes();
                 bytes[at] ^= 1 << bit;
-                // The last line's end may be missing, because no other line depends on it.
+                // Only the line break at the end may be missing, because no other line depends on it.
                 let is_end = at == sealed.len() - 1;
                 let parsed = String::from_utf8(bytes).map_err(|error| error.to_string());
                 assert!(parsed.and_then(|text| parse(&text)).is_err() || is_end, "byte {at}, bit {bit}");

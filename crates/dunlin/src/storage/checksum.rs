@@ -1,5 +1,5 @@
-//! The checksum of a small text file: the line `checksum CRC` before the last one, with the CRC-32C of all lines
-//! before it.
+//! The checksum of a small text file. The line `checksum CRC` stands before the last line, and CRC is the CRC-32C of
+//! all lines before it.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub(super) fn seal(mut text: String, last: &str) -> String {
     text
 }
 
-/// Checks the checksum. A text without one passes, because older versions wrote none.
+/// Compares the checksum with the text. A text without a checksum passes, because older versions wrote none.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let Some(at) = text.rfind("\nchecksum ").map(|at| at + 1) else { return Ok(()) };
     let (before, line) = text.split_at(at);
@@ -27,7 +27,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Err(format!("the file is damaged: its checksum is {found}, but should be {said:?}"))
 }
 
-/// Whether a line is the checksum's.
+/// Whether a line contains the checksum.
 pub(super) fn is_line(line: &str) -> bool {
     line.starts_with(LINE)
 }

@@ -20,38 +20,39 @@ use super::worker::StoreQueue;
 use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
 
-/// The number of bytes that are loaded at once, if blocks are smaller.
+/// The number of bytes that are loaded from disk at once, unless a block is larger.
 const LOAD_BYTES: usize = 256 << 10;
-/// Approximate number of files of a topic's history, so that retention can remove them one by one.
+/// The approximate number of files into which a topic's history is divided, so that retention can remove one file at a
+/// time.
 const FILES_PER_HISTORY: u64 = 8;
 const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The minimum disk space that is reserved ahead of a log's end, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// Upper bound of an append besides its records, bytes.
+/// The largest number of bytes that an append needs in addition to its records.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
-/// If publishers store a log this often in a row, the storing thread leaves the log to them.
+/// If publishers have stored a log this often in a row, the storing thread leaves further storing to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
-/// The largest record a file can hold.
+/// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A log on disk.
+/// A log of a durable topic on disk.
 #[derive(Debug)]
 pub(super) struct DiskLog {
     me: Weak<DiskLog>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// The topic's file.
+    /// The path of the topic's file.
     topic_path: PathBuf,
-    /// The file that records how far the log is stored.
+    /// The path of the file that contains the position up to which the log is stored.
     known_path: PathBuf,
     /// The pattern of the log's topic.
     pattern: String,
-    /// The stored position from before this start, if the log lacks records up to it.
+    /// The position up to which the log was stored before this start, if records up to it are missing now.
     lost: Option<StoredPosition>,
-    /// Epochs that may have had records beyond those on disk.
+    /// Epochs that may have had more records than are on disk.
     unsure: Vec<u32>,
-    /// Why there may have been more records than the files have.
+    /// The reason to believe that there were more records than the files have; `None` if there is none.
     doubt: Option<Doubt>,
     reader: Reader,
     cache: Arc<Cache>,
@@ -60,21 +61,21 @@ pub(super) struct DiskLog {
     bytes: AtomicU64,
     unstored_bytes_max: u64,
     aging: bool,
-    /// The log's size at which a state is saved.
+    /// The size of the log's files, in bytes, above which the topic's state is saved.
     save_state_bytes: u64,
     /// Three counts of how often a waiting publisher stored staged records: `helped` since the start, `helped_in_a_row`
     /// since the thread last found none, and `helped_before` as of the thread's last check.
     helped: AtomicU64,
     helped_in_a_row: AtomicU32,
     helped_before: AtomicU64,
-    /// Whether the log is in the queue for later.
+    /// Whether the log is in the list of logs that the thread visits later.
     later: AtomicBool,
     /// Whether the disk failed.
     has_failed: AtomicBool,
     writing: Mutex<Writing>,
 }
 
-/// State of the storing thread or publisher.
+/// The records that are being stored, and the data of the thread or publisher that stores them.
 #[derive(Debug)]
 struct Writing {
     journal: Option<Journal>,
@@ -86,16 +87,16 @@ struct Writing {
     /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// The last written position up to which the log is stored, and the file that has the position.
+    /// The position that was last written to the log's position file.
     known: Option<StoredPosition>,
     known_in: Option<dunlin_journal::Position>,
 }
 
-/// Whether a log has to be visited again without a request.
+/// Whether the storing thread has to visit a log again without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     WhenAsked,
-    /// Visit the log again, because the disk was full.
+    /// Visit the log again later, because the disk was full.
     TryAgain,
 }
 
@@ -111,15 +112,14 @@ impl DiskLog {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
         let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
-        // Reads the files before the log is opened, because opening creates missing files and changes
-        // existing ones.
+        // Read before the log is opened, because opening creates missing files and changes existing ones.
         let (changed_ns, marks) =
             (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
         let known_path = stored_position::path(&place.dir, id, partition);
-        // A file that cannot be read gives no information, and is replaced.
+        // An unreadable file counts as missing, and is replaced.
         let mut known = StoredPosition::read(disk, &known_path).unwrap_or_default();
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
         let of_state = report.snapshot.map(|at| StoredPosition::from_state(at, &report));
@@ -128,7 +128,7 @@ impl DiskLog {
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        // If records are known to be missing, no check for missing records is needed.
+        // If it is known that records are missing, the files need no further check.
         let doubt = match lost {
             Some(_) => None,
             None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
@@ -136,7 +136,7 @@ impl DiskLog {
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         if doubt.is_some() {
-            // The last epoch that is known; for a log without records, the epoch of its creation.
+            // The last known epoch. For a log without records, this is the epoch in which it was created.
             let epoch = report.last.map(|last| last.epoch).or(begun.epoch());
             report.clean = false;
             report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
@@ -151,7 +151,7 @@ impl DiskLog {
             let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
             let origin = FileOrigin::of(disk, &topic_path, &dir);
             let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
-            // If the node is killed before the next note, this note still holds.
+            // If the node is killed before the position is written again, this position is still correct.
             let now =
                 StoredPosition { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
             let _ = now.write(disk, &known_path);
@@ -202,8 +202,8 @@ impl DiskLog {
         let _ = self.log.set(Arc::downgrade(log));
     }
 
-    /// The reason to believe that there were more records than the files have. In that case, the log has begun a
-    /// new epoch.
+    /// The reason to believe that there were more records than the files have. If there is one, the log has begun a new
+    /// epoch.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
@@ -217,7 +217,7 @@ impl DiskLog {
         self.log.get().and_then(Weak::upgrade)
     }
 
-    /// Writes staged records, unless written ones still wait for a sync.
+    /// Writes staged records, unless earlier records are written and not synced yet.
     pub(super) fn write(&self) {
         if let Some(log) = self.log() {
             let helped = self.helped();
@@ -228,7 +228,7 @@ impl DiskLog {
         }
     }
 
-    /// How often a publisher has stored staged records.
+    /// How many times a publisher has stored staged records.
     pub(super) fn helped(&self) -> u64 {
         self.helped.load(Ordering::Relaxed)
     }
@@ -238,7 +238,7 @@ impl DiskLog {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Visits the log now instead of leaving it to its publishers.
+    /// Takes the log out of the list for later, so that the thread visits it now.
     pub(super) fn leave_later(&self) {
         self.helped_in_a_row.store(0, Ordering::Relaxed);
         self.later.swap(false, Ordering::AcqRel);
@@ -277,7 +277,7 @@ impl DiskLog {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Stores staged records, after records that are written and not synced.
+    /// Stores staged records, after the records that are written and not synced.
     fn store_of(&self, log: &Log, writing: &mut Writing) -> Next {
         if writing.written.is_some() {
             self.sync_of(log, writing);
@@ -286,7 +286,7 @@ impl DiskLog {
         self.sync_of(log, writing)
     }
 
-    /// Syncs written records, notifies the log, and handles room and retention.
+    /// Syncs written records, informs the log, grants room to publishers, and applies retention.
     pub(super) fn sync(&self) -> Next {
         let Some(log) = self.log() else { return Next::WhenAsked };
         self.sync_of(&log, &mut lock(&self.writing))
@@ -335,8 +335,8 @@ impl DiskLog {
         }
     }
 
-    /// Removes the oldest files that are due; returns their number. A state is saved before the records that it needs
-    /// are removed.
+    /// Removes the oldest files that retention no longer keeps. Returns their number. If the topic's state needs
+    /// records in these files, a state is saved first.
     fn retain(
         &self,
         log: &Log,
@@ -363,13 +363,14 @@ impl DiskLog {
         }
     }
 
-    /// Bytes that may be appended before the next sync: room that is certain, or a fraction of the free space.
+    /// The number of bytes that may be appended before the next sync: the reserved room, or a fraction of the free disk
+    /// space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
         self.unstored_bytes_max.min(sure(journal).max(free / 4))
     }
 
-    /// Writes how far the log is stored, once for each file.
+    /// Writes the position up to which the log is stored, once for each file of the log.
     fn note_known(
         &self,
         journal: &Journal,
@@ -386,7 +387,8 @@ impl DiskLog {
         }
     }
 
-    /// `closed_ns`: the modification time of its last file, once the log is closed.
+    /// Writes the position up to which the log is stored. `closed_ns` is the modification time of the log's last file,
+    /// if the log is closed.
     fn note(
         &self,
         last: dunlin_journal::Position,
@@ -396,7 +398,8 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // If the log holds all records since its first one, there may have been epochs before that record's.
+        // If the log still has record 1, there may have been epochs before that record's. Otherwise, epochs before the
+        // oldest one on disk are of no interest.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
@@ -412,14 +415,14 @@ impl DiskLog {
             changed_ns: closed_ns,
             origin,
         });
-        // If this fails, the previous note still holds.
+        // If this fails, the position that was written before is still correct.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
         }
     }
 
-    /// Notes that the log was created in this epoch, and has no record. A log that is empty and lacks this
-    /// note was emptied. The caller syncs the directory.
+    /// Writes a position file that says that the log was created in this epoch and has no record. If a log is empty and
+    /// has no such file, its records were removed. The caller syncs the directory.
     pub(super) fn note_new(&self, epoch: u32) {
         let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
         let pattern = Some(self.pattern.clone());
@@ -434,18 +437,18 @@ impl DiskLog {
             changed_ns,
             origin,
         };
-        // If this fails, a start that finds no record reports that some may be lost.
+        // If this fails and the next start finds no record, it reports that records may be lost.
         if new.put(&*self.disk, &self.known_path).is_ok() {
             lock(&self.writing).known = Some(new);
         }
     }
 
-    /// Closes the log. Nothing is stored afterwards.
+    /// Closes the log. Records that are published later are not stored.
     pub(super) fn close(&self) {
         let mut writing = lock(&self.writing);
         if let Some(journal) = writing.journal.take() {
             let last = journal.appended();
-            // After an error, the next start reports a log that was not closed.
+            // If closing fails, the next start reports that the log was not closed.
             if journal.close().is_ok()
                 && let Some(last) = last
             {
@@ -455,7 +458,7 @@ impl DiskLog {
         }
     }
 
-    /// Stores the remaining records for subscribers and removes the files; returns whether they are removed.
+    /// Stores the remaining records for subscribers, and removes the files. Returns whether they are removed.
     pub(super) fn finish(&self, log: &Log) -> bool {
         {
             let mut writing = lock(&self.writing);
@@ -465,7 +468,7 @@ impl DiskLog {
         }
         log.fail("the topic was deleted");
         self.cache.forget(self.key());
-        // The next start removes remaining files.
+        // If some files remain, the next start removes them.
         let is_removed = super::recover::remove_log(&*self.disk, &self.dir).is_ok();
         let _ = self.disk.remove(&self.known_path);
         is_removed
@@ -494,7 +497,7 @@ impl DiskLog {
             Ok(Some(dunlin_journal::LoadOutcome::Hole(hole))) if hole.first.epoch == at.epoch => {
                 DiskContent::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
-            // The epoch has no more records.
+            // The epoch has no records after the present ones.
             Ok(_) => DiskContent::Lost { through: u64::MAX },
             Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
                 DiskContent::Lost { through: oldest.seq - 1 }
@@ -508,7 +511,8 @@ impl DiskLog {
 impl Store for DiskLog {
     fn help(&self) {
         let Some(log) = self.log() else { return };
-        // The holder of the lock stores the records; the next publisher stores later ones.
+        // The thread or publisher that holds the lock stores the records staged so far, and the next one stores later
+        // records.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -521,7 +525,8 @@ impl Store for DiskLog {
 
     fn appended(&self) {
         let helped = self.helped_in_a_row.load(Ordering::Relaxed) >= HELPED_IN_A_ROW_MIN;
-        // If the log is still in the queue, the thread will find this publisher's record when it visits the log.
+        // If the log is already in the list for later, the thread will find this publisher's record when it visits the
+        // log.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -549,7 +554,7 @@ impl Store for DiskLog {
     }
 }
 
-/// Bytes of records that can be appended even if the disk is full.
+/// The number of bytes of records that can certainly be appended, even if the disk is full.
 fn sure(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }

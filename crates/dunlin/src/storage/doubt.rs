@@ -1,4 +1,4 @@
-//! Logs whose files do not show that they are complete.
+//! Logs whose files do not prove that they contain all records.
 
 use dunlin_journal::Recovered;
 
@@ -35,8 +35,8 @@ impl std::fmt::Display for Doubt {
 }
 
 impl Doubt {
-    /// Compares the files that were found at the start with the note in the `.stored` file. `changed_ns` and `marks`
-    /// are those of the files before the journal opened them.
+    /// Compares the files that were found at the start with the content of the `.stored` file. `changed_ns` and `marks`
+    /// describe the log's files before the journal opened them.
     pub(super) fn of(
         begun: Begun,
         report: &Recovered,

@@ -1,7 +1,7 @@
 //! A cache of history that was read from disk, for subscribers at the same position.
 //!
-//! Over the limit, the oldest segments are removed; a subscriber that needs a removed segment loads it again.
-//! A segment in use is removed with the next load.
+//! If the cache exceeds its limit, the oldest segments are removed. A subscriber that needs a removed segment loads it
+//! again. A segment that is in use is removed at the next load.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use dunlin_topic::{Budget, CheckedBatch, LoadedSegment};
 
 use super::lock;
 
-/// Freed memory kept for reuse, bytes.
+/// The largest amount of freed memory that is kept for reuse, bytes.
 const IDLE_BYTES_MAX: usize = 4 << 20;
 
 /// A cache of segments that were read from disk.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// Separate from the node's budget, so that a subscriber of old records is never refused for lack of memory.
-    /// `bytes_max` bounds it.
+    /// The memory budget of the cache, with limit `bytes_max`. It is separate from the node's budget, so that a
+    /// subscriber of old records is never refused because the node's memory is used up.
     budget: Arc<Budget>,
     bytes_max: u64,
     kept: Mutex<LoadedSegments>,
@@ -27,7 +27,7 @@ pub(super) struct Cache {
 struct LoadedSegments {
     segments: VecDeque<(usize, u32, LoadedSegment)>,
     bytes: u64,
-    /// Segments over the limit that are still in use.
+    /// Segments above the limit that subscribers still use.
     lingering: Vec<LoadedSegment>,
 }
 
@@ -37,7 +37,7 @@ impl Cache {
         Arc::new(Cache { budget, bytes_max, kept: Mutex::default() })
     }
 
-    /// The cached segment of this log and epoch with this record.
+    /// The cached segment of this log and epoch that contains this record.
     pub(super) fn get(&self, log: usize, epoch: u32, seq: u64) -> Option<LoadedSegment> {
         let kept = lock(&self.kept);
         let holds = |s: &LoadedSegment| (s.first_seq()..s.end_seq()).contains(&seq);
@@ -45,7 +45,7 @@ impl Cache {
         found.map(|(_, _, segment)| segment.clone())
     }
 
-    /// Adds a segment; `None` if there is no memory.
+    /// Adds a segment to the cache. Returns `None` if the budget has no room for it.
     pub(super) fn add(
         &self,
         log: usize,
@@ -64,7 +64,7 @@ impl Cache {
         Some(segment)
     }
 
-    /// Removes a log's segments.
+    /// Removes all segments of a log.
     pub(super) fn forget(&self, log: usize) {
         let mut kept = lock(&self.kept);
         let (gone, left): (Vec<_>, Vec<_>) = kept.segments.drain(..).partition(|(of, ..)| *of == log);

@@ -14,7 +14,7 @@ use super::{checksum, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
-/// Upper bound of the file, bytes.
+/// The largest size of a mark, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 /// The directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
@@ -28,7 +28,7 @@ pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBu
     let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
     let is_unchanged = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
     if is_unchanged {
-        // The part's logs are open from here on.
+        // From here on, the part's logs are open, and the mark says so.
         note(disk, dir, part, of);
     }
     is_unchanged
@@ -62,7 +62,7 @@ fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     }
 }
 
-/// The lines of a mark; `None` where it is missing, empty or damaged.
+/// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged.
 fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
     let file = disk.open(mark, false).ok()?;
     let mut bytes = vec![0; file.bytes().ok()?.min(BYTES_MAX) as usize];
@@ -74,7 +74,7 @@ fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
     Some(lines.iter().filter(|line| !checksum::is_line(line)).map(|line| (*line).to_owned()).collect())
 }
 
-/// Time at which the lock of each log was changed last.
+/// For each log, the time at which its lock file was last changed.
 fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
         let ns = disk.changed_ns(&log.join(stored_position::LOCK_FILE)).ok()?;
@@ -83,7 +83,7 @@ fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     logs_of(of).filter_map(line).collect()
 }
 
-/// Like [`locks`], but also with the time when the newest file of each log was changed last.
+/// Like [`locks`], and for each log also the time at which its newest file was last changed.
 fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
         Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)))
@@ -95,7 +95,7 @@ fn logs_of(of: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     of.iter().flat_map(|dir| LOGS.iter().map(|log| dir.join(log)))
 }
 
-/// Paths do not contain the data directory, which may be moved.
+/// Returns the log's path within the data directory, because the data directory may be moved.
 fn name(log: &Path) -> String {
     let names: Vec<_> = log.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")

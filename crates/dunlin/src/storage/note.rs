@@ -1,4 +1,5 @@
-//! Producers of the records of a block. A note after the records lets a retry after a restart be recognized.
+//! The producers of the records in a block. This note is stored after the records, so that a restarted node recognizes
+//! records that a producer sends again.
 //!
 //! ```text
 //!  0          8                16     20    24             32          40
@@ -12,7 +13,7 @@ use dunlin_topic::{ProducerMark, StagedProducer};
 
 const MARK_BYTES: usize = 40;
 
-/// Encodes marks as a note.
+/// Encodes the producers of records as a note.
 pub(super) fn encode(marks: &[StagedProducer], out: &mut Vec<u8>) {
     out.clear();
     for StagedProducer { mark, first_seq, count } in marks {
@@ -24,7 +25,7 @@ pub(super) fn encode(marks: &[StagedProducer], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the marks of a note, whose checksum was verified.
+/// Decodes the producers of a note. The checksum of the note must be verified before.
 pub(super) fn decode(note: &[u8]) -> impl Iterator<Item = StagedProducer> {
     note.chunks_exact(MARK_BYTES).filter_map(|mark| {
         let mut words =

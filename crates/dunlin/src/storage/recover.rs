@@ -13,12 +13,12 @@ use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 
-/// A topic that was found in the data directory at the start, and whether its logs were intact.
+/// A topic that was found in the data directory at the start, with the state of its logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
     /// The topic's name.
     pub name: String,
-    /// Records of all partitions.
+    /// The number of records in all partitions.
     pub records: u64,
     /// Whether all logs were closed properly. The topic then continues in the same epochs, unless a remark says that
     /// its files were copied or restored.
@@ -32,7 +32,7 @@ pub struct RecoveredTopic {
 /// A topic in the data directory that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
-    /// The topic's name, or its file's if the name is unknown.
+    /// The topic's name; if it is unknown, the name of the topic's file.
     pub name: String,
     /// The topic's pattern, if known.
     pub pattern: String,
@@ -50,8 +50,8 @@ impl RefusedTopic {
 }
 
 impl Storage {
-    /// Opens all topics. `epoch` returns new epochs, higher than any before. Topics that cannot be opened are listed
-    /// as refused.
+    /// Opens all topics. `epoch` returns a new epoch, which is higher than any earlier one. Topics that cannot be
+    /// opened are listed as refused.
     pub(crate) fn recover(
         &self,
         budget: &Arc<Budget>,
@@ -142,7 +142,7 @@ impl Storage {
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);
         catalogue::mark_deleted(disk, dir, id)?;
         self.topics().refused.retain(|refused| refused.id != Some(id));
-        // The next start removes remaining files.
+        // If some files remain, the next start removes them.
         if strays::remove_logs(disk, dir, id).is_ok() {
             catalogue::unmark(disk, dir, &[id]);
         }

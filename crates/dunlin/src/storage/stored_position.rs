@@ -1,14 +1,14 @@
 //! The position up to which a log was stored, kept outside of the log's directory. The position reveals
 //! records that are missing because the last file, or the whole directory, was lost.
 //!
-//! Each log has one small text file. The node writes the file when the log first stores records after a
-//! start, with each new log file, and when the log is closed. While a log is open, the position is a lower
-//! bound. If a write fails, the bound is lower. The file also has the topic's pattern, so that its subjects
+//! Each log has one small text file. The node writes the file when the log first stores records after a start, with
+//! each new log file, and when the log is closed. While a log is open, more records may be stored than the position
+//! says. This is also so if writing the position fails. The file also has the topic's pattern, so that its subjects
 //! stay reserved if the topic's own file is damaged or gone.
 //!
 //! Restored files may be older than the records that subscribers have read. The file therefore also stores attributes
-//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). The end of an empty log, or of a log
-//! that did not end in order, counts only while these attributes are unchanged.
+//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If a log is empty or was not closed,
+//! its end is trusted only if these attributes have not changed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,40 +25,42 @@ const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
 const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
-/// The extension of a log's file, beside its directory.
+/// The name of the lock file in a log's directory.
 pub(super) const LOCK_FILE: &str = "lock";
-/// Upper bound of the file, bytes.
+/// The largest size of a position file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
 
-/// How far a log was stored.
+/// The content of a position file: the position up to which a log was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredPosition {
-    /// The epoch of the last stored record.
+    /// The epoch of the last record that was stored.
     pub(super) epoch: u32,
     /// The first retained record of that epoch.
     pub(super) first_seq: u64,
     /// The last stored record.
     pub(super) through: u64,
-    /// Whether the log was closed after its last stored record.
+    /// Whether the log was closed after this record was stored.
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
-    /// Epochs that may have had records beyond those on disk.
+    /// Epochs that may have had more records than are on disk.
     pub(super) unsure: Vec<u32>,
     /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
-    /// Attributes of the files when this was written. Older builds did not write them.
+    /// Attributes of the files at the time when the position was written; `None` in files of older versions.
     pub(super) origin: Option<FileOrigin>,
 }
 
-/// Attributes of files that never change, or change only in content. Copies have other values.
+/// Attributes of files that do not change, or whose change shows in the log's content. Copies of the files have other
+/// values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOrigin {
-    /// Time at which the topic's file was changed last. It is written once.
+    /// The time at which the topic's file was last changed. A topic's file is written only once.
     topic_ns: u64,
-    /// Time at which the lock in the log's directory was changed last. It is created with the directory.
+    /// The time at which the lock file in the log's directory was last changed. The lock file is created together with
+    /// the directory.
     lock_ns: u64,
-    /// The number of the log's newest file; 0 where it has none.
+    /// The number of the log's newest file; 0 if the log has no file.
     file: u64,
 }
 
@@ -70,7 +72,7 @@ impl FileOrigin {
     }
 }
 
-/// The same attributes of the files that were found at the start.
+/// The attributes of the files that were found at the start, before the log was opened.
 #[derive(Debug)]
 pub(super) struct Marks {
     topic_ns: Option<u64>,
@@ -80,7 +82,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Call this before the log is opened, because opening creates missing files.
+    /// Reads the attributes. Call this before the log is opened, because opening creates missing files.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Marks {
         let numbers = log_files(disk, log_dir).into_iter().filter_map(|file| disk.file_number(&file).ok());
         Marks {
@@ -92,13 +94,13 @@ impl Marks {
 }
 
 impl StoredPosition {
-    /// Whether the log lacks records that were stored.
+    /// Whether records are missing from the log that were stored according to this position.
     pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
-    /// The stored position that follows from a saved state at `at`: a state is saved only after its last record
-    /// was stored.
+    /// The position that follows from a state saved at `at`: a state is saved only after the last record in it was
+    /// stored.
     pub(super) fn from_state(at: Position, found: &Recovered) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
@@ -114,15 +116,15 @@ impl StoredPosition {
         }
     }
 
-    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new
-    /// epoch. If this note was itself restored (`!is_here`), the log may have had later records.
+    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If
+    /// the position file itself was restored from a copy (`!is_here`), the log may also have had later records.
     pub(super) fn amend(&self, found: &mut Recovered, is_here: bool) {
         if !self.is_more_than(found) {
             return;
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // The beginning of this epoch shows where earlier epochs ended.
+        // Where earlier epochs ended is known, because the beginning of this epoch shows it.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
@@ -133,15 +135,15 @@ impl StoredPosition {
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
     }
 
-    /// Whether the log, with this modification time, is the one that was closed here. Otherwise it is a copy, or an
-    /// older one that was restored, and its epoch may have had other records after the last one.
+    /// Whether the log with this modification time is the one that was closed at this node. Otherwise the log is a copy
+    /// or an older version, and its epoch may have had other records after the last one.
     pub(super) fn ends(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
         // Older versions did not store the time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
-    /// Whether this node wrote the file, and it is no copy.
+    /// Whether this node wrote the position file, so that it is not a copy.
     pub(super) fn is_here(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
     }
@@ -169,7 +171,7 @@ impl StoredPosition {
         }
     }
 
-    /// Replaces the file; returns when it is durable.
+    /// Replaces the position file. On return, the file is durable.
     pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         self.put(disk, path)?;
         path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
@@ -244,7 +246,7 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
     })
 }
 
-/// The file of a log.
+/// The path of a log's position file.
 pub(super) fn path(dir: &Path, id: u64, partition: u16) -> PathBuf {
     dir.join("topics").join(format!("{id:08x}-{partition}{SUFFIX}"))
 }
@@ -266,19 +268,19 @@ pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
 fn log_files(disk: &dyn Disk, log_dir: &Path) -> Vec<PathBuf> {
     let mut names = disk.list(log_dir).unwrap_or_default();
     names.retain(|name| name.ends_with(".log"));
-    // The names of the files begin with the numbers of their first records, all of one length.
+    // The file names begin with the number of the file's first record, and all numbers have the same length.
     names.sort_unstable();
     names.into_iter().map(|name| log_dir.join(name)).collect()
 }
 
-/// Removes the files of topics that do not exist.
+/// Removes the position files of topics that do not exist.
 pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &BTreeSet<u64>) -> Result<(), StorageError> {
     remove(disk, dir, |name| {
         name.ends_with(TEMPORARY_SUFFIX) || number_of(name).is_some_and(|id| !ids.contains(&id))
     })
 }
 
-/// Removes the files of one topic.
+/// Removes the position files of one topic.
 pub(super) fn remove_of(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     remove(disk, dir, |name| number_of(name) == Some(id))
 }

@@ -1,4 +1,4 @@
-//! Logs without a topic's file, and the information in logs about topics with damaged files.
+//! Logs without a topic's file, and what logs reveal about topics whose files are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Logs {
         Ok(Logs(by_id))
     }
 
-    /// The name of a topic from the headers of its logs.
+    /// The name of a topic, read from the headers of its logs.
     pub(super) fn topic_of(&self, disk: &Arc<dyn Disk>, dir: &Path, id: u64) -> Option<String> {
         self.0.get(&id)?.iter().find_map(|name| {
             let reader = Reader::open(Arc::clone(disk), &dir.join("logs").join(name)).ok()?;
@@ -36,8 +36,8 @@ impl Logs {
         })
     }
 
-    /// Removes the logs of deleted topics, and logs without records of topics whose creation was not completed.
-    /// Returns topics whose logs have records although their files are gone.
+    /// Removes the logs of deleted topics, and logs without records of topics whose creation was not completed. Returns
+    /// the topics whose logs have records although the topics' files are missing.
     pub(super) fn remove_strays(
         &self,
         disk: &Arc<dyn Disk>,

@@ -4,8 +4,8 @@
 //! whose publishers store their own records is visited later. An immediate visit would sync the first records
 //! of a batch alone, and the publisher would wait for two syncs.
 //!
-//! Invariant: a log is in each list at most once, and leaves it before its records are staged, so that no later
-//! record is missed.
+//! Invariant: a log is in each list at most once. It is removed from the list before its records are staged, so that
+//! records staged later put it into the list again.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,18 +20,19 @@ use dunlin_topic::Log;
 use super::disk_log::{DiskLog, Next};
 use super::{catalogue, lock};
 
-/// Interval of attempts for a log whose disk is full.
+/// The interval between attempts to write a log whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
-/// Time after which the thread stores a log that its publishers have not stored.
+/// The time after which the thread itself stores a log that was left to its publishers, if they have not stored it.
 const LATER: Duration = Duration::from_millis(1);
-/// Number of checks of the queue before the thread sleeps, some 20 µs. A publisher often comes back soon.
+/// The number of times that the thread checks the queue before it sleeps. This takes about 20 µs, in which a publisher
+/// often publishes again.
 const LOOKS: u32 = 400;
 
 /// The logs with records to store.
 #[derive(Debug, Default)]
 pub(super) struct StoreQueue {
     any: AtomicBool,
-    /// Whether a disk is full.
+    /// Whether a disk had no room in the thread's last round.
     is_full: AtomicBool,
     /// Whether the disk of any log has failed since the start.
     has_failed: AtomicBool,
@@ -42,7 +43,7 @@ pub(super) struct StoreQueue {
 #[derive(Debug, Default)]
 struct Waiting {
     logs: Vec<Arc<DiskLog>>,
-    /// Logs to visit later, each with the number of times that publishers had stored it.
+    /// The logs to visit later. For each log, the number of times that publishers had stored it when it was added.
     later: Vec<(Arc<DiskLog>, u64)>,
     removed: Vec<Removal>,
     sleep: Sleep,
@@ -54,7 +55,7 @@ struct Waiting {
 enum Sleep {
     #[default]
     Awake,
-    /// The thread wakes in time for `later`.
+    /// The thread sleeps, but wakes in time for the logs in `later`.
     Dozing,
     UntilWoken,
 }
@@ -88,12 +89,13 @@ impl StoreWorker {
         self.queue.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Lets the thread visit a log.
+    /// Adds a log to the queue, so that the thread visits it.
     pub(super) fn visit(&self, log: &Arc<DiskLog>) {
         self.queue.add(Arc::clone(log));
     }
 
-    /// Lets the thread store the rest of a topic's logs, then remove the logs and the topic's mark.
+    /// Makes the thread store the remaining records of a topic's logs, and then remove the logs and the mark of the
+    /// topic's deletion.
     pub(super) fn remove(&self, removal: Removal) {
         self.queue.change(|waiting| waiting.removed.push(removal));
     }
@@ -102,7 +104,7 @@ impl StoreWorker {
     pub(super) fn stop(&self) {
         self.queue.change(|waiting| waiting.stopping = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // The panicking thread has reported the panic.
+            // If the thread panicked, it has already reported the panic.
             let _ = thread.join();
         }
     }
@@ -123,7 +125,7 @@ impl StoreQueue {
         });
     }
 
-    /// Notes that the disk of a log failed.
+    /// Records that the disk of a log has failed.
     pub(super) fn note_failure(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
@@ -195,7 +197,7 @@ impl StoreQueue {
 }
 
 impl Waiting {
-    /// Moves logs that no publisher has stored since the last look to the thread's list.
+    /// Moves the logs that no publisher has stored since the last check to the list of logs that the thread stores.
     fn take_left_alone(&mut self) {
         let Waiting { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {
@@ -226,11 +228,11 @@ pub(super) struct Removal {
 fn remove(removed: &[Removal]) {
     let mut gone = Vec::new();
     for Removal { id, logs, .. } in removed {
-        // Removes all logs, even if one fails.
+        // Try to remove all logs, even if removing one fails.
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
         gone.extend((failed == 0).then_some(*id));
     }
-    // All topics belong to one node.
+    // All topics are in the same data directory.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
         catalogue::unmark(&**disk, dir, &gone);
     }

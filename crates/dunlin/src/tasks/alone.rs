@@ -14,12 +14,12 @@ use super::{TaskShard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on, refuse_members, with_room};
 use crate::node::Node;
 
-/// The id of the only member.
+/// The number of the cluster's only member.
 const ID: u64 = 1;
 /// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 
-/// A transport without other nodes.
+/// A transport for a cluster without other nodes.
 struct NoPeers;
 
 impl Transport for NoPeers {
@@ -43,7 +43,7 @@ impl Tasks {
             Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
-                // A log in memory has its own budget.
+                // A log in memory needs no reserve of disk space.
                 limits.raft.reserve_bytes = 0;
                 let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
                 Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
@@ -58,7 +58,7 @@ impl Tasks {
                 let start = async {
                     if shard.is_begun().await? {
                         refuse_members(&shard.status()?)?;
-                        // No other node can become the leader.
+                        // Elect this node at once: no other node can become the leader.
                         shard.elect().await?;
                     } else {
                         shard.begin(&[RaftMember { id: ID, address: String::new() }]).await?;

@@ -1,4 +1,5 @@
-//! Proposals and queries of tasks: here if this node leads, otherwise through the leader.
+//! Proposals and queries of tasks. A node that leads a shard handles them itself; any other node sends them to the
+//! leader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +18,13 @@ use crate::control::Consistency;
 use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
-/// Tolerated error of the cluster's clock, ms.
+/// The error of the cluster's clock that is tolerated, ms.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
-    /// Proposes decoded commands. Within a shard, they are applied one after another without others between. Returns
-    /// the bytes of a [`TaskCommandOutcome`] for each. Commands that certainly were not applied are retried for
-    /// `answer_ms_max`.
+    /// Proposes decoded commands. Each shard applies its commands one after another, with no other command in between.
+    /// Returns the bytes of a [`TaskCommandOutcome`] for each command. Commands that certainly were not applied are
+    /// retried for `answer_ms_max`.
     pub async fn propose_known(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
             return only.propose_known(commands).await;
@@ -37,7 +38,7 @@ impl Tasks {
         let mut asked = join_all(of_shards.map(ask)).await;
         let is_done = asked.iter().any(|asked| asked.as_ref().is_ok_and(|answers| !answers.is_empty()));
         match asked.iter().position(Result::is_err) {
-            // Some commands may have been applied.
+            // Some commands were applied, so that the outcome of the whole is unknown.
             Some(_) if is_done => Err(TasksError::unknown()),
             Some(at) => asked.swap_remove(at),
             None => routed.join(asked.into_iter().flatten().collect()),
@@ -51,7 +52,7 @@ impl Tasks {
         reply(&self.propose_known(commands).await?)
     }
 
-    /// Waits until this node has applied every command answered so far, on any node.
+    /// Waits until this node has applied every command to which any node has responded so far.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
@@ -71,7 +72,7 @@ impl Tasks {
                     let found = shard.with(|state| state.answer(&within))??;
                     Ok(found.from_within(number, self.limits.shards, query))
                 }
-                // A list continues after the last shard.
+                // The list begins after the last shard, so that its page is empty.
                 None => Ok(TaskQueryResult::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
             ShardRoute::All => {
@@ -96,7 +97,7 @@ impl Tasks {
     }
 }
 
-/// The reply to the first command.
+/// Decodes the response to the first command.
 pub(crate) fn reply(answers: &[Bytes]) -> Result<CommandReply, TasksError> {
     match TaskCommandOutcome::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
         TaskCommandOutcome::Done { reply } => Ok(reply),
@@ -135,7 +136,7 @@ impl TaskShard {
         reply(&self.propose_known(commands).await?)
     }
 
-    /// Waits until this node has applied every command of the shard answered so far, on any node.
+    /// Waits until this node has applied every command of the shard to which any node has responded so far.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(proposing::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
     }
@@ -147,7 +148,7 @@ impl TaskShard {
         }
     }
 
-    /// Whether this node has applied its log up to the last entry at the start.
+    /// Whether this node has applied all log entries that existed when it started.
     fn has_caught_up(&self) -> bool {
         let has_applied = || self.status().is_ok_and(|status| status.applied >= self.last_before);
         let caught_up = self.caught_up.load(Ordering::Relaxed) || has_applied();
@@ -155,20 +156,20 @@ impl TaskShard {
         caught_up
     }
 
-    /// As the leader, sets the cluster's clock once in each term, because the clock does not advance without
-    /// a leader.
+    /// If this node leads, sets the cluster's clock once in each term, because the clock does not advance while there
+    /// is no leader.
     async fn set_clock_of_term(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
         }
-        // The log then has the clock before all commands of this term.
+        // The clock is then in the log before all other commands of this term.
         self.propose_clock(group).await?;
         self.clock_term.store(term, Ordering::Relaxed);
         Ok(())
     }
 
-    /// As the leader, corrects the clock if it is wrong.
+    /// If this node leads, corrects the cluster's clock if it is wrong.
     pub(super) async fn correct_clock(&self) -> Result<(), TasksError> {
         let group = self.group()?;
         if group.lead() != Leadership::Here {
@@ -178,8 +179,8 @@ impl TaskShard {
             return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The state's clock does not advance while no command arrives. It is certainly wrong only if it is
-        // ahead.
+        // The clock in the state advances only with commands. It is certainly wrong only if it is ahead of this node's
+        // clock.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.propose_clock(&group).await?;
@@ -187,8 +188,8 @@ impl TaskShard {
         Ok(())
     }
 
-    /// After a restore, begins an epoch of events later than the present one. Skips fencing tokens and ids that workers
-    /// and clients may have from the time after the backup.
+    /// Begins a new epoch of events after a restore. Skips the fencing tokens and ids that workers and clients may have
+    /// received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
         commands.push_with(|out| TaskCommand::BeginRestored { unix_ms }.encode(out));
@@ -215,12 +216,12 @@ impl TaskShard {
     /// Handles a proposal or read of another node.
     pub(super) async fn answer(&self, group: &GroupHandle<TasksMachine>, request: ForwardedRequest) -> Bytes {
         if matches!(request, ForwardedRequest::Propose(_)) && group.lead() == Leadership::Here {
-            // The following proposal reports the error.
+            // If this fails, the following proposal returns the error.
             let _ = self.set_clock_of_term(group).await;
         }
         proposing::answer(group, request, |command| TaskCommand::decode(command).is_ok()).await
     }
 }
 
-/// A clock that lags by this much is set again, ms.
+/// The number of ms by which the cluster's clock may be behind before it is set again.
 const CLOCK_RENEWED_MS: u64 = 60_000;

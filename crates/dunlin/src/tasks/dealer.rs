@@ -1,7 +1,7 @@
 //! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::SlotAllocator`).
 //!
-//! A shard with tasks that wait for a worker wakes the thread, as does a new worker. While slots are
-//! unassigned, the thread looks again by itself.
+//! A shard with tasks that wait for a worker wakes the thread, as does a new worker. While some slots are not assigned,
+//! the thread also checks for waiting tasks at intervals.
 //!
 //! Invariant: a division starts when all shards have applied the previous one, so that no slot is lost or
 //! assigned twice.
@@ -22,20 +22,20 @@ use futures_util::future::join_all;
 use super::{Tasks, TasksError};
 use crate::control::block_on;
 
-/// Minimum pause between divisions.
+/// The smallest pause between two divisions of slots.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Interval of looks while slots are unassigned.
+/// The interval of checks for waiting tasks while some slots are not assigned.
 const LOOK: Duration = Duration::from_millis(10);
-/// Interval of looks while all slots are assigned.
+/// The interval of checks for waiting tasks while all slots are assigned.
 const IDLE: Duration = Duration::from_secs(1);
-/// Upper limit of the pause, which is [`SHARE`] times the duration of the last division.
+/// The largest pause after a division. The pause is [`SHARE`] times as long as the division took.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 
 enum DealerMessage {
-    /// Look for waiting tasks.
+    /// Check for waiting tasks.
     DemandSnapshot,
-    /// A worker is attached: its id, slots and read-ahead.
+    /// A worker has attached: its id, its slots, and the number of tasks that it takes ahead.
     Came(u64, u32, u32),
     End,
 }
@@ -49,7 +49,7 @@ pub(super) struct Dealer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Wakes the dealer from a shard.
+/// With this handle, a shard wakes the dealer.
 #[derive(Debug)]
 pub(super) struct DealerSignal {
     words: Sender<DealerMessage>,
@@ -57,13 +57,13 @@ pub(super) struct DealerSignal {
 }
 
 impl DealerSignal {
-    /// Wakes the dealer if a task could start but no worker of this shard takes it.
+    /// Wakes the dealer if a task of this shard could start, but no worker of the shard has a free slot.
     pub(super) fn ring(&self, state: &SchedulerState) {
         if !self.is_signalled.load(Ordering::Relaxed)
             && state.is_waiting()
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
-            // A stopped dealer ignores the message.
+            // The send fails if the dealer has stopped.
             let _ = self.words.send(DealerMessage::DemandSnapshot);
         }
     }
@@ -72,7 +72,8 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (words, receiver) = channel();
-        // Set until the thread starts. With one shard the thread never starts.
+        // The flag is set until the thread starts, so that nothing is sent before. With one shard the thread never
+        // starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { words, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }
@@ -93,7 +94,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// Reports a worker that is attached and known to all shards.
+    /// Reports a worker that has attached and that all shards know.
     pub(super) fn came(&self, worker: u64, slots: u32, ahead: u32) {
         let _ = self.words.send(DealerMessage::Came(worker, slots, ahead));
     }
@@ -127,7 +128,7 @@ fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &We
         }
         let Some(tasks) = tasks.upgrade() else { return };
         let now = Instant::now();
-        // Slots that could not be proposed are divided again.
+        // If this fails, the slots that were not assigned are divided again.
         let _ = deal(&tasks, &mut dealing, now.duration_since(began).as_millis() as u64);
         drop(tasks);
         thread::sleep((now.elapsed() * SHARE).clamp(PAUSE, PAUSE_MAX));
@@ -163,7 +164,7 @@ async fn ask(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_known(commands).await;
-        // Also waits for proposals with an unknown outcome.
+        // Also waits for those proposals whose outcome is unknown.
         shard.catch_up().await?;
         proposed.map(drop)
     });

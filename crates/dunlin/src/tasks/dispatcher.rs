@@ -1,11 +1,11 @@
-//! Hands orders to the connections of this node's workers. Every node's state machine finds the orders of all
+//! Hands orders to the connections of this node's workers. The state machine of every node determines the orders of all
 //! workers.
 //!
 //! Invariants:
 //! - A worker has one connection, the latest. Orders of all shards go there.
-//! - A connection wakes when its queue was empty, once for all orders of a log entry and after that entry's
-//!   responses. A worker that completes a task usually gets the next one by the same entry, so its connection writes
-//!   once.
+//! - A connection is woken if its queue was empty. It is woken once for all orders of a log entry, after the responses
+//!   to that entry: a worker that completes a task usually receives the next one by the same entry, and its connection
+//!   then writes both at once.
 //!
 //! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
 
@@ -17,24 +17,23 @@ use dunlin_tasks::{SchedulerState, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// Ended connections are removed when there are more than twice as many workers as after the last removal, plus this
+/// Ended connections are removed when the number of workers exceeds twice the number after the last removal, plus this
 /// number.
 const SWEPT_MIN: usize = 64;
 
-/// Orders to workers that wait to be sent over one connection.
-/// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
+/// Orders to workers that wait to be sent over one connection. If the queue is dropped, its workers receive no more
+/// orders; their tasks stay assigned to them as long as their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
-    /// The queue's workers, each with the end of its lease when it last sent something through this
-    /// connection.
+    /// The queue's workers. For each, the end of its lease when it last sent a message through this connection.
     workers: Mutex<HashMap<u64, u64>>,
     waiter: Arc<Waiter>,
     token: u32,
 }
 
 impl OrderQueue {
-    /// A queue that notifies `waiter` with `token`.
+    /// Creates a queue that notifies `waiter` with `token` when it has orders.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<OrderQueue> {
         Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
@@ -51,12 +50,12 @@ impl OrderQueue {
         }
     }
 
-    /// Whether no order waits.
+    /// Whether the queue has no orders.
     pub fn is_empty(&self) -> bool {
         lock(&self.orders).is_empty()
     }
 
-    /// Adds orders. Returns whether the queue was empty and has orders now.
+    /// Adds orders. Returns whether the queue was empty before and has orders now.
     fn push(&self, more: impl Iterator<Item = WorkerOrder>) -> bool {
         let mut orders = lock(&self.orders);
         let was_empty = orders.is_empty();
@@ -79,8 +78,8 @@ impl OrderQueue {
         });
     }
 
-    /// The queue's workers whose leases are unchanged since the last call of `heard`: they have sent nothing through
-    /// any connection.
+    /// The queue's workers that have sent nothing through any connection since the last call of `heard`: their leases
+    /// are unchanged.
     pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
@@ -120,16 +119,16 @@ struct AttachedWorkers {
     swept: usize,
 }
 
-/// The connection of a worker.
+/// The queue of a worker's connection, and which shards have drained the worker.
 #[derive(Debug, Default)]
 struct WorkerConnection {
     order_queue: Weak<OrderQueue>,
-    /// One bit for each shard that has nothing more for the draining worker.
+    /// A bit for each shard that has no more tasks for the draining worker.
     drained: u16,
 }
 
 impl WorkerConnection {
-    /// Whether to hand on a shard's order. A worker receives `Drained` when all shards have reported it.
+    /// Whether to pass on a shard's order. A worker receives `Drained` only when all shards have reported it.
     fn passes(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
         if let WorkerOrder::Drained { .. } = order {
             self.drained |= 1 << shard;
@@ -149,7 +148,7 @@ impl Dispatcher {
         lock(&self.attached).by_worker.get(&worker).is_some_and(|line| line.order_queue.strong_count() > 0)
     }
 
-    /// Hands the worker's orders to this queue from now on.
+    /// From now on, passes the worker's orders to this queue.
     pub(super) fn attach(&self, worker: u64, order_queue: &Arc<OrderQueue>) {
         let mut attached = lock(&self.attached);
         if attached.by_worker.len() > 2 * attached.swept + SWEPT_MIN {
@@ -164,11 +163,11 @@ impl Dispatcher {
         }
     }
 
-    /// Hands a shard's orders to workers of this node, and wakes their connections soon.
+    /// Passes a shard's orders to the workers of this node, and wakes their connections soon afterwards.
     pub(super) fn hand_out(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
         let mut attached = lock(&self.attached);
         let mut woken: Vec<Arc<OrderQueue>> = Vec::new();
-        // Consecutive orders of one worker are added together.
+        // Consecutive orders for the same worker are added to its queue together.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
@@ -188,8 +187,8 @@ impl Dispatcher {
         }
     }
 
-    /// Called when the state was restored. Hands workers all orders that they hold again. Workers ignore those
-    /// that they know.
+    /// Called when the state was restored. Passes all orders to workers again. Workers ignore the orders that they
+    /// already have.
     pub(super) fn look(&self, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
@@ -198,8 +197,8 @@ impl Dispatcher {
     }
 }
 
-/// Wakes connections after the responses of the entry. Does not wake connections that have taken their orders
-/// before.
+/// Wakes connections after the responses to the log entry were sent. A connection that has taken its orders in the
+/// meantime is not woken.
 fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
     let wake = |woken: &[Arc<OrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
@@ -207,7 +206,7 @@ fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
     match Handle::try_current() {
         Ok(runtime) => {
             runtime.spawn(async move {
-                // A task of this thread, which is ready by then, sends the responses.
+                // The responses are sent by a task of this thread, which is ready by then.
                 tokio::task::yield_now().await;
                 wake(&woken);
             });

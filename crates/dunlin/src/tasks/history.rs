@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The topic's name.
+/// The name of the topic in which events of tasks are published.
 pub const TASKS: &str = "$tasks";
 const PATTERN: &str = "$tasks.>";
 /// Subject token of tenants whose names cannot be one.
@@ -29,12 +29,12 @@ pub(crate) fn is_of_tasks(pattern: &str) -> bool {
 /// Writes the events of one shard.
 #[derive(Debug)]
 pub(super) struct TaskHistory {
-    /// `None` if no history is kept.
+    /// The topic; `None` if no events are published.
     topic: Option<Arc<Topic>>,
     /// The partition of the shard.
     partition: usize,
     epoch: u32,
-    /// Number of events so far.
+    /// The number of events so far.
     count: u64,
     text: String,
     /// The end of each event's text, and its tenant.
@@ -42,7 +42,7 @@ pub(super) struct TaskHistory {
 }
 
 impl TaskHistory {
-    /// Creates the topic if history is kept, in epoch 0 until the epoch is known.
+    /// Creates the topic if events are published. The topic is in epoch 0 until the epoch is known.
     pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
         Ok(match bytes {
             0 => None,
@@ -52,7 +52,7 @@ impl TaskHistory {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_at(TASKS, config, 0)?;
-                // A subscriber may have read further at another node.
+                // A subscriber may have read more records at another node.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
@@ -70,7 +70,8 @@ impl TaskHistory {
         node.registry().remove(TASKS);
     }
 
-    /// Marks the topic as unreplicated: without other nodes, no subscriber can have read further.
+    /// Marks the topic as unreplicated. This is correct without other nodes, because then no subscriber can have read
+    /// further.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
@@ -82,7 +83,8 @@ impl TaskHistory {
         (self.epoch, self.count)
     }
 
-    /// Moves the topic to the event after `count` in this epoch; its subscribers receive a gap or a new epoch.
+    /// Moves the topic to the event after `count` in this epoch. Its subscribers receive a gap or the notice of a new
+    /// epoch.
     pub(super) fn move_on(&mut self, epoch: u32, count: u64) {
         (self.epoch, self.count) = (epoch, count);
         if let Some(topic) = &self.topic {
@@ -90,7 +92,7 @@ impl TaskHistory {
         }
     }
 
-    /// Appends events. Events without room become a gap.
+    /// Appends events. If an event does not fit, subscribers receive a gap.
     pub(super) fn record(&mut self, state: &SchedulerState, events: &[TaskEvent]) {
         self.count += events.len() as u64;
         let Some(topic) = &self.topic else { return };
@@ -117,7 +119,7 @@ impl TaskHistory {
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
-            // The node has stopped, and its subscribers with it.
+            // The node has stopped, and all its subscribers have ended.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
                 topic.logs()[self.partition].move_on(Position { epoch: self.epoch, seq: self.count + 1 });
@@ -126,7 +128,7 @@ impl TaskHistory {
     }
 }
 
-/// Tenants as events show them, cached for one batch.
+/// The names of tenants as they appear in events, cached for one batch.
 #[derive(Default)]
 struct Tenants(HashMap<u32, TenantName>);
 

@@ -20,7 +20,7 @@ use super::TaskShard;
 use crate::control::block_on;
 use crate::node::Node;
 
-/// Interval of clock checks.
+/// The interval at which the leader checks the cluster's clock.
 const LOOK: Duration = Duration::from_millis(500);
 /// Maximum number of tasks confirmed by one command.
 const TOGETHER_MAX: usize = 1_000;
@@ -81,7 +81,7 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
             Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due),
             Ok(HousekeeperCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                // If another node leads, that node corrects the clock.
+                // If this node does not lead, the leader corrects the clock.
                 let _ = block_on(shard.correct_clock());
             }
         }
@@ -89,7 +89,7 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
 }
 
 fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
-    // Confirmations are then complete, also after a restart.
+    // After this, all confirmations are known here, even after a restart.
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
@@ -110,26 +110,26 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
         }
     }
     if !refused.is_empty() {
-        // Unconfirmed tasks are due again.
+        // If this fails, the tasks are due again, because they are not confirmed.
         let _ = block_on(shard.propose_known(refused));
     }
     for together in done.chunks(TOGETHER_MAX) {
         let mut commands = Commands::default();
         commands.push_with(|out| TaskCommand::Published { tasks: together.to_vec() }.encode(out));
-        // Unconfirmed tasks are due again.
+        // If this fails, the tasks are due again, because they are not confirmed.
         let _ = block_on(shard.propose_known(commands));
     }
 }
 
 /// The reason why a task was not published.
 enum NotPublished {
-    /// The task is due again soon.
+    /// The task could not be published at present; it is due again soon.
     NotYet,
     /// The user who submitted the task lacks the permission.
     Refused(String),
 }
 
-/// Publishes with the present permissions of the user who submitted the task.
+/// Publishes the record of a task, if the user who submitted the task still has the permission.
 fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPublished> {
     let Destination { subject, user } = Destination::read(&due.subject);
     let text = |bytes| std::str::from_utf8(bytes).map_err(|error| NotPublished::Refused(error.to_string()));

@@ -1,4 +1,4 @@
-//! Starts a node's part in its cluster's tasks when it is first needed.
+//! Starts the node's membership in the groups of its cluster's tasks, at the first use of tasks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
 use crate::storage::{Storage, made};
 
-/// The node's part in its cluster's tasks, once it is started.
+/// The node's membership in the groups of its cluster's tasks, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyTasks {
     tasks: OnceLock<Arc<Tasks>>,
-    /// Held during a start.
+    /// A lock that is held while the membership is started.
     starting: Mutex<()>,
     pub(crate) failure: StartFailure,
 }
@@ -22,8 +22,8 @@ pub(crate) struct LazyTasks {
 const DIR: &str = "tasks";
 
 impl Node {
-    /// The node's part in its cluster's tasks. Without [`Node::set_tasks`], the first call starts a cluster of one:
-    /// in the data directory, or in memory if there is none.
+    /// Returns the node's membership in the groups of its cluster's tasks. Without [`Node::set_tasks`], the first call
+    /// starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn tasks(&self) -> Result<&Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.tasks_place().tasks.get() {
             return Ok(tasks);
@@ -60,7 +60,7 @@ impl Node {
         Ok(self.tasks_place().tasks.get_or_init(|| tasks))
     }
 
-    /// Ends this part. A single node records the times of its files.
+    /// Ends the membership. A single node then records the modification times of its files.
     pub(crate) fn stop_tasks(&self) {
         let Some(tasks) = self.tasks_if_any() else { return };
         tasks.stop();
@@ -76,7 +76,7 @@ impl Node {
             && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Refuses a number of shards other than the directory's.
+    /// Returns an error if the configured number of shards differs from the directory's.
     pub(crate) fn check_shards(&self) -> io::Result<()> {
         match self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
             Some((disk, dir)) => check_shards(&**disk, &dir.join(DIR), self.config().limits.tasks.shards),
@@ -84,13 +84,13 @@ impl Node {
         }
     }
 
-    /// Sets the node's part in the cluster's tasks; `false` if the node has one.
+    /// Sets the node's membership in the groups of its cluster's tasks. Returns `false` if the node already has one.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) -> bool {
         let _one_at_a_time = self.tasks_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.tasks_place().tasks.set(tasks).is_ok()
     }
 
-    /// The node's part in the cluster's tasks, if started.
+    /// The node's membership in the groups of its cluster's tasks, if it was started.
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
         self.tasks_place().tasks.get()
     }

@@ -16,11 +16,11 @@ use super::dispatcher::Dispatcher;
 use super::history::{self, TaskHistory};
 use super::housekeeper::HousekeeperCommand;
 
-/// 2026-01-01, the start of epochs, and their unit, ms.
+/// The start of the numbering of epochs, 2026-01-01, and the time after which the number grows by 1, both in ms.
 const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
 const LIFE_UNIT_MS: u64 = 100;
 
-/// The state, with the history, dispatcher and threads that it updates.
+/// The replicated state of one shard, together with the history, dispatcher and threads that it updates.
 pub(super) struct TasksMachine {
     state: SchedulerState,
     effects: TaskEffects,
@@ -60,7 +60,7 @@ impl TasksMachine {
 
     fn take_in(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
-            // The first clock of a state identifies the state's start.
+            // If a state has no epoch yet, the first clock command determines it.
             (TaskCommand::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
             (TaskCommand::BeginRestored { unix_ms }, (epoch, count)) => {
                 self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
@@ -71,7 +71,7 @@ impl TasksMachine {
     }
 }
 
-/// Epochs grow with the time of their start.
+/// The epoch that begins at this time: later epochs have higher numbers.
 fn life_of(unix_ms: u64) -> u32 {
     let units = unix_ms.saturating_sub(LIFE_BEGIN_MS) / LIFE_UNIT_MS;
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
@@ -90,7 +90,7 @@ impl StateMachine for TasksMachine {
         self.state.next_due_ms()
     }
 
-    /// Commands of other versions have no limit of size here.
+    /// A command that this version cannot decode counts as one that does not make the state larger.
     fn grows(command: &[u8]) -> bool {
         TaskCommand::decode(command).is_ok_and(|command| command.grows())
     }
@@ -119,7 +119,7 @@ impl StateMachine for TasksMachine {
         }
         if !publishes.is_empty() {
             let due: Vec<TaskPublication> = std::mem::take(publishes);
-            // After the thread has ended, another node or the next start publishes them.
+            // If the thread has ended, the next leader or the next start publishes these tasks.
             let _ = self.housekeeper.send(HousekeeperCommand::Publish(due));
         }
         if !events.is_empty() {
@@ -154,7 +154,7 @@ impl StateMachine for TasksMachine {
     }
 }
 
-/// The state at one moment.
+/// The state at one moment, for a snapshot.
 struct FrozenTasks {
     head: Vec<u8>,
     state: dunlin_tasks::Frozen,

@@ -30,7 +30,7 @@ impl RoutedCommands {
         Ok(routed)
     }
 
-    /// The response to each command, from the responses of each shard.
+    /// Returns the responses in the order of the commands, from the responses of each shard.
     pub(super) fn join(self, answers: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
         let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
         let join = |route: &ShardRoute| match route {

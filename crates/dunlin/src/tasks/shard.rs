@@ -32,7 +32,7 @@ pub struct TaskShard {
     pub(super) housekeeper: TasksHousekeeper,
     /// The last term in which this node, as the leader, set the clock.
     pub(super) clock_term: AtomicU64,
-    /// The last log entry at the start, and whether the node has applied it.
+    /// The index of the last log entry that existed at the start, if any.
     pub(super) last_before: Option<u64>,
     pub(super) caught_up: AtomicBool,
     pub(super) limits: TasksLimits,
@@ -56,7 +56,7 @@ impl<T: Transport> Transport for ShardTransport<T> {
     }
 }
 
-/// The shard of another node's request, and the request without its mark.
+/// Returns the shard that a request of another node is for, and the request without the mark of the shard.
 pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     match **request {
         [FIRST, ..] => Some((0, request.slice(1..))),
@@ -132,7 +132,7 @@ impl TaskShard {
         Ok(self.group()?.status())
     }
 
-    /// The leader.
+    /// The present leader of the shard.
     pub fn lead(&self) -> Result<Leadership, TasksError> {
         Ok(self.group()?.lead())
     }
@@ -177,7 +177,7 @@ impl TaskShard {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// This node's state for a backup. Call [`TaskShard::catch_up`] first for a fresh one.
+    /// This node's state for a backup. Call [`TaskShard::catch_up`] first to include all earlier commands.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
         Ok(self.group()?.freeze())
     }
@@ -199,10 +199,11 @@ impl TaskShard {
         drop(group);
     }
 
-    /// The producer id under which a task publishes, equal on every node.
+    /// The producer id under which a task publishes. It is the same on every node.
     pub(super) fn producer_of(&self, task: u64) -> u64 {
         let epoch = self.group().map_or(0, |group| group.with(|machine| machine.epoch()));
-        // Spread over all numbers (SplitMix64, Steele et al. 2014) to avoid ids of other producers.
+        // The ids are spread over all numbers (SplitMix64, Steele et al. 2014), so that they differ from those of other
+        // producers.
         let mut mixed = task ^ u64::from(epoch).rotate_left(40) ^ 0x6475_6e6c_696e_0007;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

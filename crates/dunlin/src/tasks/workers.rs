@@ -13,9 +13,9 @@ use super::machine::TasksMachine;
 use super::{OrderQueue, Tasks, TasksError};
 use crate::control::ControlError;
 
-/// Pause between attempts to set a worker's slots.
+/// The pause between two attempts to set a worker's slots.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Time for a worker to reconnect before its tasks move to other workers.
+/// How long a worker may take to reconnect before its tasks go to other workers.
 const RETURN: Duration = Duration::from_secs(1);
 
 /// A worker's request to attach to this node, with the tasks that it still holds.
@@ -23,11 +23,11 @@ const RETURN: Duration = Duration::from_secs(1);
 pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.
     pub worker: u64,
-    /// The epoch of the tasks in which the worker got the id.
+    /// The epoch of the tasks in which `worker` was assigned.
     pub life: u32,
-    /// Tasks that the worker runs at the same time.
+    /// The number of tasks that the worker runs at the same time.
     pub slots: u32,
-    /// Tasks that the worker may receive ahead.
+    /// The number of tasks that the worker may receive in addition.
     pub ahead: u32,
     /// Tasks that the worker holds, with their tokens.
     pub has: Vec<(u64, u64)>,
@@ -37,7 +37,7 @@ pub struct WorkerAttachment {
     pub kinds: Vec<Vec<u8>>,
     /// The queues that the worker serves.
     pub queues: Vec<Vec<u8>>,
-    /// The worker's processors, thousandths.
+    /// The worker's processors, in thousandths of a processor.
     pub cpu_milli: u32,
     /// The worker's memory, bytes.
     pub memory_bytes: u64,
@@ -72,8 +72,8 @@ impl From<&dunlin_tasks::AttachRequest<'_>> for WorkerAttachment {
 }
 
 impl Tasks {
-    /// Puts a worker's orders into this queue from now on. The worker may be known or new. `told` is called with
-    /// the worker's id before the first order.
+    /// From now on, passes a worker's orders to this queue. The worker may be known or new. `told` is called with the
+    /// worker's id before the queue receives the first order.
     pub async fn attach(
         &self,
         asked: &WorkerAttachment,
@@ -92,10 +92,10 @@ impl Tasks {
             self.dealer.came(worker, asked.slots, asked.ahead);
             return Ok(worker);
         }
-        // Attaching ends once the cluster has set or refused the worker's slots.
+        // Attaching is complete when the cluster has set or refused the worker's slots.
         loop {
             let slots = TaskCommand::Slots { worker, slots: asked.slots, ahead: asked.ahead };
-            // The command is idempotent.
+            // The command may be sent again, because it sets a value.
             match self.ask(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
@@ -112,7 +112,7 @@ impl Tasks {
             return Ok(None);
         }
         self.home().catch_up().await?;
-        // The id of a worker for other tenants counts as unknown.
+        // If the id belongs to a worker for other tenants, it counts as unknown.
         let is_its_own = |machine: &TasksMachine| {
             machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
         };
@@ -128,7 +128,7 @@ impl Tasks {
     async fn join(&self, asked: &WorkerAttachment) -> Result<u64, TasksError> {
         match self.home().ask(&TaskCommand::Join { worker: asked.new_worker() }).await? {
             CommandReply::Joined { worker } => {
-                // This node must know the worker, too.
+                // This node must have applied the command that added the worker.
                 self.home().catch_up().await?;
                 Ok(worker)
             }
@@ -145,8 +145,8 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Hands over the orders that the worker holds and does not know, and all later ones. The machine applies
-    /// no command during this call.
+    /// Passes on the orders that the cluster has for the worker and that the worker does not hold yet, and all later
+    /// ones. The state machine applies no command during this call.
     fn begin_orders(
         &self,
         machines: &[&TasksMachine],
@@ -176,7 +176,7 @@ impl Tasks {
     }
 }
 
-/// Looks at all machines at one moment, locked in the order of shards to avoid a deadlock.
+/// Calls `look` with all state machines at one moment. They are locked in the order of shards, which avoids a deadlock.
 fn with_all<R>(
     groups: &[Arc<GroupHandle<TasksMachine>>],
     seen: &[&TasksMachine],
@@ -197,7 +197,7 @@ impl WorkerAttachment {
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
             ttl_ms: self.ttl_ms,
-            // Slots are set when its connection is known.
+            // The worker receives slots when its connection is known.
             credit: 0,
             labels: self.labels.iter().map(|(key, value)| Label { key, value }).collect(),
             tenants: self.tenants.iter().map(Vec::as_slice).collect(),
@@ -206,7 +206,7 @@ impl WorkerAttachment {
 }
 
 impl Tasks {
-    /// Updates the leases of this connection's workers after a heartbeat.
+    /// Stores when the leases of this connection's workers end, after a heartbeat has renewed them.
     pub async fn heard(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         if !self.home().leads() {
             self.home().catch_up().await?;
@@ -214,9 +214,9 @@ impl Tasks {
         self.home().with(|state| order_queue.heard(state))
     }
 
-    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. A
-    /// killed process ends its connection. Its tasks then do not wait for the end of the lease. If such a
-    /// worker was only late, its token is refused.
+    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. The tasks of a
+    /// killed process, whose connection ends at once, thus do not wait for the end of the lease. If the worker is alive
+    /// and reconnects too late, its results are refused because of their old tokens.
     pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         self.home().group()?.pause(RETURN).await;
         self.home().catch_up().await?;

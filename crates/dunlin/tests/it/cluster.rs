@@ -1,5 +1,6 @@
-//! Three nodes in one process that own topics for each other. The agreed state is one value, and threads replace
-//! connections. Records travel as between processes: as frames, through cursors and responses.
+//! Three nodes in one process that own topics for each other. The agreed state of the cluster is one value, and threads
+//! replace the connections. Records travel in the same way as between processes: as frames, through cursors and
+//! responses.
 
 mod aside;
 mod deleted;
@@ -37,30 +38,30 @@ struct TestHub {
     state: Mutex<ControlState>,
     began: Instant,
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
-    /// Nodes without any connection.
+    /// Nodes whose connections to all other nodes are cut.
     cut: Mutex<HashSet<u64>>,
-    /// Members whose feeds deliver no records.
+    /// Nodes whose feeds deliver no records.
     mute: Mutex<HashSet<u64>>,
-    /// Nodes that take forwarded batches and whose responses are lost.
+    /// Nodes that append forwarded batches but whose responses are lost.
     unheard: Mutex<HashSet<u64>>,
-    /// Pairs of nodes with records in flight that have not arrived.
+    /// Pairs of nodes between which records were sent and have not arrived.
     on_the_way: Mutex<HashSet<(u64, u64)>>,
-    /// Nodes that receive changes later, with the changes held back.
+    /// Nodes that receive changes of the cluster later, with the changes that are held back.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// Number of batches forwarded to a node that was cut off or whose response was lost.
     unanswered: AtomicU64,
-    /// Pairs of nodes whose next feed breaks off at once.
+    /// Pairs of nodes whose next feed ends at once.
     breaking: Mutex<HashSet<(u64, u64)>>,
-    /// Moves topic `t` to the second node when the next feed of the first is about to begin.
+    /// Two nodes: just before the first node's next feed begins, topic `t` moves to the second node.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Nodes whose requests for an owner get no response, and whether one was made.
+    /// Nodes whose requests for an owner receive no response. `is_asking` says whether a node has made such a request.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
-    /// Forwarded batches that a test answers itself; `None` delivers them.
+    /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
     caught: Mutex<Option<Vec<InFlightBatch>>>,
 }
 
-/// The other nodes as one node sees them.
+/// The connections of one node to the other nodes.
 #[derive(Debug)]
 struct NodePeers {
     hall: Weak<TestHub>,
@@ -78,7 +79,7 @@ impl TestHub {
         self.nodes.lock().unwrap()[&id].0.clone()
     }
 
-    /// Sends changes to all nodes that are not cut off.
+    /// Sends changes of the agreed state to all nodes whose connections are not cut.
     fn tell(&self, effects: ControlEffects) {
         let nodes: Vec<_> =
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
@@ -229,7 +230,7 @@ struct TestCluster {
 }
 
 impl TestCluster {
-    /// Nodes that stay members until a test [ends their lease](Stage::end_lease), however slow the machine.
+    /// Starts nodes that stay members until a test [ends their lease](Stage::end_lease), even on a slow machine.
     fn of(nodes: u64) -> TestCluster {
         TestCluster::with(
             nodes,
@@ -237,7 +238,7 @@ impl TestCluster {
         )
     }
 
-    /// Nodes whose leases end by themselves.
+    /// Starts nodes whose leases end after a short time without renewal.
     fn with_short_leases(nodes: u64) -> TestCluster {
         TestCluster::with(
             nodes,
@@ -290,7 +291,7 @@ impl TestCluster {
         until("the node is a member", || ownership.has_lease());
     }
 
-    /// Adds a node that has no information and is not a member.
+    /// Adds a node that knows nothing of the cluster and is not a member yet.
     fn join(&self, id: u64) -> Arc<Ownership> {
         self.join_with(id, Node::start(Config::default()).unwrap())
     }
@@ -343,13 +344,13 @@ impl TestCluster {
         self.hall.cut.lock().unwrap().insert(id);
     }
 
-    /// Ends the lease of a node that is cut off.
+    /// Ends the lease of a node whose connections are cut.
     fn end_lease(&self, id: u64) {
         let lease = self.hall.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
         self.hall.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
-    /// Waits until `times` further batches were forwarded without a response.
+    /// Waits until `times` more batches were forwarded without a response.
     fn until_unanswered(&self, times: u64) {
         let before = self.hall.unanswered.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {
@@ -368,7 +369,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The next events, as text.
+/// The next `count` events of a subscriber, as text.
 fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -515,7 +516,7 @@ fn slow_reader_of_a_remote_history_loses_no_record() {
     }
 }
 
-/// Reads a topic at the moment of its notification.
+/// A subscriber that reads a topic at the moment when it is notified.
 struct AtOnce {
     newcomers: Arc<NewLogs>,
     reading: Mutex<Option<Subscriber>>,
@@ -548,7 +549,7 @@ fn waiting_subscriber_reads_a_topic_created_at_another_node() {
     until("it is read", || at_once.reading.lock().unwrap().is_some());
     publish(&stage.node(1), "t.t", "first");
     let mut reading = at_once.reading.lock().unwrap().take().unwrap();
-    // Reading may have begun before the owner's epoch was known.
+    // The subscriber may have begun to read before the owner's epoch was known.
     let is_record = |event: &String| !event.starts_with("epoch");
     assert_eq!(std::iter::repeat_with(|| told(&mut reading, 1).remove(0)).find(is_record).unwrap(), "first");
 }
@@ -575,7 +576,7 @@ fn node_with_only_a_subscriber_takes_over_a_topic() {
     drop(newest);
     stage.cut(1);
     stage.end_lease(1);
-    // There are no publishers and no other subscribers.
+    // The topic has no publishers and no other subscribers.
     assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
     assert_ne!(stage.owner("t").0, 1);
     newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
@@ -653,7 +654,7 @@ fn record_with_an_unconfirmed_owner_is_not_refused() {
     let node = stage.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
-    // The wait is longer than a publisher waits for an owner.
+    // This is longer than a publisher waits for an owner.
     let until_ns = now_ns() + 2 * stage.limits.owner_wait_max.as_nanos() as u64;
     while now_ns() < until_ns {
         stage.until_unanswered(1);
@@ -712,7 +713,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     let state = stage.hall.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
     stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
-    // By the end of this call, node 2 has tried the waiting batch again, because it believes that it is the owner.
+    // When this call returns, node 2 has tried to append the waiting batch, because it still believes to be the owner.
     assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;

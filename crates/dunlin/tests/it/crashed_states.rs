@@ -10,7 +10,7 @@ use dunlin_feed::{Book, BookEntry, Scale, Side};
 
 const SEEDS: u64 = 12;
 const CRASHES: usize = 3;
-/// Records between two crashes: enough that states are saved and older records removed.
+/// The number of records between two crashes. It is so high that states are saved and older records are removed.
 const ROUND: u64 = 700;
 const ENTRIES: u64 = 12;
 
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// The expected checksum after each record, by the oracle.
+/// The expected checksum after each record, calculated by an independent book.
 struct Truth {
     payloads: Vec<Vec<u8>>,
     checksums: Vec<u64>,
@@ -47,7 +47,7 @@ impl Truth {
         self.payloads.push(payload);
     }
 
-    /// Keeps only the records that survived.
+    /// Keeps only the records that were not lost in the crash.
     fn cut(&mut self, kept: usize) {
         let mut payloads = std::mem::take(&mut self.payloads);
         payloads.truncate(kept);
@@ -60,7 +60,7 @@ impl Truth {
     }
 }
 
-/// A subscriber's order book, which resumes after a crash.
+/// The order book of a subscriber that resumes after each crash.
 struct Reader {
     book: Book,
     at: Option<Position>,
@@ -71,7 +71,7 @@ impl Reader {
         Reader { book: Book::new(Scale::default()), at: None }
     }
 
-    /// Reads all records and compares the book with the oracle after each.
+    /// Reads all records and compares the book's checksum with the expected one after each.
     fn read(&mut self, node: &Node, truth: &Truth) {
         let start = self.at.map_or(Start::Snapshot, Start::After);
         let options = SubscribeOptions { start, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
@@ -92,7 +92,7 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // The end of an epoch without retained records is unknown.
+                    // If an epoch has no retained records, its end is unknown.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }
@@ -177,7 +177,7 @@ fn compare_with_the_truth(seed: u64) {
         let kept = info.next_seq - 1;
         truth.cut(kept as usize);
         assert_eq!(checksum_of(&node.topic("book").unwrap()), truth.checksums[kept as usize], "seed {seed}");
-        // One subscriber resumes at once, one is new, and one has slept since before the previous crash.
+        // Three subscribers: one resumes at once, one is new, and one has not read since before the previous crash.
         readers[0].read(&node, &truth);
         let mut joined = Reader::new();
         joined.read(&node, &truth);

@@ -28,7 +28,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().unwrap()
 }
 
-/// The numbers of the records, and the changes of epochs between them.
+/// The numbers in the records that a subscriber reads, and the changes of epochs between them.
 fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
     let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
     let mut subscriber = node.subscribe(subject, &SubscribeOptions { start, ..Default::default() }).unwrap();
@@ -79,7 +79,7 @@ fn acknowledged_records_and_the_old_epoch_end_survive_a_crash() {
         (101..=150).for_each(|n: u64| publisher.send(&n.to_le_bytes()).unwrap());
         disk.crash();
         drop((publisher, node));
-        // Unsynced records may be there or not; none was acknowledged or read.
+        // Unsynced records may or may not have survived; none of them was acknowledged or read.
         let (node, found) = open(&disk);
         assert!(!found[0].clean);
         let kept = found[0].records;
@@ -129,7 +129,7 @@ fn restarts_without_new_records_report_no_loss() {
             let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
             assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
         }
-        // A subscriber that read more records than were kept receives the range that it lost.
+        // A subscriber that has read more records than survived receives the range of records that were lost.
         let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
         assert_eq!((epochs[0].last_seen, epochs[0].known_through), (records + 7, None));
     }
@@ -264,7 +264,7 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
             _ => {}
         }
     }
-    // The log may drop another segment while the subscriber looks.
+    // The log may drop another segment while the subscriber reads.
     let after = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(records + missing, 5_000);
     assert!((before.oldest_seq - 1..after.oldest_seq).contains(&missing), "{missing} of {after:?}");

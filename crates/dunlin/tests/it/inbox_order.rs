@@ -1,4 +1,4 @@
-//! Records for an inbox at another node leave in order, whatever the outcome of earlier ones.
+//! Records for an inbox at another node stay in order, regardless of what happens to earlier records.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use dunlin::{
 };
 use dunlin_wait::until;
 
-/// Three nodes, of which one publishes; the test responds for the others.
+/// Three nodes, one of which publishes. The test itself responds on behalf of the others.
 #[derive(Debug, Default)]
 struct Nodes {
     state: Mutex<ControlState>,
@@ -60,7 +60,7 @@ impl Nodes {
         (nodes, of_cluster.into_iter().next().unwrap())
     }
 
-    /// Forwarded records without a response, with their destinations.
+    /// The forwarded records that have no response yet, each with its destination.
     fn handed(&self) -> Vec<(u64, String)> {
         let text = |run: &InFlightBatch| {
             let (frame, _) = Frame::split(&run.frames).unwrap();
@@ -75,7 +75,7 @@ impl Nodes {
         assert_eq!(self.handed(), expected);
     }
 
-    /// Responds to the first record without a response.
+    /// Sets the response to the first record that has none.
     fn answer(&self, outcome: Result<Receipt, PublishError>) {
         let (_, run) = self.handed.lock().unwrap().remove(0);
         run.answer(outcome);

@@ -1,4 +1,5 @@
-//! Files lost from the data directory: the operator and subscribers learn of it, and other topics are not affected.
+//! Files that were lost from the data directory: the operator and the subscribers are informed, and other topics are
+//! not affected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap()
 }
 
-/// A topic with several files.
+/// The configuration of a topic whose log has several files.
 fn durable() -> TopicConfig {
     let retention = Retention { bytes: 1 << 20, ..Retention::default() };
     TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() }
@@ -36,7 +37,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().or(last).unwrap().position
 }
 
-/// The numbers read, the ranges of gaps, and the changes of epochs.
+/// The numbers that a subscriber reads after a position, the ranges of its gaps, and the changes of epochs.
 fn read(node: &Node, after: Position) -> (Vec<u64>, Vec<(u64, u64)>, Vec<EpochChanged>) {
     let (mut numbers, mut gaps, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
@@ -117,7 +118,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     assert_whole(&numbers, &gaps, 10, known);
     assert!(known < RECORDS, "the last record was not noted");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
-    // The next start finds the files as this one left them.
+    // After this start, the files are consistent again, so that the next start reports nothing.
     publish(&node, "a", 1..=10);
     node.stop();
     drop(node);

@@ -1,4 +1,4 @@
-//! Memory of topics themselves, and topics that were created for refused records.
+//! The memory that topics themselves take, and topics that were created for records that were then refused.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
 use dunlin::{Config, Node, NodeLimits, TopicError};

@@ -1,4 +1,5 @@
-//! Files of a single node that were restored or removed while it was stopped: no position ever names two records.
+//! Files of a single node that were restored or removed while the node was stopped: no position ever denotes two
+//! different records.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn read_of(node: &Node, topic: &str, after: Position) -> (Vec<String>, Vec<Epoch
     (texts, epochs)
 }
 
-/// Like `cp -a`, which keeps modification times.
+/// Copies a directory as `cp -a` does, which keeps modification times.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -79,7 +80,7 @@ fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Positio
     (folder, last)
 }
 
-/// Checks that a subscriber that read the lost records is informed, and receives all later records.
+/// Checks that a subscriber that has read the lost records is informed of the loss, and receives all later records.
 fn assert_goes_on_anew(dir: &Path, last: Position) {
     let (node, found) = open(dir);
     assert!(found[0].remarks.iter().any(|remark| remark.contains("restored from a backup")), "{found:?}");
@@ -92,7 +93,7 @@ fn assert_goes_on_anew(dir: &Path, last: Position) {
     assert_eq!((changed.new_first.epoch, changed.new_first.seq), (next.epoch, 3));
     node.stop();
     drop(node);
-    // From then on, the files are the node's own.
+    // After this start, the files count as the node's own.
     let (node, found) = open(dir);
     assert!(found[0].clean && found[0].remarks.is_empty(), "{found:?}");
     assert_eq!(publish(&node, &["6"]).epoch, next.epoch);
@@ -208,8 +209,8 @@ fn published(dir: &Path) -> (Node, Position) {
     (node, last)
 }
 
-/// Opens the restored files. Checks that a subscriber at any of these positions receives the end of its epoch as
-/// unknown, at this start and at later ones.
+/// Opens the restored files. Checks that a subscriber at any of these positions is informed that the end of its epoch
+/// is unknown, at this start and at later ones.
 fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {
@@ -296,7 +297,7 @@ fn damaged_copy_reports_an_unknown_last_record() {
     }
 }
 
-/// As `rsync -a` does: files with the same size and time stay, others are replaced.
+/// Restores the files as `rsync -a` does: files with the same size and time stay, and others are replaced.
 #[test]
 fn replaced_log_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +396,7 @@ fn positions(node: &Node) -> [Position; 2] {
     [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
 }
 
-/// Checks that a watch continues in the epoch of the positions and finds only records that it knows.
+/// Checks that a watch continues in the epoch of the given positions, and receives only records that it can know.
 fn assert_goes_on(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);
@@ -450,7 +451,7 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
         }
         node.stop();
         drop(node);
-        // From then on, the files are the node's own.
+        // After this start, the files count as the node's own.
         assert_goes_on(&dir, next);
     }
 }
@@ -511,7 +512,7 @@ fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
         node.stop();
         drop(node);
         put_back(&backup.join(part), &dir.join(part));
-        // The part alone is older than its mark says: the operator decides to continue with the remaining
+        // The keys or tasks alone are older than their mark says: the operator decides to continue with the remaining
         // data.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
@@ -551,7 +552,7 @@ fn moved_or_killed_node_keeps_the_epoch_of_keys_and_tasks() {
     fs::rename(&dir, &moved).unwrap();
     let (node, _) = open(&moved);
     let last = change(&node, "2");
-    // The node's parts end without a note of their files, as in a killed node.
+    // Stops the keys and tasks without writing the marks of their files, as in a node that is killed.
     node.control().unwrap().stop();
     node.tasks().unwrap().stop();
     drop(node);

@@ -95,7 +95,7 @@ fn spawn_error_names_an_invalid_position_or_id() {
     );
 }
 
-/// Carries messages between two hosts until there are none.
+/// Delivers messages between two hosts until there are none left.
 fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     loop {
         let turns = hosts.each_mut().map(Host::take_turn);
@@ -108,7 +108,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     }
 }
 
-/// The other region, which had the entity for a while, responds about the same entity.
+/// The entity was in the other region for a while. When that region is asked about the id, it reports this same entity.
 #[test]
 fn entity_that_returns_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];

@@ -1,4 +1,4 @@
-//! The storing thread and publishers that store their own records, on one log.
+//! The storing thread together with publishers that store their own records in the same log.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use dunlin::topic::*;
 use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
 
-/// A disk on which writes to a topic's logs wait while its gate is shut.
+/// A disk with a gate for each topic. While the gate is shut, writes to the topic's logs wait.
 #[derive(Debug, Clone)]
 struct Gated {
     disk: FakeDisk,
@@ -20,7 +20,7 @@ struct Gated {
 
 #[derive(Debug, Default)]
 struct Gates {
-    /// Numbers of topics, in the order of creation.
+    /// The topics whose gates are shut. Topics are numbered in the order of creation.
     shut: BTreeSet<u64>,
     at_the_gate: Option<u64>,
 }
@@ -32,7 +32,7 @@ struct GatedFile {
     disk: Gated,
 }
 
-/// Opens the gates at the end of a test, because a node waits for its writes.
+/// Opens all gates at the end of a test, because a node that stops waits for its writes.
 struct OpenAtLast(Gated);
 
 impl Drop for OpenAtLast {
@@ -56,7 +56,7 @@ impl Gated {
         self.gates.1.notify_all();
     }
 
-    /// Waits until a write to the topic is at the gate.
+    /// Waits until a write to the topic waits at the gate.
     fn wait_for(&self, topic: u64) {
         let gates = self.gates.0.lock().unwrap();
         let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
@@ -153,7 +153,7 @@ fn reader(node: &Node, topic: &str) -> Subscriber {
     node.subscribe(topic, &options).unwrap()
 }
 
-/// Reads the available records and checks that they are consecutive; returns the last sequence number.
+/// Reads the available records and checks that they are consecutive. Returns the last sequence number.
 fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
     let mut last = next - 1;
     while let Some(event) = subscriber.try_next().unwrap() {

@@ -19,7 +19,7 @@ fn durable() -> TopicConfig {
     }
 }
 
-/// Creates a topic of three records in a directory; returns the text of its file.
+/// Creates a topic with three records in a directory. Returns the text of its topic file.
 fn with_topic(dir: &Path) -> String {
     let (node, _) = open(dir);
     node.create_topic("a", durable(), false).unwrap();
@@ -108,7 +108,7 @@ fn log_without_a_topic_file_is_kept_and_refused() {
     let (node, found) = open(folder.path());
     assert!(found.len() == 1 && found[0].refused.is_some(), "{found:?}");
     assert_refused(&node, "missing");
-    // A new topic does not reuse its number.
+    // A new topic must not use the number of the damaged topic.
     node.create_topic("new", TopicConfig { pattern: None, ..durable() }, false).unwrap();
     node.stop();
     drop(node);

@@ -228,7 +228,7 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
         assert_eq!(all(&mut subscriber), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
-    // Another topic may be created, with positions of its own.
+    // Another topic, whose positions mean other records, may be created.
     assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
 }
 

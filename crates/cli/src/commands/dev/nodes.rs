@@ -1,7 +1,7 @@
 //! `dev --nodes`: a cluster of node processes on this machine.
 //!
-//! The processes end with this one, even if it is killed, because its end closes the pipe that is their
-//! standard input.
+//! The standard input of each process is a pipe from this process. The pipe closes when this process ends, even if it
+//! is killed, and the node processes then end too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,9 +20,9 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 use crate::table::TextTable;
 
-/// How long a process may take to end.
+/// How long a node process may take to end before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// Node N of the cluster uses port `CLUSTER_PORT` + N.
+/// The base of the cluster's ports: node N uses port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;
 /// How long the nodes may take until all are voters.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Member {
     child: Child,
     dir: PathBuf,
-    /// The contents of the READY line.
+    /// The line that the process printed when its node was ready.
     ready: String,
 }
 
@@ -108,7 +108,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // The system removes remaining files.
+        // If this fails, the operating system removes the temporary files later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -151,14 +151,14 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     Ok(member)
 }
 
-/// Whether a node in this directory belongs to a cluster.
+/// Whether this directory contains the data of a node of a cluster.
 fn is_begun(base: &Path) -> Result<bool> {
     let nodes = std::fs::read_dir(base).with_context(|| format!("cannot read {}", base.display()))?;
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
-/// The flag that sets a key for a node, from the value given to `dev`. Only the first node's listeners have
-/// fixed ports. Only the first node starts workers, because their number is for the whole cluster.
+/// Returns the command-line flag with which a node process receives one setting of `dev`. Only the first node's
+/// listeners have fixed ports. Only the first node starts workers, because their number is for the whole cluster.
 fn node_flag(
     key: &ConfigKey,
     setting: &ConfigValue,
@@ -188,7 +188,7 @@ fn is_listener_option(name: &str) -> bool {
     name == "listen" || DEV_DEFAULTS.iter().any(|(option, _)| *option == name)
 }
 
-/// Refuses keys about joining, which `dev` sets itself.
+/// Returns an error if the configuration contains keys about joining a cluster, which `dev` sets itself.
 fn check(raw: &RawConfig) -> Result<()> {
     for name in ["cluster.advertise", "cluster.join", "cluster.token_file"] {
         if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
@@ -204,7 +204,8 @@ fn check(raw: &RawConfig) -> Result<()> {
     Ok(())
 }
 
-/// The given address for the first node, the same with a random port for the others.
+/// Returns the address for cluster connections: for the first node the configured one, for the others the same with a
+/// random port.
 fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
     let given = raw.get("cluster.listen");
     if given.origin == ValueOrigin::Default {
@@ -216,7 +217,7 @@ fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddre
     Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
 }
 
-/// Reserves this address, or one with a random port if another program has it.
+/// Reserves this address. If another program uses its port, reserves the same host with a random port.
 fn usual_or_any(usual: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
     match ReservedAddress::new(usual) {
         Ok(address) => {

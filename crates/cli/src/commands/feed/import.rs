@@ -101,7 +101,7 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Con
     recording::make(out)?;
     let mut folder = RecordingFolder::new(out);
     let outcome = all(arguments, &mut folder, stop, console);
-    // Written records stay readable after any error.
+    // Ends the recording even after an error, so that the written records stay readable.
     let topics = folder.topics();
     let (counted, bytes) = folder.close()?;
     recording::print_counts(counted, topics, bytes, "", console)?;
@@ -179,7 +179,7 @@ fn open(path: &Path, stop: &StopFlag) -> Result<(Input, Option<u64>)> {
     Ok((Input::new(file, stop.clone()), bytes))
 }
 
-/// Reads until the format is known.
+/// Reads the beginning of the file until its format is known.
 fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<RecordingFormat> {
     const ENOUGH: usize = 4 << 10;
     while beginning.len() < ENOUGH && !beginning.contains(&b'\n') {
@@ -208,7 +208,7 @@ fn foreign(what: &str) -> anyhow::Error {
     .into()
 }
 
-/// The messages about a file on standard error.
+/// Prints messages about one file on standard error.
 struct FileReport<'a> {
     file: String,
     progress: &'a TransferProgress,
@@ -216,7 +216,7 @@ struct FileReport<'a> {
     defects: u64,
 }
 
-/// Passes on the records of some bytes, until the first error.
+/// Passes the records in these bytes to the target. Stops at the first error.
 fn take_in(
     outlet: &mut dyn ImportTarget,
     told: &mut FileReport<'_>,

@@ -49,7 +49,7 @@ pub struct Arguments {
 
 /// The interval at which written records are synced to disk.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
-/// The number of changes that are handled between two writes to the files.
+/// The largest number of changes that are handled before the records are written to the files.
 const TURN: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect(global, "dunlin feed record")?;
     let mut recorder = Recorder::new(&arguments.out);
     let outcome = record(arguments, &client, &mut recorder, &stop, console);
-    // Written records stay readable after any error.
+    // Closes the files even after an error, so that the written records stay readable.
     let closed = recorder.close(console);
     outcome.and(closed)
 }
@@ -118,7 +118,7 @@ struct Recorder {
     epochs: HashMap<String, u32>,
     /// Topics that began a new epoch, or whose state may be wrong.
     suspect: BTreeSet<String>,
-    /// Records that are part of a recorded state and not recorded separately.
+    /// The number of records that are already part of a recorded state and therefore not recorded separately.
     passed_over: u64,
 }
 
@@ -154,10 +154,11 @@ impl Recorder {
         Ok(taken)
     }
 
-    /// Fails if a topic was created again without a state, because its records could not be interpreted.
+    /// Returns an error if a topic was deleted and created again without a state: its records could not be interpreted.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
-            // If the node cannot be reached or the topic was deleted, nothing is known about the state.
+            // If the node does not respond or the topic was deleted, the command cannot know whether the topic has a
+            // state.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.reducer.is_none()) {
                 let why = "was created again without a state, so the recording ends here";
                 return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
@@ -180,7 +181,7 @@ impl Recorder {
         };
         let before = self.epochs.insert(topic.clone(), change.to.epoch);
         if before.is_some_and(|before| before != change.to.epoch) {
-            // The recording continues with an unrelated state.
+            // The topic's new epoch begins with a state that does not follow from the recorded one.
             self.suspect.insert(topic.clone());
             return log.state(change.state);
         }

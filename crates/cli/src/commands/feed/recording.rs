@@ -115,7 +115,7 @@ pub struct RecordCounts {
 }
 
 impl RecordCounts {
-    /// Formats the counts: `20,015 records and 1 state of 1 topic`.
+    /// Formats the counts of a recording of `topics` topics, such as `20,015 records and 1 state of 1 topic`.
     pub fn of(self, topics: usize) -> String {
         let many = |count: u64, what: &str| {
             format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
@@ -145,7 +145,7 @@ pub fn print_counts(
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }
 
-/// The logs of a recording: the directory itself if it is a log, otherwise those in it.
+/// The log directories of a recording: the given directory itself if it is a log, otherwise those in it.
 pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", recording.display());
     let (mut folders, mut is_log) = (Vec::new(), false);

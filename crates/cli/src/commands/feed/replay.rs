@@ -64,9 +64,9 @@ fn speed(text: &str) -> Result<Speed, String> {
         .ok_or_else(|| "expected a speed like 1x or 10x, or max".to_owned())
 }
 
-/// The retention of a region's topic, and its largest record, in bytes.
+/// The retention of a region's topic and its largest record, both in bytes.
 const REGION_BYTES: u32 = 64 << 20;
-/// The longest sleep, so that the command ends soon when requested.
+/// The longest sleep. The command checks between two sleeps whether to end.
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -138,7 +138,7 @@ fn play(
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
-    // In recordings of earlier versions, the first states have no time.
+    // Recordings of earlier versions have states at the beginning without a time.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
@@ -183,14 +183,15 @@ fn mark_continued_topics(tracks: &mut [Track]) {
 /// One topic's records.
 struct Track {
     topic: String,
-    /// Another recording has records of this topic.
+    /// Whether another of the replayed recordings has later records of this topic.
     continues_elsewhere: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,
-    /// The block being published, and the position in it.
+    /// The frames of the current block of the log.
     frames: Vec<u8>,
     at: usize,
-    /// Each record is appended alone, as the first record of a region requires.
+    /// Whether the topic belongs to a region of a world. Each record is then appended alone, because a region's first
+    /// record requires it.
     is_region: bool,
 }
 
@@ -240,8 +241,8 @@ impl Track {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
-                // A region's topic is deleted if its process gave the region up. Any other state stays
-                // visible at its end.
+                // If a process gave its region up, the region's topic is deleted. The topics of other states stay after
+                // the last record.
                 if self.is_region && !self.continues_elsewhere && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)

@@ -138,7 +138,8 @@ fn on_its_own_node(
     outcome
 }
 
-/// Adds advice if another program has the port, which is probably a usable node.
+/// Adds advice to the error if another program uses the port: that program is probably a node to which `--url` can
+/// publish.
 fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,

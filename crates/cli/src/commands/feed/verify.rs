@@ -33,11 +33,11 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The findings for one log, or for all.
+/// The results of the check of one log, or the sums for all logs.
 #[derive(Debug, Default)]
 struct VerifyReport {
     topic: String,
-    /// Records of the log, including those that the recorder added.
+    /// The number of records in the log, including those that the recorder added.
     in_log: u64,
     counted: RecordCounts,
     holes: u64,
@@ -48,7 +48,7 @@ struct VerifyReport {
     unended: usize,
     /// The identity of the log's first file.
     identity: Option<u64>,
-    /// Whether the log begins with a state, as recordings do. A node's own log does not.
+    /// Whether the log begins with a complete state, as each log of a recording does. A node's own log does not.
     is_recorded: bool,
 }
 
@@ -207,8 +207,8 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
     match recording::recorded(frame)? {
         FrameKind::State(reducer) => {
             found.is_recorded |= seq == 1;
-            // The current state must accept the new one if both are of one kind, because subscribers apply it
-            // in this way.
+            // If the current and the new state are of the same kind, the current one must accept the new one, as a
+            // subscriber's replica does.
             let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
@@ -228,7 +228,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counted.records += 1;
-            // A log of a node does not name its reducer: its records are not applied to a state.
+            // A node's own log does not contain a reducer's name, so its records cannot be applied to a state.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;
             state.apply(seq, frame)?;

@@ -65,7 +65,7 @@ pub struct Arguments {
 
 /// The longest interval between two checks for typed commands.
 const LOOK: Duration = Duration::from_millis(20);
-/// The number of changes that are applied before the next drawing.
+/// The largest number of changes that are applied before the next drawing.
 const TURN: usize = 1024;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::format::base64;
 use crate::format::text::is_obeyed;
 
-/// UTF-8 text, or an object with base64 for other bytes.
+/// Returns UTF-8 bytes as text, and other bytes as an object with their base64.
 pub fn text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),
@@ -17,7 +17,7 @@ pub fn text(bytes: &[u8]) -> Value {
     }
 }
 
-/// The bytes as a single line.
+/// Formats the bytes as a single line.
 pub fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().flat_map(escaped).collect()
 }
@@ -26,7 +26,7 @@ fn escaped(char: char) -> Vec<char> {
     if is_obeyed(char) { char.escape_default().collect() } else { vec![char] }
 }
 
-/// All values of a key.
+/// Returns an entry as a JSON object: the key with all its fields.
 pub fn entry(entry: &KvEntry) -> Value {
     json!({
         "key": text(&entry.key), "value": text(&entry.value), "created": entry.created,

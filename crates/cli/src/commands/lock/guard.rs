@@ -46,7 +46,7 @@ impl LockedProgram {
         let pipe = process.stdin.take();
         let group = pid_of(&process)?;
         let mut said = [0];
-        // The guard reports that it is ready once it handles the signals that would otherwise end it.
+        // The guard writes a byte once it handles the signals that would otherwise end it.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = LockedProgram { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
@@ -71,14 +71,14 @@ impl LockedProgram {
         let is_new = self.deadline.replace(deadline) != Some(deadline);
         if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {
             let left = deadline.saturating_duration_since(Instant::now());
-            // A killed guard matters only if `dunlin lock` is killed too.
+            // If the guard has ended, the write fails. This only matters if `dunlin lock` is killed too.
             let _ = pipe.write_all(&(now() + left.as_nanos() as u64).to_le_bytes());
         }
     }
 
     /// Sends a signal to the command and its child processes.
     pub fn signal(&self, signal: Signal) {
-        // All processes may have ended.
+        // The call fails if all processes of the group have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
@@ -93,7 +93,7 @@ impl LockedProgram {
     }
 
     fn kill(&mut self) {
-        // The guard returns the terminal before it kills the group.
+        // Closing the pipe makes the guard return the terminal and then kill the group.
         self.pipe = None;
         let _ = self.process.wait();
         self.signal(Signal::KILL);
@@ -153,7 +153,7 @@ fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
         });
         let readable = poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref());
         if suspended.swap(false, Ordering::Relaxed) {
-            // A stopped command would hold the lock without using it.
+            // Continues stopped processes, because a stopped command would hold the lock without using it.
             let _ = kill_process_group(getpgrp(), Signal::CONT);
         }
         match readable

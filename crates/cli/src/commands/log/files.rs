@@ -1,6 +1,7 @@
 //! `log dump DIR`: prints the files of durable topics, with or without a running node.
 //!
-//! The files are not changed, repaired or locked. While a node writes a log, its present records are printed.
+//! The files are not changed, repaired or locked. If a node is writing a log, the command prints the records that exist
+//! when it reads.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
             Start::Time(ns) => match reader.position_at(ns)? {
                 Some(position) => position,
-                // The log has no records at or after the start.
+                // This log has no records at or after the start.
                 None => continue,
             },
             _ => journal::Position::default(),
@@ -97,7 +98,8 @@ fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// `TOPIC/PARTITION`, with the subjects from the node's catalogue if it is beside the log.
+/// Formats a log as `TOPIC/PARTITION`. If the node's catalogue is beside the log, the name contains the topic's
+/// subjects.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = pattern_of(dir).unwrap_or_else(|| topic.to_owned());

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     print(*entity, "changed in", done, console)
 }
 
-/// Prints a result: `what` is a phrase such as "changed in".
+/// Prints the result of a command on an entity; `what` is a phrase such as "changed in".
 pub(super) fn print(entity: u64, what: &str, done: CommandResult, console: &Console) -> Result<()> {
     let CommandResult { process, region, tick } = done;
     let mut out = console.out();

@@ -1,4 +1,4 @@
-//! The behaviour of the command line's worlds.
+//! The behaviour of the entities in worlds that `dunlin space run` starts.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dunlin::space::{
     OwnEntityLanes, TickContext,
 };
 
-/// The kind of recorded aircraft.
+/// The kind of the entities that are recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
 /// The behaviour of a world with a flock of birds and recorded aircraft. The flock ignores the aircraft.
@@ -18,7 +18,7 @@ pub struct FlockAndAircraft {
     pub aircraft: Arc<Tracks<3>>,
 }
 
-/// Filters out aircraft.
+/// A view of the neighbours that leaves out aircraft.
 struct BirdsOnly<'a, A>(&'a A);
 
 impl<A: NearbyEntities<3>> NearbyEntities<3> for BirdsOnly<'_, A> {
@@ -58,7 +58,7 @@ impl Behaviour<3> for FlockAndAircraft {
         }
     }
 
-    /// A bird next to an aircraft is moved alone, the others in groups.
+    /// A bird with an aircraft among its neighbours is moved alone; other birds are moved in groups.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -87,7 +87,7 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// Counts grouped calls, or moves each entity alone.
+    /// A behaviour for tests: it counts the groups that were moved together, or moves each entity alone.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,
@@ -139,7 +139,7 @@ mod tests {
     /// Id, generation and state of all entities.
     type Ledger = Vec<(EntityId, u32, u64)>;
 
-    /// The world after several ticks, and how many groups were moved together and apart.
+    /// Runs a world for several ticks. Returns its entities, and how many groups were moved together and apart.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let asked = CountingLife {

@@ -28,7 +28,7 @@ impl Map {
         let place = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
         let (x, y) = (place[0] as usize, place[1] as usize);
         let inside = place.iter().all(|along| *along >= 0.0);
-        // The upper edge belongs to the world; north is at the top.
+        // The upper edges belong to the world. North is the top line of the map.
         let (x, y) =
             (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
         inside.then_some((x, y))

@@ -53,9 +53,10 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How long `--once` waits for another change, and after which time it accepts an empty list.
+/// Two waits of `--once`: how long without another change until the list is complete, and how long until an empty list
+/// is accepted.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-/// How long `--once` waits for the first change; a busy process answers after its tick.
+/// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -87,7 +88,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
     while !stop.is_set() {
         let (asked, ends) = (client.clone(), stop.clone());
-        // Do not wait for an unreachable node.
+        // Ends the wait if the node cannot be reached.
         let breaks_off = move || ends.is_set() || unreachable(&asked).is_some();
         let change = interruptible(breaks_off, || viewer.next_timeout(LOOK)).map_err(refused)?;
         outage.look(&client, console.errors)?;
@@ -137,7 +138,7 @@ fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// A change as text. Movements are printed only as JSON.
+/// Formats a change as a line of text. Movements are printed only as JSON.
 fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -> Option<String> {
     let (event, id) = match change {
         SceneChange::Entered(id) => ("enter", id),

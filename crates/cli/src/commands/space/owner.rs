@@ -33,9 +33,9 @@ pub struct RegionStatus {
     /// The address of the owner's node.
     pub url: Option<String>,
     pub standby: Option<u64>,
-    /// The standby has not copied the region yet.
+    /// Whether the standby has not copied the region yet.
     pub begins: bool,
-    /// The region has begun before.
+    /// Whether the region has had an owner before.
     pub began: bool,
 }
 
@@ -43,18 +43,18 @@ pub struct RegionStatus {
 pub struct WorldStatus {
     world: String,
     processes: usize,
-    /// Processes that the world waits for.
+    /// The number of processes that must join before regions get owners.
     expected: usize,
     pub regions: Vec<RegionStatus>,
 }
 
 impl WorldStatus {
-    /// Reads the processes and these regions of a world.
+    /// Reads the status of a world: its processes and the given regions.
     pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
         find(kv, name, regions)
     }
 
-    /// The reason why no entity moves in the world, if none does.
+    /// The reason why no entity of the world moves; `None` if entities move.
     pub fn trouble(&self) -> Option<String> {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());

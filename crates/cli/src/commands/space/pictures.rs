@@ -9,8 +9,8 @@
 //!      kinds u8 × count, unless all are 0; 255 for larger kinds
 //! ```
 //!
-//! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is
-//! dropped; only this thread waits.
+//! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is dropped. If the
+//! node does not respond, only this thread waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use super::owner::WorldStatus;
 use super::spec::WorldSpec;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// The interval at which the owners are read.
+/// The interval at which the regions' owners are read again.
 const LOOK: Duration = Duration::from_millis(500);
 const ENTITIES_MAX: usize = 500_000;
-/// The retention of the topic; only the newest snapshot of each region is useful.
+/// The retention of the topic in bytes. It is small, because only the newest snapshot of each region is useful.
 const HISTORY_BYTES: u64 = 16 << 20;
 const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
@@ -51,7 +51,7 @@ pub struct SnapshotThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The state of the thread.
+/// The state of the thread that publishes the snapshots.
 struct SnapshotMaker {
     node: Node,
     client: Client,
@@ -81,7 +81,7 @@ impl SnapshotThread {
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
-            // An unreachable node must not delay the end.
+            // The calls end when the thread has to end, so that an unreachable node does not delay the end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
         Ok(SnapshotThread {
@@ -96,7 +96,7 @@ impl Drop for SnapshotThread {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic has already been printed.
+            // If the thread panicked, the panic has already been printed.
             let _ = thread.join();
         }
     }
@@ -116,7 +116,7 @@ impl SnapshotMaker {
         }
     }
 
-    /// Updates the list of followed regions. If the owners cannot be read, the list stays.
+    /// Updates the list of followed regions. If the owners cannot be read, the list does not change.
     fn look(&mut self) {
         let Ok(found) = WorldStatus::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
         let owned = found.regions;
@@ -156,7 +156,8 @@ impl SnapshotMaker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            // A region whose topic was deleted is removed. The next `look` looks for its topic again.
+            // A region whose topic was deleted is removed from the list. The next `look` follows the region's new
+            // topic, if there is one.
             let mut is_there = true;
             let told =
                 |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });

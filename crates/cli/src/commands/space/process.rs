@@ -1,4 +1,4 @@
-//! A process of a world: a node with the regions' topics, and the runner of the regions.
+//! A process of a world: a node with the topics of its regions, and the thread that runs the regions.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-/// Maximum number of unread bytes of a viewer: the first message has all visible entities.
+/// Maximum number of unread bytes that the process keeps for a viewer. The first message contains all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
 /// Options of every process that runs a part of a world.
@@ -113,12 +113,12 @@ impl SpaceProcess {
         Ok(SpaceProcess { node, server, client, url, options: options.clone() })
     }
 
-    /// The keys of the world's cluster.
+    /// Returns a handle to the keys of the cluster that holds the world's leases.
     pub fn kv(&self) -> Kv {
         self.client.kv()
     }
 
-    /// Runs until the command has to end.
+    /// Runs the process's regions until the command has to end.
     pub fn take_part(self, made: LoadedWorld, console: &Console) -> Result<()> {
         let stop = StopFlag::on_signal()?;
         if self.options.end_with_stdin {
@@ -137,7 +137,7 @@ impl SpaceProcess {
         let life = made.life.clone();
         let populate = move |host: &mut Host<3, FlockAndAircraft>, region| made.populate(host, region);
         let tell = move |what| {
-            // The receiver may have ended.
+            // The send fails if the receiving thread has ended.
             let _ = sender.send(what);
         };
         let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, tell)?;
@@ -156,7 +156,7 @@ impl SpaceProcess {
         Ok(())
     }
 
-    /// The address of `/metrics`.
+    /// The address of the process's `/metrics` listener.
     fn http(&self) -> Option<String> {
         let http = self.server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http);
         http.map(|(_, address)| format!("http://{address}"))

@@ -104,8 +104,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let description = made.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // This process's node is new. The description exists because another process of the world still runs
-        // and has written it again.
+        // This process's node is new and has no description yet. Another process of the world that still runs has
+        // written the description again.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

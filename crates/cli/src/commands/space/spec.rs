@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use super::life::{AIRCRAFT, FlockAndAircraft};
 use crate::outcome::CommandRefusal;
 
-/// The first number of birds; aircraft begin at 0.
+/// The number of the first bird; aircraft are numbered from 0.
 const FLOCK_FROM: u64 = 1_000_000;
 /// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
-/// Few birds are slower than this part of the flock's highest speed.
+/// The speed, as a part of the flock's highest speed, below which few birds fly.
 const SLOW_PART: f32 = 1e-3;
 /// The initial number of neighbours of a bird.
 const NEIGHBOURS: f32 = 30.0;
@@ -52,7 +52,7 @@ pub struct LoadedWorld {
 }
 
 impl WorldSpec {
-    /// The description's text.
+    /// Returns the text of the world's description.
     fn recipe(&self) -> Value {
         let WorldSpec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
         let tick_us = self.tick.as_micros() as u64;
@@ -112,7 +112,7 @@ impl WorldSpec {
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
-        // Prevents repeated handovers of entities that move along a border.
+        // Entities that move along a border must not change their region again and again.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =
@@ -164,7 +164,7 @@ impl LoadedWorld {
         )
     }
 
-    /// A warning if coordinates are so large that slow entities do not move.
+    /// Returns a warning if coordinates are so large that an f32 cannot represent the movement of slow entities.
     pub fn slowest(&self) -> Option<String> {
         let far = self
             .setup
@@ -184,7 +184,7 @@ impl LoadedWorld {
         })
     }
 
-    /// The number of all entities.
+    /// The number of entities with which the world begins.
     pub fn entities(&self) -> u64 {
         self.spec.flock + self.flights.as_ref().map_or(0, |flights| flights.tracks.len() as u64)
     }
@@ -220,7 +220,7 @@ impl LoadedWorld {
         }
     }
 
-    /// The numbers of all entities.
+    /// The numbers of the entities with which the world begins.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         let flying = self.flights.iter().flat_map(|flights| flights.tracks.keys().map(|id| id.0));
         flying.chain((0..self.spec.flock).map(|nth| FLOCK_FROM + nth))

@@ -56,24 +56,26 @@ pub struct Arguments {
     once: bool,
 }
 
-/// The interval at which the owners are read.
+/// The interval at which the regions' owners are read again.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long `--once` waits for all regions.
+/// How long `--once` waits until the state of every region has arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if, according to the world's keys, no entity moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
-/// How long a map is delayed if entities of the previous map are missing: longer than a handover takes.
+/// If entities of the previous map are missing, the next map is delayed by at most this time, which is longer than a
+/// handover takes.
 const PUT_OFF: Duration = Duration::from_millis(500);
-/// How many times `--once` updates all regions at most, until no entity is missing.
+/// How many times `--once` updates all regions at most until no entity is missing.
 const LOOKS_MAX: u32 = 5;
 const DRAIN_MAX: usize = 4_096;
 
-/// A region, followed at its owner's node.
+/// A region that is followed at its owner's node.
 struct WatchedRegion {
     url: String,
     client: Client,
     replica: Replica<RegionReducer<3>, Subscriber>,
-    /// Position of the topic's last record when watching began. An older state is out of date and not shown.
+    /// The position of the last record of the region's topic when watching began. A state before this position is not
+    /// shown.
     newest: Option<Position>,
 }
 
@@ -85,7 +87,7 @@ impl WatchedRegion {
     }
 }
 
-/// The last position of a region's topic.
+/// Returns the position of the last record in a region's topic.
 fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     let described = client.describe_topic(topic).context("cannot read a region's tick")?;
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
@@ -93,7 +95,7 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
 
 /// Follows all regions of a world, each at its current owner.
 pub struct Watcher {
-    /// The node with the replayed topics of a world that no process runs.
+    /// The node on which a recording of the world is replayed, if no process runs the world.
     replayed: Option<Client>,
     kv: Kv,
     name: String,
@@ -103,7 +105,7 @@ pub struct Watcher {
     seen: BTreeMap<u64, WatchedRegion>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
-    /// The reason why the world is not available, according to its keys.
+    /// The reason why the world cannot be shown, according to its keys.
     trouble: Option<String>,
 }
 
@@ -139,7 +141,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let missing_count = census.missing_count(&before);
             if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || missing_count > 0) {
-                // Entities that were between two regions have arrived in the meantime.
+                // Entities that were between two regions may have arrived in the meantime.
                 (before, looks) = (census, looks + 1);
                 watcher.ask_for_newest();
                 continue;
@@ -160,7 +162,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
-/// Reads the owners. With `waits`, waits for an unreachable node; otherwise the last known owners stay.
+/// Reads the owners of the regions. With `waits`, waits for an unreachable node; otherwise keeps the last known owners.
 fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) -> Result<()> {
     let (asked, ends) = (client.clone(), stop.clone());
     let breaks_off = move || ends.is_set() || !waits && unreachable(&asked).is_some();
@@ -250,7 +252,8 @@ impl Watcher {
     pub fn drain(&mut self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         self.seen.retain(|_, seen| {
-            // A region whose topic was deleted is removed. The next `look` looks for its topic again.
+            // A region whose topic was deleted is removed from the list. The next `look` follows the region's new
+            // topic, if there is one.
             let mut is_there = true;
             let told =
                 |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });
@@ -277,7 +280,8 @@ impl Watcher {
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
         let subscriber = client.subscribe(&topic, options).context("cannot subscribe to a region's topic")?;
-        // Subscribers share snapshots, so that one may be old.
+        // The node sends the same snapshot to several subscribers, so that the first state may be older than the last
+        // record.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
@@ -293,7 +297,7 @@ impl Watcher {
         Ok(WatchedRegion { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
-    /// Whether the state of every region is recent enough.
+    /// Whether the state of every region is as new as required.
     fn is_whole(&self) -> bool {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }

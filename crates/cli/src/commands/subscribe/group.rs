@@ -56,7 +56,8 @@ pub enum AckMode {
     Never,
 }
 
-/// The default of nodes and of the embedded API; clients have to send it.
+/// The default number of attempts. Nodes and the embedded API use the same default, but clients have to send the
+/// number.
 const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -108,7 +109,8 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
     let options = GroupOptions {
         member: arguments.name.clone(),
         kind: asked.kind(),
-        // Records published before the first worker started are part of the work.
+        // By default, a work group starts at the oldest record, because records published before its first member
+        // joined are part of the work.
         start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
         claim: asked.deadline,
         attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),

@@ -1,8 +1,8 @@
 //! The pipes of a task's command, handled on the thread that runs it.
 //!
-//! A pipe ends when its last holder closes it, which may be a process that the command started, long after
-//! the command. This module therefore never waits for the end of a pipe, and uses no reader threads, which
-//! could outlive the task.
+//! A pipe ends when the last process that holds it closes it. The command may have started such a process, which can
+//! run long after the command. This module therefore never waits for the end of a pipe, and uses no reader threads,
+//! which could outlive the task.
 //!
 //! Invariants:
 //! - No call waits longer than its limit.
@@ -47,8 +47,8 @@ struct Output {
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes a child's pipes: writes `payload` to it, and keeps at most the given numbers of bytes of its output and
-    /// errors.
+    /// Takes a child's pipes, to write `payload` to its input and to keep at most the given numbers of bytes of its
+    /// output and errors.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],
@@ -59,17 +59,17 @@ impl<'p> Pipes<'p> {
         let stdout = Output::of(child.stdout.take().map(OwnedFd::from), stdout_bytes_max);
         let stderr = Output::of(child.stderr.take().map(OwnedFd::from), stderr_bytes_max);
         for pipe in [&stdin, &stdout.pipe, &stderr.pipe].into_iter().flatten() {
-            // This affects only this end of the pipe.
+            // Non-blocking mode affects only this process's end of the pipe.
             ioctl_fionbio(pipe, true)?;
         }
         Ok(Pipes { stdin, payload, stdout, stderr, chunk: vec![0; CHUNK_BYTES] })
     }
 
-    /// Waits at most `longest` until a pipe can be read or written, and does so.
+    /// Waits at most `longest` until a pipe can be read or written, and then reads or writes.
     pub fn turn(&mut self, longest: Duration) {
         let Pipes { stdin, payload, stdout, stderr, chunk } = self;
         if payload.is_empty() {
-            // The end of the payload closes the pipe.
+            // The whole payload is written: closing the pipe tells the command that its input ends.
             *stdin = None;
         }
         let of = |pipe, flags| Option::as_ref(pipe).map(|pipe: &OwnedFd| PollFd::new(pipe, flags));
@@ -85,7 +85,7 @@ impl<'p> Pipes<'p> {
             match write(&*pipe, payload) {
                 Ok(bytes) => *payload = payload.get(bytes..).unwrap_or_default(),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // A command may ignore its payload.
+                // The command has closed its input, as it may ignore its payload.
                 Err(_) => *stdin = None,
             }
         }
@@ -98,7 +98,7 @@ impl<'p> Pipes<'p> {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
 
-    /// The standard output and the error output.
+    /// Returns the command's standard output and error output.
     pub fn written(self) -> (PipeOutput, PipeOutput) {
         (self.stdout.written, self.stderr.written)
     }

@@ -86,7 +86,7 @@ impl CommandRunner<'_> {
         while !pipes.are_read() && Instant::now() < until && !self.orphaned.is_set() {
             pipes.turn(LOOK);
         }
-        // The process was not reaped, so that its number is not used again.
+        // The ended process was not reaped yet, so its number cannot belong to another process.
         signal(pid, Signal::KILL);
         self.warden.ended(&child);
         let came = command_result(child.wait(), pipes);
@@ -158,7 +158,8 @@ fn start<'g>(program: &[String], given: &'g AssignedTask) -> std::io::Result<(Ch
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Ctrl-C reaches only this process, which ends the commands itself.
+        // The commands are in process groups of their own: Ctrl-C reaches only the worker, which then ends its
+        // commands.
         .process_group(0);
     let mut child = command.spawn()?;
     match Pipes::of(&mut child, given.payload(), result_bytes_max() as usize, ERROR_BYTES_MAX) {

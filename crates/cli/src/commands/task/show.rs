@@ -119,7 +119,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
     Ok(out.flush()?)
 }
 
-/// Converts the cluster's milliseconds to a wall clock time, with the distance from now.
+/// Formats a time of the cluster as wall clock time and as the distance from now.
 fn time(ms: u64, now_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
     let at = humantime::format_rfc3339_millis(at);
@@ -157,7 +157,7 @@ fn retries(retry: &RetryPolicy) -> String {
     }
 }
 
-/// The same form as in the HTTP interface.
+/// Returns the retry policy in the same form as the HTTP interface.
 fn retry_object(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {
@@ -184,7 +184,7 @@ fn needs(task: &TaskView) -> String {
     all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// A list, because a key may appear more than once.
+/// Returns the labels as a list, because a key may appear more than once.
 fn pairs(labels: &[StoredLabel]) -> Value {
     labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
@@ -216,7 +216,7 @@ pub fn object(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// A list has neither payloads nor results, so that their fields are omitted.
+/// Returns a task of a list as JSON. Listed tasks come without payload and result, so these fields are left out.
 fn line_object(task: &TaskView, now_ms: u64) -> Value {
     let mut object = object(task, now_ms);
     if let Some(fields) = object.as_object_mut() {

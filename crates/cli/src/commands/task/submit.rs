@@ -96,15 +96,15 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// The largest number of lines in one command.
+/// The largest number of lines submitted in one request.
 const TOGETHER_MAX: usize = 500;
-/// The largest size of these lines in bytes, unless one line is larger.
+/// The largest size in bytes of the lines in one request, unless one line alone is larger.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 /// The shortest and longest intervals at which a waiting command reads the task.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// The time after which a waiting command prints why the task has not started, and the interval of that
-/// check.
+/// After this time, a waiting command prints why the task has not started. It then repeats the check every
+/// [`SAY_EVERY`].
 const SAY_AFTER: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
@@ -192,13 +192,12 @@ fn submit(
             .filter(|taken| taken.known)
             .try_for_each(|taken| print_existing(tasks, taken.task))?;
     }
-    // The cluster has requested this pause.
+    // The cluster has asked for this pause before the next submission.
     std::thread::sleep(done.slow_down);
     Ok(())
 }
 
-/// Reports that the idempotency key is known: no new task was created, and the existing one may have any
-/// stage.
+/// Prints that a task with this idempotency key exists. No new task was created; the existing one may have any stage.
 fn print_existing(tasks: &Tasks, task: u64) -> Result<()> {
     let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
     Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {how_far}", show::hex(task))?)

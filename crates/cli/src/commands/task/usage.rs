@@ -1,7 +1,6 @@
-//! The processor time and memory of a command, as counted by the kernel.
-//!
-//! The kernel forgets a process's memory when it ends, so that memory is read while it runs; a peak at the
-//! end may be missed. The processor time of the process and its reaped children stays until the process is
+//! The processor time and memory of a command, as the kernel counts them. The kernel drops a process's memory counter
+//! when the process ends. The counter is therefore read while the process runs, so that a peak shortly before the end
+//! may be missed. The processor time of the process and its reaped children remains readable until the process is
 //! reaped.
 
 use std::fs::read_to_string;
@@ -33,7 +32,7 @@ impl Usage {
         let ticks = read_to_string(format!("/proc/{number}/stat")).ok().and_then(|text| ticks(&text));
         let by_ticks =
             ticks.map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64));
-        // Clock ticks are coarse; this value is exact, but only for the first thread.
+        // Clock ticks are coarse. This value is exact, but counts only the first thread.
         let exact = read_to_string(format!("/proc/{number}/schedstat")).ok().and_then(|text| exact(&text));
         self.cpu = by_ticks.unwrap_or_default().max(exact.unwrap_or_default());
         true
@@ -46,8 +45,8 @@ fn peak(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
 }
 
-/// The processor time of the process and its reaped children, fields 14 to 17 of proc_pid_stat(5). Field 2 is
-/// a name in parentheses.
+/// Returns the processor time of the process and its reaped children: fields 14 to 17 of proc_pid_stat(5). The search
+/// starts after field 2, a name in parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()

@@ -47,7 +47,7 @@ impl Warden {
     fn say(&self, what: u8, command: &Child) {
         let [a, b, c, d] = command.id().to_le_bytes();
         if let Some(pipe) = &mut *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) {
-            // The warden may have been killed on purpose.
+            // The write fails if the warden was killed.
             let _ = pipe.write_all(&[what, a, b, c, d]);
         }
     }
@@ -68,12 +68,12 @@ pub fn run() {
     }
 }
 
-/// The groups that had begun and not ended when the pipe ended.
+/// Reads the reports until the pipe ends. Returns the groups that had begun and not ended.
 fn left(from: &mut impl Read) -> HashSet<Pid> {
     let (mut groups, mut word) = (HashSet::new(), [0; WORD_BYTES]);
     while from.read_exact(&mut word).is_ok() {
         let [what, a, b, c, d] = word;
-        // Never signals all processes (-1) or the own group (0), regardless of the pipe's content.
+        // Ignores numbers that would signal all processes (-1) or this process's own group (0).
         let Some(group) = Pid::from_raw(i32::from_le_bytes([a, b, c, d])).filter(|pid| !pid.is_init()) else {
             continue;
         };

@@ -160,7 +160,7 @@ fn slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // This process or an operator has drained the worker.
+        // The worker is drained: it was asked to end, or an operator drained it.
         if attachment.is_drained() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The overview's content as text, for the screen and for plain output.
+//! The content of the overview as text, for the terminal screen and for plain output.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct StatusTable {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Names and values in order.
+/// The names and values of the overview, in the order in which they are shown.
 pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
     let stats = report.of("stats");
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
@@ -81,7 +81,7 @@ pub fn node_title(report: &NodeReport) -> String {
     format!("node {} {}, {}, up {up}", whole(&stats["id"]), text(&stats["name"]), text(&stats["version"]))
 }
 
-/// The node's URL, or how long it has been unreachable.
+/// The URL of the node; if the node is unreachable, the duration of the outage.
 pub fn node_address_or_outage(report: &NodeReport) -> String {
     match (report.outage(), report.silent_for()) {
         (Some(outage), Some(silent)) => {

@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_millis(200);
 const EVENTS_MAX: usize = 64;
 const PATTERN: &str = "$node.>";
 
-/// A message of the thread.
+/// A message of the thread that reads the status.
 enum StatusEvent {
     Said {
         about: String,
@@ -83,7 +83,7 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
     Ok((client, subscriber))
 }
 
-/// Runs until the receiver is dropped.
+/// Reads the status and connects again after a loss, until the receiver is dropped.
 fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<StatusEvent>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
@@ -95,7 +95,7 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Sta
             match open(global) {
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
-                    // The receiver may be dropped.
+                    // The send fails if the receiver was dropped.
                     let _ = sender.send(StatusEvent::Refused(error));
                     return;
                 }
@@ -106,7 +106,7 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Sta
     }
 }
 
-/// Reads until the receiver is dropped. Fails when the node is lost.
+/// Reads the status until the receiver is dropped. Returns an error when the connection to the node is lost.
 fn read(
     client: &Client,
     subscriber: &mut Subscriber,

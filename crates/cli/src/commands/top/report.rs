@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// The parts of a node's status, in order of arrival.
 pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
-/// Seconds of rates in the history.
+/// The number of seconds for which the history keeps the rate.
 const HISTORY_MAX: usize = 600;
 
 /// The last status that a node reported, for `dunlin top`.
@@ -15,7 +15,7 @@ const HISTORY_MAX: usize = 600;
 pub struct NodeReport {
     url: String,
     said: BTreeMap<String, Value>,
-    /// Records per second, oldest first.
+    /// The number of records in each of the last seconds, oldest first.
     history: VecDeque<u64>,
     outage: Option<NodeOutage>,
 }
@@ -82,7 +82,7 @@ impl NodeReport {
         self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
     }
 
-    /// The status as one object.
+    /// The complete status as one JSON object.
     pub fn object(&self) -> Value {
         let mut object: Map<String, Value> =
             self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();

@@ -9,10 +9,10 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use super::figures::{self, StatusTable};
 use super::report::NodeReport;
 
-/// The width from which tables are side by side.
+/// The width of the terminal, in columns, from which tables are shown side by side.
 const WIDE: u16 = 110;
 const CHART_HEIGHT: u16 = 5;
-/// The widest column; longer texts are cut.
+/// The largest width of a table's column, in characters; longer texts are cut.
 const COLUMN_MAX: usize = 32;
 
 pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {

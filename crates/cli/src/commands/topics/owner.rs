@@ -6,7 +6,7 @@ use serde_json::json;
 pub struct Owner {
     node: u64,
     epoch: u32,
-    /// `here`, `elsewhere` or `down`.
+    /// Where the owner is, seen from the queried node: `here`, `elsewhere` or `down`.
     is: String,
     address: Option<String>,
 }

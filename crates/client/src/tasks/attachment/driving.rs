@@ -1,5 +1,5 @@
-//! Driving a worker: attaching, renewing the lease and receiving orders. A thread that waits for a task
-//! drives, or else the worker's own thread.
+//! Driving a worker: a thread attaches the worker, renews its lease and receives orders. A thread that waits for a task
+//! does this; if there is none, the worker's own thread does.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -18,25 +18,25 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::why::DisconnectReason;
 
-/// The number of renewals within the time to live.
+/// How many times a lease is renewed within its time to live.
 const BEATS: u32 = 3;
 /// The pause before a refused attempt is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait. The thread checks at each tick whether the worker has ended. A wait of at least a tick
-/// takes one system call instead of two.
+/// The longest wait for messages. The thread checks at each tick of this wait whether the worker has ended. A wait of
+/// at least a tick needs one system call instead of two.
 const LOOK: Duration = Duration::from_secs(1);
-/// The longest wait without a connection.
+/// The longest wait for a connection.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
 
-/// How long the worker's own thread leaves the connection alone after a task was taken: the thread that took
-/// it may drive again soon.
+/// How long the worker's own thread does not read the connection after a thread took a task, because that thread may
+/// soon wait again.
 const LEFT_ALONE: Duration = Duration::from_millis(100);
 
 /// The state of the driving thread.
 #[derive(Debug)]
 pub(super) struct Driver {
     beat_at: Instant,
-    /// Set when the attach request is sent: the time when its response is overdue.
+    /// The time until which the response to the attach request has to arrive; `None` if no attach request is pending.
     attaching: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl AttachmentShared {
             let rest = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if left_ago >= LOOK => LOOK,
-                // A waiting thread was woken to read the connection.
+                // A waiting thread has been woken to read the connection.
                 (true, _) | (false, 1..) => LEFT_ALONE,
                 (false, 0) => LEFT_ALONE.saturating_sub(left_ago),
             };
@@ -79,7 +79,7 @@ impl AttachmentShared {
         rested.unwrap_or_else(PoisonError::into_inner).0.own_rests = false;
     }
 
-    /// Drives until there is a task or `deadline` has passed. Breaks if the thread was interrupted.
+    /// Drives until there is a task or `deadline` has passed. Returns `Break` if the thread was interrupted.
     pub(super) fn drive_for_a_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
         let has_task = || self.with(|phase| !phase.worker_state.ready.is_empty() || phase.error.is_some());
         while !has_task() && !self.ended.load(Ordering::Acquire) && Instant::now() < deadline {
@@ -88,7 +88,7 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving. Another waiting thread drives next, or after a while the worker's own thread.
+    /// Stops driving. Another waiting thread continues or, after [`LEFT_ALONE`], the worker's own thread.
     pub(super) fn leave(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
             phase.left_at = Some(Instant::now());
@@ -100,7 +100,7 @@ impl AttachmentShared {
         }
     }
 
-    /// Does the due work, then waits for messages, at most until `until`.
+    /// Does what is due, then waits for messages until `until` at the latest.
     pub(super) fn step(
         &self,
         driver: &mut Driver,
@@ -208,7 +208,7 @@ impl AttachmentShared {
         self.with(|phase| phase.worker_state.can_send())
     }
 
-    /// Sends the queued commands, unless another thread is about to.
+    /// Sends the queued commands, unless another thread is sending them.
     pub(super) fn say_what_is_to_be_said(&self) {
         while self.has_more_to_say() {
             let Ok(_saying) = self.queued.try_lock() else { return };
@@ -224,7 +224,7 @@ impl AttachmentShared {
         }
     }
 
-    /// Applies messages. Returns the pause before a refused attempt is repeated.
+    /// Applies messages of the node. Returns the pause before a refused attempt to attach is repeated.
     fn heard(&self, news: WorkerMessages, attaching: &mut Option<Instant>) -> Option<Duration> {
         let WorkerMessages { is_lost, attached, orders, answers, .. } = news;
         let mut rest = None;
@@ -277,7 +277,7 @@ impl AttachmentShared {
         if is_lost || !is_known {
             *attaching = None;
         }
-        // Each notification is a system call, even if no thread waits.
+        // Notifies no more threads than needed: each notification is a system call, even if no thread waits.
         (0..woken).for_each(|_| self.ready.notify_one());
         if is_watched {
             self.changed.notify_all();

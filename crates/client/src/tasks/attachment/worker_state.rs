@@ -1,8 +1,8 @@
 //! A worker's tasks, queued commands and unanswered requests.
 //!
 //! Invariants:
-//! - An assigned task is held until its result has a response, or until it is known to belong to another
-//!   worker.
+//! - The worker holds an assigned task until the cluster has responded to its result, or until the task is known to
+//!   belong to another worker.
 //! - Results that were lost with a connection are sent again before anything else.
 
 use std::collections::{HashSet, VecDeque};
@@ -17,39 +17,39 @@ use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::assigned::AssignedTask;
 use crate::refusal::RefusedError;
 
-/// Maximum number of requests in flight at once. Commands queued in the meantime are sent together, so that a
+/// Maximum number of requests without a response. Commands that are queued in the meantime are sent together, so that a
 /// busy worker sends larger requests.
 const REQUESTS_MAX: usize = 4;
-/// A little more than the size of a result without content.
+/// The size of a result without content, rounded up, in bytes.
 const ANSWER_BYTES: usize = 80;
 /// The largest request in bytes, unless one command is larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// The state of a worker.
+/// The tasks, commands and requests of a worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
-    /// The worker's number; 0 for none yet.
+    /// The worker's number; 0 until the cluster has assigned one.
     pub(super) worker: u64,
     /// The epoch in which `worker` was assigned.
     pub(super) life: u32,
-    /// Whether the worker is attached by this connection.
+    /// Whether the worker is attached through the present connection.
     pub(super) is_attached: bool,
     /// Assigned tasks that no thread has taken yet.
     pub(super) ready: VecDeque<AssignedTask>,
-    /// Assigned tasks without a response to their result, by task.
+    /// Assigned tasks whose result has no response yet, by task.
     held: HashMap<u64, HeldTask>,
     /// Tasks, with their tokens, that now belong to other workers, although a thread here still runs them. Each
     /// takes a slot until it ends.
     stray: HashSet<(u64, u64)>,
     unsent: VecDeque<QueuedCommand>,
-    /// Sent commands by request number.
+    /// The commands of each request that was sent and has no response yet, with the request's number.
     unanswered_requests: VecDeque<(u32, Vec<QueuedCommand>)>,
     pub(super) is_draining: bool,
     pub(super) is_drained: bool,
     pub(super) counts: TaskCounters,
 }
 
-/// Numbers of assigned tasks by outcome.
+/// The numbers of tasks that were assigned, completed, refused as too late, and lost to other workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskCounters {
     pub(super) given: u64,
@@ -69,11 +69,11 @@ struct HeldTask {
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     bytes: Vec<u8>,
-    /// The task and token that the command finishes.
+    /// The task and token whose result the command reports; `None` for other commands.
     answers: Option<(u64, u64)>,
     /// Whether to send the command again after a lost connection.
     is_kept: bool,
-    /// Whether the command may have been carried out before.
+    /// Whether an earlier attempt may have carried out the command.
     is_again: bool,
 }
 
@@ -95,8 +95,8 @@ impl QueuedCommand {
         too_long(&self.bytes).and_then(|refused| self.failing(&refused)).unwrap_or(self)
     }
 
-    /// The failure to send after a result was refused for its content. The task still belongs to this worker,
-    /// which alone can finish it.
+    /// Returns the failure to send if the cluster refused a result because of its content. The task still belongs to
+    /// this worker, and no other worker can finish it.
     fn failing(&self, refused: &RefusedError) -> Option<QueuedCommand> {
         if is_of_another(refused.code) {
             return None;
@@ -119,12 +119,12 @@ impl QueuedCommand {
 }
 
 impl WorkerState {
-    /// The held tasks and their tokens.
+    /// The held tasks with their tokens.
     pub(super) fn has(&self) -> Vec<(u64, u64)> {
         self.held.iter().map(|(&task, held)| (task, held.token)).collect()
     }
 
-    /// The number of held tasks without a result.
+    /// The number of held tasks that have no result yet.
     pub(super) fn unanswered(&self) -> usize {
         self.held.values().filter(|held| !held.is_answered).count()
     }
@@ -148,8 +148,8 @@ impl WorkerState {
         self.unsent.push_back(queued);
     }
 
-    /// Notes a task's result. Returns whether the result is still needed: the task is held and has none yet.
-    /// Otherwise its slot becomes free.
+    /// Stores that a task has a result. Returns whether the result is still needed, because the worker holds the task
+    /// and the task has no other result. If it is not needed, the slot becomes free.
     pub(super) fn answer(&mut self, task: u64, token: u64) -> bool {
         match self.held.get_mut(&task) {
             Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
@@ -162,13 +162,13 @@ impl WorkerState {
         }
     }
 
-    /// The slots that are not taken by tasks of other workers.
+    /// The number of slots without those that tasks of other workers still take.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
     }
 
-    /// Requests one more task after the end of a task that the cluster counts for another worker. A worker that
-    /// attaches again sends its number of slots.
+    /// Requests one more task, after a thread has ended a task that the cluster counts for another worker. (A worker
+    /// that attaches again sends its number of slots instead.)
     fn take_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };
@@ -214,8 +214,8 @@ impl WorkerState {
         self.unsent.retain(|queued| queued.is_kept);
     }
 
-    /// Handles the response to attaching. Tasks that belong to others are stopped; finished tasks are
-    /// reported again.
+    /// Handles the response to attaching. Tasks that belong to other workers are stopped, and results that have no
+    /// response are sent again.
     pub(super) fn attached(&mut self, attached: &AttachResponse) {
         if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.life) {
             self.lost_lease();
@@ -229,7 +229,7 @@ impl WorkerState {
         }
     }
 
-    /// Handles the end of the lease: all tasks went to others.
+    /// Handles the end of the lease: all tasks now belong to other workers.
     pub(super) fn lost_lease(&mut self) {
         (self.worker, self.is_attached) = (0, false);
         let all: Vec<u64> = self.held.keys().copied().collect();
@@ -253,7 +253,7 @@ impl WorkerState {
         Some(held)
     }
 
-    /// Carries out an order. The worker returns a task to be stopped that no thread has begun.
+    /// Carries out an order. If a task has to stop and no thread has begun it, the worker returns it at once.
     pub(super) fn ordered(&mut self, order: WorkerOrder) {
         match order {
             WorkerOrder::Start(start) => self.start(start),
@@ -290,7 +290,7 @@ impl WorkerState {
         if self.holds(start.task, start.token) {
             return;
         }
-        // The task returned with a new token; a result under the old token is useless.
+        // The cluster assigned the task to this worker again, with a new token. A result with the old token is useless.
         self.forget(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
@@ -299,8 +299,8 @@ impl WorkerState {
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
-    /// Handles the response to a request, command by command. Returns `false` if the cluster does not know
-    /// this worker.
+    /// Handles the response to a request, one command after another. Returns `false` if the cluster does not know this
+    /// worker.
     pub(super) fn answered(
         &mut self,
         request: u32,
@@ -326,7 +326,7 @@ impl WorkerState {
                 self.held.remove(&task);
                 match answer {
                     Ok(_) => self.counts.answered += 1,
-                    // The first attempt was accepted, and its response was lost.
+                    // The cluster accepted the first attempt, but its response was lost.
                     Err(refused) if queued.is_again && refused.code == ErrorCode::TaskOver => {
                         self.counts.answered += 1;
                     }
@@ -342,7 +342,7 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request, whose commands are sent again.
+    /// Handles the temporary refusal of a request: its commands are sent again.
     pub(super) fn refused(&mut self, request: u32) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
@@ -353,8 +353,7 @@ impl WorkerState {
         again.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
     }
 
-    /// Handles the final refusal of a request, whose commands are discarded. The tasks whose results it
-    /// carried fail.
+    /// Handles the final refusal of a request: its commands are discarded. Tasks whose results were among them fail.
     pub(super) fn given_up(&mut self, request: u32, refused: &RefusedError) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;

@@ -1,7 +1,8 @@
 //! Changes that a snapshot contains besides the state, so that watches can resume from it.
 //!
 //! ```text
-//!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      each change stands behind its length, a `u32`
+//! block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      before each change stands its length in
+//! bytes, a `u32`
 //! ```
 //! Integers are little-endian. The blocks follow the state's blocks ([`dunlin_control::Frozen`]) and have
 //! another kind. Nodes hold different numbers of changes, and may write different blocks.
@@ -15,12 +16,13 @@ use dunlin_topic::{ConsumeMode, Cursor, Log, OnGap, Position, ReadOutcome, Start
 
 const VERSION: u8 = 1;
 const KIND: u8 = 6;
-/// Approximate size of a block, which may be larger with one large change.
+/// The approximate size of a block in bytes. A block with one large change may be larger.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A snapshot leaves out a longer change and all changes before it, because a block is one journal record.
+/// The largest size of a change in a snapshot, in bytes, because a block is one journal record. If a change is larger,
+/// the snapshot contains neither it nor the changes before it.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
-/// The changes up to a position. The log may drop the oldest changes before they are written.
+/// The changes of keys up to a position. The log may drop the oldest of them before they are written to the snapshot.
 #[derive(Debug)]
 pub(in crate::control) struct PastChanges {
     log: Arc<Log>,
@@ -108,7 +110,8 @@ pub(in crate::control) fn is_past(block: &[u8]) -> bool {
     block.starts_with(&[VERSION, KIND])
 }
 
-/// The changes of an epoch in these blocks after the last hole.
+/// Returns the changes of this epoch in these blocks. If changes are missing in between, returns only those after the
+/// last missing one.
 pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for mut block in blocks.iter().cloned() {

@@ -16,7 +16,7 @@ pub(super) struct RemoteMember {
     membership: Arc<RemoteMembership>,
     waiter: Arc<Waiter>,
     next: Option<RemoteEvent>,
-    /// The last record that the member received.
+    /// The frame of the last record that the member received.
     given: Box<[u8]>,
     /// The position of the last record, and the number of the owner that sent it.
     given_at: (Position, u32),
@@ -24,7 +24,7 @@ pub(super) struct RemoteMember {
 }
 
 impl RemoteMember {
-    /// Requests a membership from the topic's owner; `None` if no other owner is known.
+    /// Requests a membership from the topic's owner. Returns `None` if this node knows no other owner.
     pub(super) fn find(
         node: &Node,
         topic: &str,

@@ -21,12 +21,12 @@ pub(super) struct Here {
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
-    /// The last record that the member received.
+    /// The partition and sequence number of the last record that the member received.
     given: Option<(usize, u64)>,
     confirms: ConsumptionMode,
 }
 
-/// How records become consumed.
+/// How the records that a member received become consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::groups) enum ConsumptionMode {
     /// Reading the next record consumes the previous one.
@@ -81,12 +81,12 @@ impl Here {
         self.membership.leave(Departure::Died);
     }
 
-    /// Leaves the group. Unconfirmed records go to other members.
+    /// Leaves the group. Records that were not confirmed go to other members.
     pub(super) fn give_back(mut self) {
         self.membership.leave(Departure::Left);
     }
 
-    /// Records available for the group, and those handed out and not confirmed.
+    /// The number of records that are available for the group, plus those that were delivered and not confirmed.
     pub(super) fn waiting(&mut self) -> u64 {
         self.membership.with(|state, _, _| state.parts.iter().map(GroupPartition::waiting).sum())
     }
@@ -140,7 +140,7 @@ impl Here {
 
 impl MembershipState<ShareGroup> {
     fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
-        // A member is in its group until it leaves.
+        // This cannot fail, because a member belongs to its group until it leaves.
         let _ = self.parts[part].machine.confirm(member, seq);
     }
 
@@ -169,7 +169,8 @@ impl MembershipState<ShareGroup> {
     }
 }
 
-/// The part of [`Subscribe`](dunlin_topic::Subscribe) for [`ShareMember`](super::ShareMember).
+/// The methods of [`Subscribe`](dunlin_topic::Subscribe) for a [`ShareMember`](super::ShareMember) whose topic this
+/// node owns.
 impl Here {
     pub(super) fn ready(&mut self) -> Result<bool, SubscribeError> {
         if !self.taken.is_empty() || self.membership.has_notice() {

@@ -13,7 +13,7 @@ use crate::ownership::{Ownership, housekeeper, lock};
 use crate::waiting;
 
 impl Route {
-    /// Feeds the mirrors if they have subscribers and no feed.
+    /// Starts to feed the mirrors if they have subscribers and no feed.
     pub(in crate::ownership) fn feed_if_read(&self) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
@@ -37,10 +37,11 @@ impl Route {
             }
             let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
             let start = match (start, state.read_since_ns) {
-                // A position belongs to one log. The other logs begin now; a subscriber that resumes in one of them
-                // has a private mirror.
+                // A position is valid for one log only. The feed of the other logs begins at their end; a subscriber
+                // that resumes in one of them has a mirror of its own.
                 (Start::After(_), _) if logs.len() > 1 => Start::Latest,
-                // A subscriber that has waited since before the owner returned receives the records appended since.
+                // A subscriber that began to wait before the owner returned receives the records that were appended
+                // since then.
                 (Start::Latest, Some(since_ns)) => Start::Time(since_ns),
                 (start, _) => start,
             };
@@ -51,7 +52,7 @@ impl Route {
         ownership.peers.feed(from, feed);
     }
 
-    /// Reports that a mirror has caught up with its owner.
+    /// Called when a mirror has all records that its owner had.
     pub(in crate::ownership) fn placed(&self, feed: &MirrorFeed) {
         if feed.private.is_none() {
             lock(&self.state).read_since_ns = None;
@@ -62,15 +63,15 @@ impl Route {
         }
     }
 
-    /// Wakes threads that wait for a mirror. Make the change before this call.
+    /// Wakes the threads that wait for a mirror. Call this after the change for which they wait.
     pub(super) fn notify_placing(&self) {
-        // Takes the lock first: a thread that checked before the change and is about to wait would miss the
-        // notification.
+        // Takes the lock first. Otherwise a thread that has checked before the change and is about to wait would miss
+        // the notification.
         drop(lock(&self.state));
         self.placing.notify_all();
     }
 
-    /// Waits until a mirror has caught up with its owner. Returns at once if such a wait failed shortly
+    /// Waits until the mirror has all records that its owner had. Returns at once if such a wait has failed shortly
     /// before, or on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
@@ -81,7 +82,7 @@ impl Route {
             (self.kind == TopicKind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        // The wait does not end with the topic, because the feed may still deliver its records.
+        // Waits even if the topic was deleted, because the feed may still deliver its records.
         let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
@@ -93,7 +94,8 @@ impl Route {
         }
     }
 
-    /// Called when a feed has ended. Feeds a mirror with subscribers again; other mirrors drop their records.
+    /// Called when a feed has ended. If the mirror has subscribers, starts another feed; otherwise drops the mirror's
+    /// records.
     pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<MirrorFeed>, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
         if feed.private.is_some() {
@@ -111,9 +113,8 @@ impl Route {
                 drop(state);
                 return feed.close();
             }
-            // A new subscriber starts a feed, which waits for this lock. The mirror therefore drops no record
-            // from which a feed continues. The next owner may also still need these records, and feeds no
-            // mirror before it has them.
+            // Starting a feed needs this lock, so that the mirror cannot drop records after a new feed has begun to
+            // continue from them. During a handover to this node (`draining`), the records are still needed.
             if let Some(topic) = topic
                 && feed.stood()
                 && state.draining.is_none()
@@ -133,7 +134,7 @@ impl Route {
             let (owner, _) = self.owner();
             let next = feed.again(owner);
             if owner != feed.from && ownership.is_alive(owner) {
-                // The owner has changed; the next one may be reachable.
+                // The owner has changed; the new one may be reachable.
                 ownership.peers.feed(owner, next);
             } else {
                 ownership.housekeeper.feed_after(next, housekeeper::PAUSE);
@@ -175,7 +176,7 @@ mod tests {
         fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// Stops the thread that wakes the waiter until the test releases it.
+    /// Blocks the thread that wakes the waiter, until the test releases it.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {
@@ -199,7 +200,7 @@ mod tests {
         ownership.settle("t", &placement).unwrap();
         let (route, topic) = (ownership.route("t").unwrap(), node.topic("t").unwrap());
 
-        // The thread that takes the topic over stops when it has taken over the first of two logs.
+        // The thread that takes the topic over is blocked after the first of two logs.
         ownership.was_late(2);
         let options = SubscribeOptions::default();
         let first = Arc::clone(&topic.logs()[0]);
@@ -214,7 +215,7 @@ mod tests {
         let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
         is_stopped.recv().unwrap();
 
-        // A waiting thread checks the second log just before it is taken over, and waits just after.
+        // A waiting thread checks the second log just before that log is taken over, and begins to wait just after.
         let (began, has_looked) = (Instant::now(), Cell::new(false));
         route.await_placing(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();

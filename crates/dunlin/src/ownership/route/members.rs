@@ -28,7 +28,7 @@ impl Route {
         }
     }
 
-    /// Requests the memberships without an owner from the topic's owner, if that node is a member.
+    /// Requests the memberships that no owner has from the topic's owner, if that node is a member of the cluster.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
         if unplaced.is_empty() {
@@ -53,7 +53,7 @@ impl Route {
         !self.unplaced_members().is_empty()
     }
 
-    /// Looks for an owner again after a pause.
+    /// Searches for an owner again after a pause.
     pub(in crate::ownership) fn look_again_after(&self, pause: Duration) {
         if let Some(ownership) = self.ownership.upgrade() {
             ownership.housekeeper.look_at_after(&self.this, pause);
@@ -66,7 +66,7 @@ impl Route {
         members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
     }
 
-    /// Whether the previous owner still hands over records.
+    /// Whether the previous owner is still handing over records.
     pub(in crate::ownership) fn is_draining(&self) -> bool {
         lock(&self.state).draining.is_some()
     }

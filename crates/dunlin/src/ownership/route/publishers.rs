@@ -1,4 +1,4 @@
-//! Publishers of a state topic: informs the owner whether any node has a publisher.
+//! The publishers of a state topic: each node informs the owner whether it has publishers of the topic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Route {
         lock(&self.state).publishers_until_ns = Some(until_ns);
     }
 
-    /// Reports to subscribers that there is no publisher, after publishers had time to return.
+    /// When the time for publishers to return has passed, informs subscribers if there is no publisher.
     pub(super) fn count_returned_publishers(&self, ownership: &Ownership, topic: &Topic) {
         let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.reducer.is_some())
         else {

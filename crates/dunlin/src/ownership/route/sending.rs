@@ -1,8 +1,8 @@
 //! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
 //!
 //! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the log here,
-//! before older batches have a response or have come back. Batches that are under way together are one flight. An owner
-//! that refuses one of a flight refuses all after it.
+//! before older batches have a response or have come back. Batches that are on their way at the same time form a
+//! flight. An owner that refuses one batch of a flight also refuses all later batches of it.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::ownership::forwarded::{InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
 
 impl Route {
-    /// Forwards a batch after all earlier ones; returns the ticket of its outcome.
+    /// Forwards a batch after all earlier ones. Returns the ticket with which its outcome can be read.
     pub(super) fn send(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed {
@@ -35,8 +35,8 @@ impl Route {
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &run, steady_ns());
         self.wait(forwarded, None);
         let is_left = if owner == ownership.id {
-            // The log may have opened in the meantime. Later records of the publisher must not come before
-            // this batch.
+            // The log here may have begun to accept batches in the meantime. Later records of the publisher must not be
+            // appended before this batch.
             self.topic().is_some_and(|topic| self.append_in_order(&ownership, &topic))
         } else {
             self.send_in_order(&ownership)
@@ -47,8 +47,8 @@ impl Route {
         Ok(ticket)
     }
 
-    /// Whether to send the batch until an owner responds. A batch that may have been appended is not refused: its
-    /// publisher would reuse its number for other records.
+    /// Whether to send the batch until an owner responds. A batch that may have been appended must not be refused,
+    /// because its publisher would use its number again for other records.
     fn waits_on(&self, run: &InFlightBatch) -> bool {
         run.was_lost && self.kind == TopicKind::Volatile
     }
@@ -66,14 +66,14 @@ impl Route {
         late.into_iter().for_each(|(_, run)| self.give_up(run, &why));
     }
 
-    /// Ends a batch: refused, or with unknown outcome if it may have been appended.
+    /// Ends a batch without a response: as refused, or with an unknown outcome if it may have been appended.
     fn give_up(&self, run: InFlightBatch, why: &str) {
         let away = self.away(why);
         let error = if run.was_lost { PublishError::Unknown(away.to_string()) } else { away };
         run.answer(Err(error));
     }
 
-    /// Queues a batch for an owner, after earlier ones; ends it if the topic was deleted.
+    /// Queues a batch after earlier ones, until there is an owner. Ends it if the topic was deleted.
     fn wait(&self, mut run: InFlightBatch, why: Option<&str>) {
         let mut state = lock(&self.state);
         if self.is_over() {
@@ -99,7 +99,7 @@ impl Route {
         is_left
     }
 
-    /// Returns whether batches still wait. The caller holds [`Route::sending`].
+    /// Sends the batches one after another. Returns whether some still wait. The caller holds [`Route::sending`].
     fn send_in_order(&self, ownership: &Ownership) -> bool {
         let mut last = None;
         loop {
@@ -110,7 +110,8 @@ impl Route {
                     return !state.waiting.is_empty();
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
-                // A returned batch is sent again when all batches sent after it have a response or have come back.
+                // A batch that came back is sent again only when all batches that were sent after it have a response or
+                // have come back too.
                 let is_held_up =
                     state.unanswered > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let has_come_back = last.is_some_and(|last| ticket <= last);
@@ -131,8 +132,8 @@ impl Route {
         }
     }
 
-    /// Appends waiting batches here, as the owner, while the lease lasts. A node that was away first applies
-    /// the changes of owners. Returns whether more work is due soon.
+    /// As the owner, appends waiting batches to the log here, while the lease lasts. A node that was unreachable first
+    /// applies the changes of owners that it missed. Returns whether more work is due soon.
     pub(super) fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         let is_left = {
             let _in_order = lock(&self.sending);
@@ -144,7 +145,7 @@ impl Route {
         is_left
     }
 
-    /// Returns whether batches still wait. The caller holds [`Route::sending`].
+    /// Appends the batches one after another. Returns whether some still wait. The caller holds [`Route::sending`].
     fn append_in_order(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         {
             let mut state = lock(&self.state);
@@ -186,8 +187,8 @@ impl Sender for Route {
     fn refused(&self, run: InFlightBatch, error: PublishError) {
         let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
         if is_gone {
-            // The relay cannot publish to a later topic of this name. Newer batches wait until this flight has ended,
-            // and begin another, which gets a new relay.
+            // A relay that was used for a deleted topic cannot publish to a later topic of the same name. Newer batches
+            // therefore wait until this flight has ended. They then form another flight, which uses a new relay.
             lock(&self.state).sent_to = 0;
         }
         if run.was_lost && is_gone {

@@ -19,8 +19,8 @@ pub enum EntityStatus {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a new entity. Its position must be in a region of this host, and no region here may have its id. The
-    /// runner asks other processes about the id afterwards, and removes the entity if it exists there.
+    /// Adds a new entity. Fails unless its position is in a region of this host and no region here has its id. The
+    /// caller then asks other processes about the id, and removes the entity if one of them has it.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let region = self.place_for(entity)?;
         let Some(running) = self.regions.get_mut(&region) else { return Ok(()) };
@@ -46,7 +46,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((region, tick))
     }
 
-    /// The region of this host that would take a new entity.
+    /// The region of this host to which a new entity belongs.
     pub fn place_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
         let (id, region) = (entity.id, self.owner_of(&entity.position));
         if entity.position.iter().all(|along| along.is_finite()) && !self.setup.world.holds(&entity.position)
@@ -62,7 +62,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// The region of this host that has this id, and the status there.
+    /// The region of this host that has an entity with this id, and the entity's status in the region.
     pub fn holding(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
         let held = |running: &HostedRegion<D, B>| {
             let region = &running.region;
@@ -96,9 +96,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((running.region.handover().region(), tick))
     }
 
-    /// Whether an entity was spawned here, is not known to have a unique id, and was not handed over since.
-    /// After a handover the entity may have come back, and answers about its id could concern the same
-    /// entity.
+    /// Whether an entity was spawned here, its id is not yet known to be unique, and it was not handed over since.
+    /// After a handover the entity may have come back, and answers about its id could concern the same entity.
     pub fn is_unproven(&self, id: EntityId) -> bool {
         self.unproven.contains(&id)
     }
@@ -129,7 +128,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.owner(Morton::key(self.setup.world.place(at)))
     }
 
-    /// Id, generation and state hash of all entities here, sorted by id.
+    /// The id, generation and state hash of each entity of this host, sorted by id.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> =
             self.regions.values().flat_map(|running| running.region.store().ledger()).collect();
@@ -137,12 +136,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         all
     }
 
-    /// Number of entities here.
+    /// The number of entities of this host.
     pub fn len(&self) -> usize {
         self.regions.values().map(|running| running.region.store().len()).sum()
     }
 
-    /// Whether there are no entities here.
+    /// Whether this host has no entities.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Figures of the regions on a node, for metrics.
+//! Figures about the regions on a node, for its metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use dunlin_space::{Behaviour, RegionId, StandbyMode};
 use super::Host;
 use crate::node::Node;
 
-/// Interval of updates.
+/// The interval at which the figures are updated.
 const FIGURES_EVERY: Duration = Duration::from_millis(250);
 
 /// Counters of one region since it began on this node: entities, ticks and handovers.
@@ -19,21 +19,21 @@ pub struct RegionFigures {
     pub world: String,
     /// The region's number in the world.
     pub region: RegionId,
-    /// The epoch of this owner.
+    /// The epoch in which this node owns the region.
     pub epoch: u64,
     /// Number of entities.
     pub entities: u64,
-    /// Ticks made.
+    /// The number of ticks made.
     pub ticks: u64,
-    /// Duration of all ticks, ns.
+    /// The duration of all ticks together, ns.
     pub ticks_ns: u64,
-    /// Ticks missed because the lease had expired or the standby was behind.
+    /// The number of ticks missed because the lease had expired or the standby was behind.
     pub ticks_missed: u64,
-    /// Entities handed over to other regions.
+    /// The number of entities handed over to other regions.
     pub departed: u64,
-    /// Entities received from other regions.
+    /// The number of entities received from other regions.
     pub admitted: u64,
-    /// Ticks by which the standby is behind; 0 if none is required.
+    /// The number of ticks by which the standby is behind; 0 if the region needs no standby.
     pub standby_behind: u64,
 }
 
@@ -58,7 +58,7 @@ impl<const D: usize, B> Drop for Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Stores the regions' figures for the node, at most once in [`FIGURES_EVERY`].
+    /// Stores the figures of the regions for the node's metrics, at most once in [`FIGURES_EVERY`].
     pub(super) fn report_figures(&mut self) {
         if self.figures_reported_at.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
             return;

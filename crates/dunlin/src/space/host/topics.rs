@@ -8,8 +8,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Creates the topic of a region before others learn of the region. Otherwise, an early subscriber would create
-    /// it as a plain topic.
+    /// Creates the topic of a region before other processes learn that the region has begun. Otherwise, a subscriber
+    /// that comes earlier would create it as a plain topic.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(stage) = &self.stage else { return Ok(()) };
         let name = topic_of(&stage.world, region);
@@ -20,7 +20,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             ..TopicConfig::default()
         };
         let made = match stage.node.create_topic(&name, config.clone(), true) {
-            // An early subscriber created it, and it is empty.
+            // A subscriber that came earlier has created the topic, which is empty.
             Err(TopicError::Exists(_)) if is_bare(&stage.node, &name) => {
                 let gone = stage.node.delete_topic(&name);
                 gone.and_then(|()| stage.node.create_topic(&name, config, true))
@@ -37,20 +37,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         publisher.map(Some).map_err(|why| HostError::Publish { region, why })
     }
 
-    /// Deletes the topic of a region that moved to another node, so that its subscribers are notified. In a cluster,
-    /// all nodes share the topic, and it stays.
+    /// Deletes the topic of a region that moved to another node, so that its subscribers are notified. In a cluster the
+    /// topic stays, because all nodes share it.
     pub fn delete_topic(&self, region: RegionId) {
         let Some(stage) = &self.stage else { return };
         let name = topic_of(&stage.world, region);
         let is_here = self.regions.contains_key(&region);
         if !is_here && stage.node.ownership().is_none() && stage.node.registry().get(&name).is_some() {
-            // Another caller may have deleted it meanwhile.
+            // This fails if another caller has deleted the topic in the meantime.
             let _ = stage.node.delete_topic(&name);
         }
     }
 }
 
-/// Whether a topic has neither a state nor a record.
+/// Whether a topic has neither a reducer nor a record.
 fn is_bare(node: &Node, name: &str) -> bool {
     node.registry().get(name).is_some_and(|topic| {
         topic.config().reducer.is_none() && topic.logs().iter().all(|log| log.last().seq == 0)

@@ -1,4 +1,4 @@
-//! Viewers of a process, and commands for entities.
+//! The viewers of a process, and commands for its entities.
 
 use dunlin_space::{
     Behaviour, CommandError, EntityCommand, InterestError, RegionId, SurroundingsWatch, ViewerId,
@@ -8,7 +8,7 @@ use dunlin_space::{
 use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a viewer in all regions here, present and future.
+    /// Adds a viewer to all regions of this host, and to regions that begin later.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let max = self.setup.limits.viewers_max;
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {
@@ -34,7 +34,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.len()
     }
 
-    /// Calls `tell` with the changes for each viewer since the last call, region by region.
+    /// Calls `tell` with the changes for each viewer since the last call, one region after another.
     pub fn send_viewer_updates(&mut self, mut tell: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
         for (id, running) in &mut self.regions {
             let (region, epoch, tick) = (*id, running.epoch(), running.region.tick_number());
@@ -59,7 +59,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub(super) fn show(&mut self, region: RegionId) {
         let Some(running) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // Regions with the same setup accept the same viewers.
+            // This cannot fail: all regions have the same setup, so that the other regions have accepted this viewer.
             let _ = running.region.watch(*viewer, *watch);
         }
     }

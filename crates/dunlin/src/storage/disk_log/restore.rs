@@ -6,11 +6,12 @@ use dunlin_topic::{EpochStart, Frame, Log, Recovered};
 use super::DiskLog;
 use crate::storage::{lock, note};
 
-/// Number of last records whose producers are read.
+/// The number of the log's last records whose producers are read at a start.
 const REMEMBERED_RECORDS: u64 = 200_000;
 
 impl DiskLog {
-    /// The position from which the topic's log continues. `created` is the epoch of the topic's creation, if known.
+    /// Returns the position and epochs from which the log continues. `created` is the epoch in which the topic was
+    /// created, if known.
     pub(in super::super) fn recovered(
         &self,
         report: &dunlin_journal::Recovered,
@@ -28,7 +29,7 @@ impl DiskLog {
         if begins.last().is_none_or(|last| last.epoch < epoch) {
             begins.push(dunlin_journal::Position::new(epoch, next_seq));
         }
-        // The files do not show the first epoch until it has a record.
+        // The first epoch is not in the log's files until it has a record.
         if let (Some(created), Some(first)) = (created, begins.first())
             && first.seq == 1
             && created < first.epoch
@@ -51,7 +52,7 @@ impl DiskLog {
         }
     }
 
-    /// Restores the log's data besides records: the producers of the last records, and the topic's state.
+    /// Restores the data of a log besides its records: the producers of its last records, and the topic's state.
     pub(in super::super) fn restore(
         &self,
         log: &Log,
@@ -62,7 +63,8 @@ impl DiskLog {
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
             taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            // Restores the snapshot even if the log's records are gone: the next start finds this epoch and later ones.
+            // Restore the snapshot even if the log's records are lost: without it, the next start could not find this
+            // epoch and later ones.
             if let Some(snapshot) = &snapshot {
                 log.restore_state(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
             }
@@ -88,7 +90,7 @@ impl DiskLog {
     }
 }
 
-/// Applies records after the state's last one.
+/// Applies the records after the last one that the state contains.
 fn replay_into_state(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;

@@ -1,7 +1,7 @@
 //! Encodes an event as a JSON object (RFC 8259).
 //!
-//! The machine's thread encodes about three events per task. The code avoids `std::fmt`, which is several
-//! times slower.
+//! The code does not use `std::fmt`, which is several times slower: the thread of the state machine encodes about three
+//! events for each task.
 
 use dunlin_tasks::{AttemptFailure, TaskEvent, TaskEventKind};
 
@@ -32,7 +32,7 @@ pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event
     out.push('}');
 }
 
-/// Appends the name of the event, whose opening quote is written, and its fields.
+/// Appends the name of the event and its fields. The name's opening quote was already written.
 fn write_what(out: &mut String, what: &TaskEventKind) {
     match *what {
         TaskEventKind::Submitted => out.push_str("submitted\""),

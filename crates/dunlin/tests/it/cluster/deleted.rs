@@ -60,7 +60,7 @@ fn late_deletion_notice_does_not_delete_a_recreated_topic() {
     });
     let is_deleted = || stage.hall.state.lock().unwrap().placement(b"t").is_none();
     until("the topic is deleted", is_deleted);
-    // Other topics continue meanwhile.
+    // In the meantime, other topics continue to work.
     for _ in 0..100 {
         publish(&stage.node(1), "other", "x");
     }

@@ -1,5 +1,5 @@
-//! Order of one publisher's records while their topic moves: an earlier record stays first, even if it was on its way
-//! to the previous owner.
+//! The order of one publisher's records while their topic moves: an earlier record stays first, even if it was already
+//! sent to the previous owner.
 
 use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
 
@@ -22,8 +22,8 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     topic.append_run(now_ns(), append).unwrap()
 }
 
-/// The records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. Some are on
-/// their way to node 2 when node 1 learns of the new owner.
+/// Returns the records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. Some
+/// records were sent to node 2 and have not arrived when node 1 learns of the new owner.
 fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
     let stage = TestCluster::of(3);
     stage.topic_at(2, "t");
@@ -62,15 +62,15 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
 #[test]
 fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
-    // The topic moves to a third node, and to the publisher's own node.
+    // The topic moves once to a third node, and once to the publisher's own node.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
         let all = moved_behind_records_on_their_way(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
     }
 }
 
-/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This happened while
-/// publishers kept the relay busy: each record joined the flight of the records before it.
+/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This could happen
+/// while publishers kept the relay busy, so that each record joined the flight of the records before it.
 #[test]
 fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let stage = TestCluster::of(2);
@@ -86,7 +86,8 @@ fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.answer(Err(PublishError::Closed));
-    // The second record keeps the flight open. A new record either leaves at once or waits until the flight has ended.
+    // The second record is unanswered, so that the flight continues. A new record either leaves at once or waits until
+    // the flight has ended.
     send(&node, "3", None);
     assert!(caught().is_empty(), "the relay would refuse the record");
     second.answer(Err(PublishError::Closed));

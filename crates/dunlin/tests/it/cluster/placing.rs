@@ -4,7 +4,7 @@ use dunlin::{JoinError, TopicError, WorkOptions};
 
 use super::*;
 
-/// Limits longer than any test.
+/// Time limits that are longer than any test takes.
 fn endless() -> OwnershipLimits {
     let long = Duration::from_secs(600);
     OwnershipLimits {

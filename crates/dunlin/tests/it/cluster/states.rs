@@ -21,7 +21,7 @@ fn stateful_topic_at(stage: &TestCluster, id: u64, name: &str) {
 
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
-    // An owner whose lease ended while the machine was busy appends nothing until it has another lease.
+    // If the owner's lease ended while the machine was busy, the owner appends nothing until it has another lease.
     until("an owner appends the record", || {
         let mut draft = Draft::from(&value);
         draft.meta.key = Some(&key);
@@ -53,7 +53,7 @@ fn node_with_the_state_becomes_owner_at_any_nodes_request() {
     });
     stage.cut(1);
     stage.end_lease(1);
-    // This node has none of the records.
+    // Publishes at this node, which has none of the topic's records.
     set(&stage.node(2), "t", 99, 99);
     assert_eq!(stage.owner("t").0, 3);
     let (_, keys, _) = state(&stage, 3, "t").unwrap();
@@ -78,7 +78,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
         match chance(4) {
             0 => {
                 let to = 1 + chance(3);
-                // Refused if that node is not yet a member again.
+                // The move is refused if that node is not a member again yet.
                 let _ = stage.ownership(1).move_topic("t", to);
             }
             1 => {
@@ -86,7 +86,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
                 stage.cut(away.unwrap());
             }
             2 => drop(readers.remove(&(1 + chance(3)))),
-            // Long enough that mirrors without subscribers are dropped.
+            // Sleep so long that mirrors without subscribers may be dropped.
             _ => thread::sleep(Duration::from_millis(chance(300))),
         }
         for _ in 0..chance(30) {

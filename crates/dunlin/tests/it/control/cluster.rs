@@ -57,7 +57,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     until("the cluster responds again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
 }
 
-/// The watch must not wait `answer_ms_max` for a majority.
+/// The watch must not wait for a majority for as long as `answer_ms_max`.
 #[test]
 fn watch_from_a_future_revision_opens_without_a_majority() {
     let mut limits = limits();
@@ -80,14 +80,14 @@ fn watch_from_a_future_revision_opens_without_a_majority() {
     assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
 }
 
-/// A new leader must not count the time of the term before it led.
+/// A new leader must not count time before its term as time in which a lease was not renewed.
 #[test]
 fn new_leader_ends_no_lease_before_its_time() {
     // On a slow machine, an election takes longer than a short lease.
     assert!([2_000, 10_000, 40_000].into_iter().any(is_kept_by_the_next_leader));
 }
 
-/// Whether another node led within the lease's time, and so could have ended it too early.
+/// Whether another node led before the lease's time to live had passed, and so could have ended the lease too early.
 fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     let mut stage = TestCluster::of(3, limits());
     let old = stage.leader();
@@ -111,7 +111,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
         let leader = stage.leader_among(&left);
         block_on(stage.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()))
     };
-    // Reads after the lease's time prove nothing.
+    // Only reads within the lease's time to live count.
     let mut asked = 0;
     loop {
         let there = is_there(&stage);
@@ -128,7 +128,8 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     asked > 0
 }
 
-/// The changes that a watch at a node sees after the node was away until the others had purged the log that it lacks.
+/// Returns the changes that a watch receives at a node that was unreachable until the other nodes had removed the log
+/// entries that it lacks.
 fn seen_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
@@ -214,7 +215,7 @@ fn watch_after(stage: &TestCluster, id: u64, position: Position) -> Watch {
     Watch::of(&stage.nodes[&id], &options)
 }
 
-/// A restarted follower that has not heard of any leader.
+/// Restarts a follower in such a way that it has not heard of any leader.
 fn restarted_follower(stage: &mut TestCluster) -> (u64, Position) {
     for _ in 0..3 {
         block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
@@ -233,7 +234,7 @@ fn watch_resumes_at_a_node_with_an_unapplied_log() {
     let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    // The watch begins when the node knows the positions of the others.
+    // The watch may begin before the node knows the others' positions; it then waits until the node knows them.
     let mut watch = std::thread::scope(|scope| {
         let watch = scope.spawn(|| watch_after(&stage, id, position));
         stage.isolate(id, false);

@@ -13,11 +13,11 @@ use tempfile::TempDir;
 
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 
-/// A file system in memory for one test.
+/// A small file system in memory for one test.
 struct Small(TempDir);
 
 impl Small {
-    /// `None` if this user may not mount a file system.
+    /// Mounts a file system. Returns `None` if the user may not do this.
     fn of(bytes: u64) -> Option<Small> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -50,7 +50,7 @@ fn put(node: &Node, number: usize) -> Result<(), ControlError> {
         .map(drop)
 }
 
-/// Writes keys until there is no room; returns how many were acknowledged.
+/// Writes keys until the disk has no room. Returns the number of acknowledged writes.
 fn fill(node: &Node) -> usize {
     for number in 0..10_000 {
         match put(node, number) {
@@ -108,7 +108,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), put_keys, "refused writes changed nothing, and existing keys are readable");
     node.stop();
     drop(node);
-    // The disk is still full.
+    // The disk has still no room.
     let node = open(&small.0);
     assert_eq!(keys(&node), put_keys);
     for number in 0..put_keys {

@@ -15,7 +15,7 @@ use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, POLL};
 
-/// Longer limits than the defaults, because tests share two cores.
+/// Limits with more time than the defaults, because several tests share two processor cores.
 pub fn limits() -> ControlLimits {
     let mut limits = ControlLimits::default();
     limits.raft.answer_ms_max = 30_000;
@@ -112,7 +112,7 @@ impl Transport for TestTransport {
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
-            // Otherwise the last reference would end on the node's own thread.
+            // Drop the node on another thread, because its own threads may hold the last reference.
             std::thread::spawn(move || drop(node));
             let ways = ways.read().unwrap();
             let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;
@@ -153,7 +153,7 @@ impl TestCluster {
             let node = Node::start(Config::default()).unwrap();
             match Control::take_part(&node, id, disk.clone(), dir, way, self.limits) {
                 Ok(control) => break (node, control),
-                // A stopped node may still be answering a request, and holds its log until then.
+                // A stopped node may still be handling a request, and keeps its log locked until then.
                 Err(error) if error.to_string().contains("is being written") => {
                     deadline.check("the node's log is free")
                 }

@@ -9,7 +9,7 @@ use dunlin_wait::PATIENCE;
 use super::{keyed, number, publish, sharing, working};
 use crate::node;
 
-/// Available records as sequence numbers, and gaps as ranges.
+/// The events that a member can read now: records as sequence numbers, and gaps as ranges.
 fn seen(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
     let note = |event: Event<'_>| match event {

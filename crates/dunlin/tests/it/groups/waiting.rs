@@ -142,7 +142,7 @@ fn group_without_members_delays_no_subscriber() {
 
 #[test]
 fn node_tick_wakes_an_async_member_at_a_claim_deadline() {
-    // On a slow machine, a short claim expires before another member waits.
+    // On a slow machine, a short claim may expire before another member waits; the test then tries a longer one.
     assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
 }
 
@@ -213,7 +213,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
             let mut member = node.join_work("jobs", "g", &working()).unwrap();
             thread::spawn(move || {
                 let mut done = 0;
-                // The end of the node wakes it.
+                // When the node ends, this wait ends too.
                 while let Ok(Some(dunlin::WorkEvent::ClaimedRecord(claimed))) = member.claim_one(SOON) {
                     member.ack(claimed.token).unwrap();
                     done += 1;

@@ -1,4 +1,4 @@
-//! Targets of an import: a node, a recording, or neither.
+//! The targets of an import: a node, a recording, or no storage (`--check`).
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub trait ImportTarget {
     /// Adds the next book.
     fn book(&mut self, recorded: &RecordedBook) -> Result<()>;
 
-    /// Adds a record of a book.
+    /// Adds a record to the book with this index.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
 
     /// Waits until all records of the file are stored. Returns their number, if the target stores records.
@@ -49,11 +49,11 @@ impl ImportTarget for CheckOnly {
 pub struct RecordingFolder {
     out: PathBuf,
     books: Vec<Book>,
-    /// The books of the current file.
+    /// For each book of the current file, the index of its log.
     of_file: Vec<usize>,
-    /// Records written since the count was last taken.
+    /// The number of records written since the last call of `finish`.
     written: u64,
-    /// The current record.
+    /// A buffer for the frame of the record that is being written.
     frame: Vec<u8>,
 }
 
@@ -108,7 +108,7 @@ impl ImportTarget for RecordingFolder {
                 let options = recorded.scale.options();
                 let state = State::of(&ReducerConfig { kind: recorded.kind.to_owned(), options })?;
                 let mut log = RecordedLog::create(&self.out, &recorded.topic)?;
-                // A recording begins with a state.
+                // A recording has to begin with a complete state.
                 log.state(&state)?;
                 self.books.push(Book { topic: recorded.topic.clone(), log, state, records: 0, time_ns: 0 });
                 self.books.len() - 1

@@ -1,4 +1,5 @@
-//! The list of a recording's topics, written at its end, which reveals a missing topic.
+//! The file that lists a recording's topics. It is written when the recording ends, so that `verify` notices a missing
+//! topic.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,12 +21,12 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedTopic {
     pub records: u64,
-    /// `None` in a list of version 1.
+    /// The identity of the log's first file; `None` in a list of version 1.
     pub identity: Option<u64>,
 }
 
 impl RecordedTopic {
-    /// The entry of a closed log.
+    /// Returns the entry of a closed log with this number of records.
     pub fn of(dir: &Path, records: u64) -> Result<RecordedTopic> {
         let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the recorded topics")?;
         Ok(RecordedTopic { records, identity: reader.identity() })
@@ -94,7 +95,7 @@ fn parse(text: &str) -> Option<RecordedTopics> {
             false => (None, rest),
         };
         let entry = RecordedTopic { records: records.parse().ok()?, identity };
-        // Each topic has one line.
+        // A topic with two lines makes the list invalid.
         if topics.insert(topic.to_owned(), entry).is_some() {
             return None;
         }

@@ -12,7 +12,7 @@ use super::{END, RecordCounts, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
-/// Bytes collected before they are written.
+/// The number of buffered bytes from which on the buffer is written to the file.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Writes the records of one topic to a log of a recording.
@@ -51,7 +51,7 @@ impl RecordedLog {
         })
     }
 
-    /// Records of the topic and states so far.
+    /// The number of the topic's records and of complete states so far.
     pub fn counted(&self) -> RecordCounts {
         self.counted
     }
@@ -84,7 +84,7 @@ impl RecordedLog {
         self.own((END, ""), b"")
     }
 
-    /// Sets the earliest time of the next record: a state at the beginning has no time of its own.
+    /// Sets the earliest time of the next record. A state at the beginning of a log has no time of its own.
     pub fn at(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
@@ -137,7 +137,7 @@ impl RecordedLog {
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
         let RecordedLog { topic, dir, journal, .. } = self;
-        // A full disk still has room for the end mark.
+        // Closes the log even if the write failed, because a full disk still has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| refused(&topic, error))?;
         Ok(bytes_in(&dir))

@@ -18,7 +18,7 @@ use crate::format::publishers_text;
 use crate::ladder;
 use crate::state::State;
 
-/// The interval between two drawings.
+/// The interval at which a terminal's tables are drawn again.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 /// Prints order books, as a live view in a terminal or as one line for each change.
@@ -31,8 +31,8 @@ pub struct BookScreen {
 }
 
 enum OutputMode {
-    /// Redrawn in place: the number of lines, the window they were drawn for, when the next drawing is due,
-    /// and whether anything has changed.
+    /// A terminal, whose lines are redrawn in place. The fields hold the number of lines, the window they were drawn
+    /// for, when the next drawing is due, and whether anything has changed.
     Terminal {
         lines: usize,
         window: TerminalSize,
@@ -119,7 +119,7 @@ impl BookScreen {
         Ok(())
     }
 
-    /// Prints an answer to a typed command. The tables continue below it.
+    /// Prints the response to a typed command. The tables are drawn again below it.
     pub fn answer(&mut self, text: &str) -> Result<()> {
         if let OutputMode::Terminal { lines, news, .. } = &mut self.manner {
             (*lines, *news) = (0, true);
@@ -131,7 +131,7 @@ impl BookScreen {
         Ok(self.out.flush()?)
     }
 
-    /// Accounts for the user's Enter key, which moved the cursor down by one line.
+    /// Counts the line by which the user's Enter key moved the cursor down.
     pub fn went_down(&mut self) {
         if let OutputMode::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);

@@ -20,12 +20,12 @@ impl TerminalSize {
         TerminalSize { columns: usize::from(columns).max(20), rows: usize::from(rows).max(4) }
     }
 
-    /// Lines that can be redrawn: all but the input line.
+    /// The number of lines that can be redrawn: all but the input line.
     fn lines(self) -> usize {
         self.rows - 1
     }
 
-    /// Levels per side so that all books fit, at most `asked`.
+    /// The number of levels for each side with which all books fit into the window, at most `asked`.
     pub fn depth(self, asked: usize, ladders: usize) -> usize {
         let each = self.lines() / ladders.max(1);
         asked.min(each.saturating_sub(LADDER_HEAD)).max(1)
