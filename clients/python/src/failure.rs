@@ -14,7 +14,7 @@ use dunlin_wire::CODES;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// The reason why a call from Python failed; it becomes a Python exception.
+/// The reason why a call from Python failed, which is raised as a Python exception.
 #[derive(Debug)]
 pub enum Failure {
     /// A code of the table of errors.
@@ -66,7 +66,7 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !ENDS.get()
 }
 
-/// Permission to use the Python interpreter. The interpreter does not end while a guard exists.
+/// A permission to use Python's interpreter, which does not end while a guard exists.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
 

@@ -29,7 +29,7 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle that several threads share. A child process cannot use it. Clones refer to the same value.
+/// A handle that all threads of a process may use, but no child process. Clones refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 

@@ -31,7 +31,7 @@ pub struct RecordFields {
     pub flags: u32,
 }
 
-/// Received records that were copied out of the receive buffer together.
+/// Received records that were copied together from the receive buffer into memory for Python.
 #[derive(Default)]
 pub struct RecordGroup {
     heads: Vec<RecordFields>,

@@ -133,7 +133,7 @@ fn is_misnamed(row: &FigureRow) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// The stored benchmark runs of a folder, oldest first.
+/// The stored benchmark runs in a folder, from the oldest to the newest.
 #[derive(Debug, Default)]
 pub struct RunArchive {
     /// Runs, oldest first.

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, RunSample};
 
-/// The duration and size of a transfer, from before the first send until the last message was checked.
+/// The size and duration of a transfer, from the first send until the last message was received and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
     /// Start on the machine's monotonic clock.

@@ -48,7 +48,7 @@ impl Console {
     }
 }
 
-/// Standard output, on which control characters cannot harm the terminal.
+/// Standard output, with control characters escaped so that they cannot change the terminal's settings.
 /// For a terminal, control characters beyond ASCII are escaped as in JSON.
 /// ASCII control characters pass, because colours need them; data are escaped before.
 /// If standard output is a pipe or a file, it receives all bytes unchanged.

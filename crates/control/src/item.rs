@@ -8,6 +8,7 @@ use crate::layout::{Fields, Layout};
 /// A key: one or more bytes. Keys that begin with `$` are reserved for the system.
 /// Keys of up to 40 bytes are stored inline, which shortens a get from 1,280 to 850 ns (a million keys).
 pub type Key = smallvec::SmallVec<[u8; 40]>;
+
 /// The value of a key: any bytes.
 pub type Value = Arc<[u8]>;
 

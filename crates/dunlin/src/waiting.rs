@@ -206,6 +206,7 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
+
 /// The future of a cursor; it completes when this node's log is as far as its owner's.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 

@@ -63,9 +63,9 @@ layout! {
 }
 
 choice! {
-    /// The result of a [`TaskQuery`].
-    #[derive(Debug, Clone, PartialEq, Eq)]
     // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
+    /// The result of a [`TaskQuery`], such as a list of tasks.
+    #[derive(Debug, Clone, PartialEq, Eq)]
     #[allow(clippy::large_enum_variant)]
     pub enum TaskQueryResult {
         /// A task.

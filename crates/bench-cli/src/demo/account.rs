@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// A running hash of received lines (FNV-1a, 64 bits), each with a newline. It detects mistakes, not forgery.
+/// A running hash (FNV-1a, 64 bits) of received lines. It detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDigest(pub u64);
 
@@ -54,7 +54,7 @@ pub struct LogAccount {
     pub faults: Vec<String>,
 }
 
-/// The accounts of one reader, by topic.
+/// The accounts of one reader: for each topic that it reads, the [`LogAccount`].
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds an event to its account.

@@ -43,7 +43,7 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// How far the demo's replay is; the publisher and all readers share it.
+/// The progress of the demo's replay, which the publisher and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
     /// Half of the lines have been played, so late readers start now.

@@ -52,7 +52,7 @@ pub struct ClusterDemoOptions<'a> {
     pub kills: KillPlan,
 }
 
-/// Progress and measurements that all threads of the cluster demo share.
+/// The progress and measurements of the cluster demo, which all of its threads share.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
     /// The share of its lines up to which each market may play. The next kill happens at this share.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, LogAccount, MissedRecords};
 use super::recording::MarketRecording;
 
-/// The lines that the publisher published to each topic, for comparison with the readers' accounts.
+/// The number of lines published to each topic, and their recordings, to check the lines that readers received.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,

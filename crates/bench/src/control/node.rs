@@ -26,7 +26,7 @@ pub struct NodeReady {
     pub id: u64,
 }
 
-/// Counters that a node reports: its leader and log, its elections, and its requests to other nodes.
+/// The status of a benchmarked node: leader, log positions, elections, and requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// Id of the leader.
@@ -54,7 +54,7 @@ pub struct NodeUsage {
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
-/// A node of a key-value benchmark, with the state that serves this suite's connections.
+/// The state of a node process in a key-value benchmark: the Dunlin node and its membership in a cluster.
 pub struct ControlNodeState {
     /// The node's part in its cluster.
     pub control: Arc<Control>,

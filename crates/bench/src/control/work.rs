@@ -50,7 +50,7 @@ pub struct ControlWork {
     pub rate: f64,
 }
 
-/// The number and latencies of requests that a client process counted.
+/// The number and latencies of the requests that a client process made in a key-value benchmark.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ControlReport {
     /// Answered requests.

@@ -8,7 +8,7 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes records over the NATS protocol, on two connections: one without and one with acknowledgements.
+/// Publishes records over the NATS protocol, with one connection for acknowledged records and one for others.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,

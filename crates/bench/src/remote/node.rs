@@ -42,7 +42,7 @@ pub struct RemoteNodeSetup {
     pub task: NodeTask,
 }
 
-/// The work of a measured node in addition to serving clients, such as publishing records.
+/// The work that a measured node does besides serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
     /// No task: clients do everything.
@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: this program started it, or it is the running node of `--url`.
+/// A measured node in another process: started by this program, or the running node of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

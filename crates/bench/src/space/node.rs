@@ -26,7 +26,7 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
 
-/// The line with which a world's process reports the port on which it listens.
+/// The line in which a world's process prints the port of its listener.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
     /// Port for other workers.
@@ -57,7 +57,7 @@ pub enum WorldCommand {
     Cut(Vec<(u64, u32)>),
 }
 
-/// The counts and durations that a process of the measured world reports after a run.
+/// The report of a process of the measured world after a run: counts, and durations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// Start, on the machine's monotonic clock.
@@ -299,7 +299,7 @@ fn wait(
     Ok(())
 }
 
-/// The number of entities in a region, and keys of the curve that divide them into equal parts.
+/// The number of entities in a region, and the keys of the space-filling curve that divide them equally.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionWeight {
     /// The region.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, MovementPattern};
 
-/// Where entities are at the start, along the axis that crosses the border.
+/// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
     /// Anywhere between two positions, in both directions: all phases of a path between walls.

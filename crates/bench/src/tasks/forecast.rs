@@ -22,7 +22,7 @@ const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
 /// Time of a task, µs.
 const TASK_US: f64 = 500_000.0;
 
-/// How the arrival rate of tasks changes over a day.
+/// The pattern in which the arrival rate of tasks changes over a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalPattern {
     /// A wave from a seventh of the peak to the peak; days differ by 5 %.

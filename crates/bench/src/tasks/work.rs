@@ -64,7 +64,7 @@ pub struct TenantWork {
     pub per_s: f64,
 }
 
-/// The number and latencies of tasks that a client process counted.
+/// The number and latencies of the tasks that a client process of a task benchmark counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
     /// Tasks that ended within the counted time.

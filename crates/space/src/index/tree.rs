@@ -23,6 +23,7 @@ use crate::world::{Point, WorldBox};
 
 /// A spatial index with the Morton curve: a linear octree, or a quadtree in two dimensions.
 pub type Octree<const D: usize> = Tree<D, Morton>;
+
 /// A spatial index with the tetrahedral Morton curve: a linear tree of tetrahedra, or of triangles.
 pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
 

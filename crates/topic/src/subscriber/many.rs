@@ -14,6 +14,7 @@ use crate::cursor::Filter;
 
 /// Reads of one cursor before the next one's turn.
 const TURN_LOOKS: u32 = 64;
+
 /// The logs of newly created topics that a running subscription has to read as well.
 #[derive(Debug, Default)]
 pub struct NewLogs {
