@@ -21,7 +21,7 @@ pub struct Input {
     stop: StopFlag,
 }
 
-/// A chunk of input, or the fact that none has arrived or that the input has ended.
+/// The result of reading input: a chunk of bytes, no bytes yet, or the end of the input.
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),

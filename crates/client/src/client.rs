@@ -57,7 +57,7 @@ pub enum ConnectError {
     Disconnected(DisconnectReason),
 }
 
-/// A connection to a node. Clones share the connection.
+/// A client's connection to a node, from which all other handles are created. Clones share the connection.
 ///
 /// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss,
 /// the client reconnects with jitter.

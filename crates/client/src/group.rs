@@ -54,7 +54,7 @@ pub struct GroupOptions {
     pub for_user: String,
 }
 
-/// Names a group: its topic, and the group's name.
+/// The identity of a group: its topic and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'a> {
     /// The topic.
@@ -92,7 +92,7 @@ pub enum GroupEvent<'a> {
     Notice(Notice),
 }
 
-/// The result of acknowledging, returning or renewing claims.
+/// The result of acknowledging, returning or renewing claims: how many succeeded, and the ended claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.

@@ -55,7 +55,7 @@ pub struct KvEntry {
     pub lease: u64,
 }
 
-/// The keys and values that a read of a range returned, in order.
+/// One page of the keys and values of a range, in order, as a read returned them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The last revision at the time of the read.

@@ -12,7 +12,7 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
 
-/// A producer's identity, by which the node recognizes it after a lost connection or a restart.
+/// The number and epoch of a producer, by which a node recognizes it after a lost connection or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The producer's number; not 0.

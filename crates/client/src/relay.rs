@@ -34,7 +34,7 @@ pub enum RelayOutcome {
 /// A function that receives the outcome of a relayed batch, on the connection's or the sender's thread.
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
-/// Forwards batches of records to one topic, on behalf of other publishers.
+/// Forwards batches of records of other publishers to one topic.
 pub struct Relay {
     shared: Arc<SharedClient>,
     lane: Arc<RelayShared>,

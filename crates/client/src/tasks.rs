@@ -38,7 +38,7 @@ pub struct Tasks {
     questions: TasksKind,
 }
 
-/// The result of submitting tasks: their ids, and the pause that the cluster requests.
+/// The result of submitting tasks: their ids, and how long the client must wait before it submits more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// One result for each task, in order.

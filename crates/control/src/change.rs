@@ -29,7 +29,7 @@ choice! {
     }
 }
 
-/// An iterator over the key changes of one [`Change`], in order.
+/// An iterator over the changed keys of one [`Change`], in order.
 #[derive(Debug, Clone)]
 pub struct KeyEvents<'a> {
     fields: Fields<'a>,

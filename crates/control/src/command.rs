@@ -135,7 +135,7 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares. A missing key has numbers 0 and equals no value.
+    /// A property of a key that a transaction compares. A missing key has numbers 0, and its value equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.
@@ -157,7 +157,7 @@ choice! {
 }
 
 choice! {
-    /// One operation of a transaction, which sees the changes of earlier operations.
+    /// One operation of a transaction on keys: it sees the changes of the operations before it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum KeyOperation<'a> {
         /// Writes a key.

@@ -33,7 +33,7 @@ choice! {
 }
 
 choice! {
-    /// The result of a [`ControlQuery`].
+    /// The result of a [`ControlQuery`], such as the value of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
         /// Keys; empty if there is none.
@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// A lease: its remaining time, how many keys end with it, and for how many locks it waits.
+    /// The status of a lease in a query's result: its remaining time, keys and waits for locks.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.

@@ -54,7 +54,7 @@ choice! {
 }
 
 layout! {
-    /// The keys that a read of a range found, in order.
+    /// The keys in a range, in order, as a query found them.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.

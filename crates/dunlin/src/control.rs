@@ -87,7 +87,7 @@ pub enum Consistency {
     Stale,
 }
 
-/// A node's membership in the Raft group that stores keys, leases and locks, until it is dropped or stopped.
+/// A node's membership in the Raft group for keys, leases and locks, until it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,

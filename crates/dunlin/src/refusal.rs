@@ -5,7 +5,7 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request that owns its text: an error code, its numbers and the text.
+/// A refusal of a request with its error code, the numbers of the code, and the text, as an owned value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

@@ -48,7 +48,7 @@ pub struct TopicSurvey {
     pub stored: Option<StoredSurvey>,
 }
 
-/// The disk use of a durable topic, and whether its disk is full or has failed.
+/// The disk use of a durable topic, and whether the disk is full or has failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredSurvey {
     /// Bytes on disk.

@@ -86,7 +86,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's membership in the cluster's task scheduler, over all shards, until it is dropped or stopped.
+/// A node's membership in all shards of the cluster's task scheduler, until it is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,

@@ -199,7 +199,7 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// The future of a node's operation that may wait for a disk or another node.
+/// The future of a node's operation, which may wait for a disk or for another node.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
 pub struct NodeFuture<T, E>(Outcome<T, E>);
@@ -207,7 +207,7 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
 
-/// The future of a cursor; it completes when this node's log is as far as its owner's.
+/// The future of opening a cursor, which completes when this node has the owner's latest records.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]

@@ -107,7 +107,7 @@ pub enum RecordingItem<'a> {
     Phantom(Phantom),
 }
 
-/// A function that receives the items of a recording.
+/// A function that receives the items of a recording one after the other.
 pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 
 /// Options for reading an exchange's recording.
@@ -125,7 +125,7 @@ impl Default for RecordingOptions {
     }
 }
 
-/// Reads an exchange's recording of any format, in pieces.
+/// A reader of an exchange's recording in any supported format, which returns it in pieces.
 #[derive(Debug)]
 pub struct Recording {
     lines: Lines,

@@ -18,7 +18,7 @@ pub use memory::MemoryDisk;
 pub use real::RealDisk;
 pub use replace::replace_file;
 
-/// The files of a disk, by path: a real disk, a disk in memory, or one that injects faults for tests.
+/// A file system that logs are stored in: a real disk, memory, or one that injects faults for tests.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;

@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 1 << 20;
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
-/// The description of a cluster for capacity planning: its nodes, its workers and its scaling policy.
+/// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The nodes that run the scheduler.

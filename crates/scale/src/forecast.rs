@@ -27,7 +27,7 @@ pub struct ArrivalForecast {
     pub upper: f64,
 }
 
-/// The present forecast of a scaler, its recent error, and whether the scaler uses it.
+/// A scaler's latest forecast, the forecast's recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
     /// The highest forecast within `lead_ms`; `None` without enough history.

@@ -4,7 +4,7 @@ use dunlin_tasks::Signals;
 
 use crate::provider::Instance;
 
-/// The input of one scaling decision: waiting tasks, load, and measurements since the last sample.
+/// The measurements of a task scheduler from which a scaler makes one decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do

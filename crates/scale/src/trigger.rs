@@ -1,6 +1,6 @@
 //! Reasons to add workers, and how long each has held.
 
-/// The reason why a scaler adds workers.
+/// The measurement or rule because of which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
     /// The load of processors exceeds its target.

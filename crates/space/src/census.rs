@@ -24,7 +24,7 @@ struct Whereabouts {
     on_the_way: bool,
 }
 
-/// The number of a region's entities: those that it moves, and those that are being handed over.
+/// The number of a region's entities, and the number that are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
     /// Entities that the region moves.

@@ -58,7 +58,7 @@ pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
     ReducerConfig { kind: REGION.to_owned(), options }
 }
 
-/// The state of a region in two or three dimensions.
+/// The state of a region of a world with two or with three dimensions.
 #[derive(Debug)]
 pub enum AnyRegion {
     /// Two dimensions.

@@ -35,7 +35,7 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// The viewers of a region, and the entities that each of them sees.
+/// The viewers of a region, and for each the entities in its sight.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     viewers_max: u32,

@@ -2,7 +2,7 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region: entities, ghosts and viewers. At a limit, it refuses further items and loses none.
+/// Limits of one region: entities, ghosts and viewers. A region at a limit refuses further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Maximum number of entities.

@@ -79,7 +79,7 @@ impl<const D: usize> Shape<D> for Aabb<D> {
     }
 }
 
-/// A shape: all points within a radius of a center.
+/// A shape: all points within a radius of a center point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ball<const D: usize> {
     /// The center.

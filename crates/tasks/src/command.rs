@@ -231,7 +231,7 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// A task that must be done before another task can start.
+    /// Another task that must be done before a task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
         /// A task that is already known.
@@ -281,7 +281,7 @@ layout! {
 }
 
 choice! {
-    /// Commands with fields that were added later. Their number is that of the basic command plus 128.
+    /// A command with the fields that later versions added: its number is the basic command's number plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,

@@ -9,7 +9,7 @@
 
 use crate::fairness::fair_shares;
 
-/// A tenant's demand for the slots of a group of workers, with its weight and its reserved slots.
+/// The number of slots that a tenant needs in a group of workers, with its weight and its reserved slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Tasks that workers hold, and tasks that could start now.
@@ -84,7 +84,7 @@ impl SlotApportioner {
     }
 }
 
-/// The slots of a worker, and their division among the shards of the task scheduler.
+/// The slots of one worker, and how many of them each shard of the task scheduler may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerSlots {
     /// Number of slots.

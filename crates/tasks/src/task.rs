@@ -19,7 +19,7 @@ pub(crate) const TASK_BYTES: u64 = 256;
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
-    /// The stage of a task: waiting, ready, running or ended.
+    /// The stage of a task between submission and end, such as ready or running.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskStage {
         /// Waits for other tasks.
@@ -105,7 +105,7 @@ layout! {
 }
 
 layout! {
-    /// The fields that few tasks have, stored apart from [`Task`]: labels, dependencies, resources and progress.
+    /// The rarely used fields of a [`Task`], stored apart: labels, dependencies, resources and progress.
     #[derive(Debug, Clone, Default)]
     pub struct TaskExtra {
         pub idempotency_key: Option<Arc<[u8]>>,
@@ -200,7 +200,7 @@ impl Task {
 }
 
 layout! {
-    /// A doubly linked list of tasks: its first and last task, and its length.
+    /// A doubly linked list of tasks, stored as its first task, its last task and its length.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TaskList {
         pub head: u32,

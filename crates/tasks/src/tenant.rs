@@ -61,7 +61,7 @@ layout! {
 }
 
 layout! {
-    /// The number of a tenant's tasks and attempts since the tenant was created.
+    /// The numbers of a tenant's tasks and attempts since the tenant's creation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TenantTotals {
         /// Submitted tasks.
@@ -92,7 +92,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's recent number of task starts per second.
+    /// The recent number of tasks of a tenant that started per second.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct StartRate {
         pub window_ms: u64,

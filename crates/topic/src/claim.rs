@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// The last record of a partition that was acknowledged to a publisher; the topic's state must contain it.
+/// A publisher's last acknowledged record, which the owner of a state topic must still have.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<ClaimState>);
 

@@ -54,7 +54,7 @@ impl Default for TopicConfig {
     }
 }
 
-/// How much history a log keeps: the first limit that is reached counts.
+/// The limits of a log's history, by bytes, records and age; the first limit reached counts.
 /// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -109,7 +109,7 @@ impl Default for Durable {
     }
 }
 
-/// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict the subscriber.
+/// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
     /// Refuses the record.

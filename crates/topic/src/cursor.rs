@@ -26,7 +26,7 @@ use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
 pub use view::PayloadView;
 
-/// The result of [`Cursor::fill`]: records, a notice, nothing at present, or the end of the log.
+/// The result of [`Cursor::fill`]: records, a notice, nothing to read yet, or the end of the log.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// At least one record.

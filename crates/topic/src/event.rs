@@ -37,7 +37,7 @@ impl std::str::FromStr for Position {
 #[error("a position has the form EPOCH-SEQ, such as 7-1042")]
 pub struct PositionError;
 
-/// Names a log: a topic and a partition.
+/// The identity of a log: its topic and its partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     /// The topic's name.
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A range of records that were dropped before this subscriber read them.
+/// A range of records that left the log before this subscriber read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     /// The log.
@@ -118,7 +118,7 @@ pub struct Lagging {
     pub retained: u64,
 }
 
-/// Reports a new epoch of a log: the subscriber may not have read the old epoch to its end.
+/// A notice of a log's new epoch: the subscriber may have missed records at the end of the old epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.

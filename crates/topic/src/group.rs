@@ -36,7 +36,7 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
     }
 }
 
-/// An item of a group's source: a record, or a range of lost records.
+/// An item that a group reads from its source: a record, or a range of lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceItem {
     /// A record.

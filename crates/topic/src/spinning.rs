@@ -16,7 +16,7 @@ const SOON_NS: u64 = 2 * SPIN_NS;
 /// After this many halvings, spinning is not worth it.
 const HALVED_MAX: u8 = 5;
 
-/// How long a caller spins before it parks, learned from its earlier waits.
+/// The time for which a caller spins before it parks, learned from its earlier waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpinBudget {
     halved: u8,

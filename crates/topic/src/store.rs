@@ -35,7 +35,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// The records on disk at a position, or the fact that they are lost.
+/// The result of reading from disk at a position: records, or the fact that they are lost.
 #[derive(Debug)]
 pub enum DiskContent {
     /// The loaded records.

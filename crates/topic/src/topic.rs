@@ -34,14 +34,14 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// Counts as one publisher of a topic until it is dropped.
+/// The registration of one publisher at a topic. Dropping it ends the registration.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
     counted: Option<PublisherKind>,
 }
 
-/// A batch of records to append, from a publisher at another process.
+/// A batch of records to append to a topic, which a publisher in another process sent.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchAppend<'a> {
     /// The frames.

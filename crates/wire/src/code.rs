@@ -5,7 +5,7 @@
 
 use crate::layout::layout;
 
-/// Whether the same request can succeed later.
+/// Whether a refused request can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// The same request will be refused again.

@@ -119,7 +119,7 @@ const DELIVER_FIELDS_BYTES: usize = 16;
 /// Bytes before each frame of a DELIVER.
 const CLAIM_BYTES: usize = 32;
 
-/// One record of a DELIVER message: 32 bytes, then its frame.
+/// One record of a DELIVER message with its claim: 32 bytes, followed by the frame.
 ///
 /// ```text
 ///  0          8         16      20        24         28       32

@@ -36,7 +36,7 @@ layout! {
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must still have when a publisher opens again. Since version 4.
+    /// Message EXPECT_TOPIC: the records that a topic must have before a publisher is opened again. Since version 4.
     /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
     /// PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {
@@ -61,7 +61,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_TOPIC: facts about a topic, before PUBLISHER_OPENED of a publisher that opens again.
+    /// Message PUBLISHER_TOPIC: properties of the topic of a publisher that is opened again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
@@ -73,7 +73,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_OPENED: a publisher was opened, with its topic's name, partitions and limits.
+    /// Message PUBLISHER_OPENED: confirms a new publisher, with its topic's name, partitions and limits.
     pub struct PublisherOpened<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -205,7 +205,7 @@ pub struct Publish<'a> {
 }
 
 choice! {
-    /// The acknowledgement level that records have reached: in memory, written, synced or replicated.
+    /// The acknowledgement level that published records have reached: in memory, written, synced or replicated.
     pub enum AckKind {
         /// The owner has the record in memory.
         Memory = 0,

@@ -28,7 +28,7 @@ layout! {
 }
 
 layout! {
-    /// Message RESUME: positions from which the next SUBSCRIBE with the same number resumes; may be repeated.
+    /// Message RESUME: the positions from which the next SUBSCRIBE with the same number continues; may be repeated.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -217,7 +217,7 @@ layout! {
 }
 
 layout! {
-    /// Message ADVANCE: the log has no record for this subscriber up to a position.
+    /// Message ADVANCE: up to a given position, the log has no further records for this subscriber.
     pub struct Advance {
         /// The channel.
         pub channel: u32,

@@ -8,7 +8,7 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict it.
+    /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,
@@ -93,7 +93,7 @@ layout! {
 }
 
 layout! {
-    /// Messages DELETE_TOPIC, with reply DONE, and DESCRIBE_TOPIC, with reply TOPIC.
+    /// Message DELETE_TOPIC or DESCRIBE_TOPIC: names a topic. The reply is DONE or TOPIC.
     pub struct NamedTopic<'a> {
         /// The request.
         pub request: u32,

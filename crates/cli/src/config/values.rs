@@ -35,7 +35,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// A configuration value that can also be the word `off`.
+/// A configuration value of type `T`, or the word `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrOff<T>(pub Option<T>);
 

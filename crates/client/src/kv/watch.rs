@@ -34,7 +34,7 @@ pub enum WatchFrom {
     Oldest,
 }
 
-/// The changes of one revision that a watch received.
+/// The keys that one revision wrote or deleted, as a watch receives them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The epoch of the revision.

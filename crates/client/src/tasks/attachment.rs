@@ -71,7 +71,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// The number of a worker's current and past tasks.
+/// The numbers of an attached worker's tasks: assigned, unfinished, accepted and lost ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
     /// The worker's number; 0 while it has none.

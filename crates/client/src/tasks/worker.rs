@@ -81,7 +81,7 @@ impl<E: std::error::Error> From<E> for TaskFailure {
     }
 }
 
-/// A task that a worker passes to the function for its kind.
+/// A task to run, which a worker passes to the function for the task's kind.
 #[derive(Debug, Clone)]
 pub struct Task {
     given: AssignedTask,

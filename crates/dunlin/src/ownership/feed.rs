@@ -62,7 +62,7 @@ impl Drop for PrivateMirrorPermit {
     }
 }
 
-/// The position at which a mirror begins to receive records from the owner.
+/// The position from which a mirror receives records of the owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedStart {
     /// At this start, for each log.
@@ -71,7 +71,7 @@ pub enum FeedStart {
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// Whether a mirror applied an event from the owner, needs it again later, or ends its feed.
+/// The result of passing an event of the owner to a mirror: it was applied, must be repeated, or ends the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedOutcome {
     /// The event was applied.

@@ -30,7 +30,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// Whether a node has a subscriber for a subject, or a reply inbox that takes replies to the subject.
+/// The subscribers of a subject at one node: whether it has any, and the inbox for replies to the subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
@@ -41,7 +41,7 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query to one node for subscribers of a subject. Dropping the query counts as no response.
+/// A query whether one node has subscribers for a subject. A dropped query counts as unanswered.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,

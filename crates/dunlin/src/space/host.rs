@@ -34,7 +34,7 @@ pub use figures::RegionFigures;
 /// Maximum record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// Where a [`Host`] publishes its regions: the node, the world's name, and the history of each topic.
+/// The topics to which a [`Host`] publishes its regions: their node, their world, and their history.
 #[derive(Debug, Clone)]
 pub struct WorldTopics {
     /// The node with the topics.
@@ -73,7 +73,7 @@ pub enum HostError {
     },
 }
 
-/// The records and messages that a [`Host`] produces. Send the records before the messages.
+/// The records and messages of a [`Host`] that its caller must send, the records first.
 #[derive(Debug, Default)]
 pub struct HostOutput {
     /// Changes of regions that have a standby.

@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 /// number.
 const SWEPT_MIN: usize = 64;
 
-/// Orders to workers that wait to be sent over one connection.
+/// The queue of orders to workers that have not been sent over one connection yet.
 /// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {

@@ -31,7 +31,7 @@ pub struct ClusterClient {
     seat: std::sync::Arc<ClusterMember>,
 }
 
-/// The status that one node of a cluster returned, or the error.
+/// The response of one node to a status request: the status, or the error.
 #[derive(Debug, Clone)]
 pub struct NodeSurvey {
     /// The node's number.

@@ -76,7 +76,7 @@ pub enum SpaceError {
     },
 }
 
-/// The reason why two processes of a world do not connect.
+/// The reason why two processes of a world refuse to connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerRefusal {

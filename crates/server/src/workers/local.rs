@@ -49,7 +49,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// Starts, drains and kills worker processes on this machine. Dropping it kills all of them.
+/// A provider of worker processes on this machine. Dropping it kills all of them.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,

@@ -8,7 +8,7 @@ use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
-/// A step of a handover, as an owner records it for its standby.
+/// A record of one step of a handover, which a region's owner sends to its standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoverEntry {
     /// The region on the other side.

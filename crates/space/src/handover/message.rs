@@ -56,7 +56,7 @@ pub enum MessageBody {
     Settled,
 }
 
-/// The kind and main numbers of a message between regions, read without decoding the whole message.
+/// The kind and main numbers of a message between regions, read without decoding the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
     /// A source offers entities.

@@ -117,7 +117,7 @@ impl ViewerState {
     }
 }
 
-/// An event for a viewer: an entity came into sight, moved, or left it.
+/// An event in a viewer's sight: an entity appeared, moved or disappeared.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewerEvent<'a, const D: usize> {
     /// An entity came into sight.

@@ -29,7 +29,7 @@ pub struct RegionState<const D: usize> {
     tick: u64,
 }
 
-/// One section of a region's record: a change of the region's state other than a movement.
+/// A part of a region's record: one change of the region's state, except movements of entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordSection {
     /// A step of a handover.

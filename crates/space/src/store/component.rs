@@ -23,7 +23,7 @@ impl ComponentKind {
     }
 }
 
-/// A field that a program adds to every entity: a name and a type.
+/// A named and typed field that a program adds to every entity of a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// Name of the component.
@@ -32,7 +32,7 @@ pub struct Component {
     pub kind: ComponentKind,
 }
 
-/// The components of a world's entities, in the order of registration.
+/// The list of components that every entity of a world has, in the order of registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     components: Vec<Component>,

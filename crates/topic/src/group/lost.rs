@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A range with records that a group lost: no member receives them any more.
+/// A range of records that a group lost, so that no member receives them.
 ///
 /// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,7 +77,7 @@ pub enum AckProgress {
     Answered(Receipt),
 }
 
-/// How far a durable log is written to disk, and how much disk it uses.
+/// The position up to which a durable log is on disk, and the disk space that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
     /// The last record written to the disk's cache.

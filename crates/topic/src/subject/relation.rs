@@ -5,7 +5,7 @@
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// How many of a topic's records the pattern of a subscription selects: none, all, or those of some subjects.
+/// The part of a topic's records that a subscription's pattern selects: none, all, or some subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// No record of the topic.

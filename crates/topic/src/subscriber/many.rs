@@ -15,7 +15,7 @@ use crate::cursor::Filter;
 /// Reads of one cursor before the next one's turn.
 const TURN_LOOKS: u32 = 64;
 
-/// The logs of newly created topics that a running subscription has to read as well.
+/// The logs of newly created topics that a running subscription must also read.
 #[derive(Debug, Default)]
 pub struct NewLogs {
     waiter: Arc<Waiter>,
@@ -25,7 +25,7 @@ pub struct NewLogs {
     is_for_node: bool,
 }
 
-/// Tells a session with many subscriptions which of their [`NewLogs`] have received new logs, by their numbers.
+/// A list of a session's subscriptions that have received new logs, by the subscriptions' numbers.
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 

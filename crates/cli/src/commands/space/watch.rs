@@ -91,7 +91,7 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
-/// Follows all regions of a world, each at its current owner.
+/// Receives the positions of a world's entities from the owners of all regions, to draw a map.
 pub struct Watcher {
     /// The node with the replayed topics of a world that no process runs.
     replayed: Option<Client>,

@@ -7,7 +7,7 @@ use dunlin_space::{
 
 use super::{Host, HostedRegion};
 
-/// Whether an entity belongs to a region of this process, or is being handed over.
+/// The status of an entity in this process: owned by one of its regions, or in a handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityStatus {
     /// The entity belongs to the region.

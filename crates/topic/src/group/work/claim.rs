@@ -28,7 +28,7 @@ pub struct Claim {
     pub deadline_ns: u64,
 }
 
-/// The error for a claim that has ended: its deadline has passed, or it was settled before.
+/// The error for a claim that was settled before, or whose deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("claim {token} of record {seq} has ended or belongs to another member")]
 pub struct ClaimError {
@@ -47,7 +47,7 @@ pub enum Departure {
     Died,
 }
 
-/// A record of a work group that has failed as often as allowed.
+/// A record of a work group after its last allowed attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.
