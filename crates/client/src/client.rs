@@ -163,7 +163,7 @@ impl Client {
         lock(&self.shared.session).up
     }
 
-    /// Since when and why there is no connection, as of the last look; `None` while connected.
+    /// The time and reason of the lost connection, as the client last saw it; `None` while connected.
     pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).away.clone()
     }

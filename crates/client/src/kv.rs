@@ -172,7 +172,7 @@ impl Kv {
         }
     }
 
-    /// Reads the epoch and the last revision.
+    /// Reads the epoch of revisions and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
             QueryAnswer::Status { epoch, revision, .. } => Ok((epoch, revision)),

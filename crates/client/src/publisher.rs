@@ -340,7 +340,7 @@ impl Publisher {
         lock(&self.shared.session).generation
     }
 
-    /// Writes all batches without waiting for a response.
+    /// Sends all unsent batches without waiting for a response.
     pub fn hand_over(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };

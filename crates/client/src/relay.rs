@@ -99,7 +99,7 @@ impl Client {
         Relay { shared: Arc::clone(&self.shared), lane }
     }
 
-    /// Drives the connection for about `longest`. Returns whether anything arrived.
+    /// Sends and receives on the connection for about `longest`. Returns whether anything arrived.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, PumpWait::Block(longest));
@@ -109,7 +109,7 @@ impl Client {
         matches!(pumped, PumpOutcome::Heard)
     }
 
-    /// Whether the socket has not taken all sent bytes yet.
+    /// Whether bytes wait to be written to the socket.
     pub fn has_unsent(&self) -> bool {
         !self.shared.outbox.is_empty()
     }
@@ -162,7 +162,7 @@ impl Relay {
         self.lane.state().refused.is_some()
     }
 
-    /// Whether a batch is unanswered.
+    /// Whether a batch has no response yet.
     pub fn has_unanswered(&self) -> bool {
         !self.lane.state().unanswered.is_empty()
     }

@@ -71,7 +71,7 @@ impl Tasks {
         Tasks { questions: TasksKind::StaleQuestion, ..self.clone() }
     }
 
-    /// Submits a task for `tenant`; empty for the user's own.
+    /// Submits a task for `tenant`. An empty `tenant` means the user's own tenant.
     pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<SubmittedTask, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
         submitted.tasks.first().copied().ok_or_else(TasksError::odd)
@@ -123,7 +123,7 @@ impl Tasks {
         }
     }
 
-    /// Counts of waiting tasks by tenant, queue and kind, for one tenant or, if empty, all.
+    /// Counts waiting tasks by tenant, queue and kind. An empty `tenant` means all tenants.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Queues { queues } => Ok(queues),
@@ -131,7 +131,7 @@ impl Tasks {
         }
     }
 
-    /// Tenants with their quotas and usage: one, or all if `tenant` is empty.
+    /// Lists tenants with their quotas and usage. An empty `tenant` means all tenants.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
         match self.query(&TaskQuery::Tenants { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Tenants { tenants } => Ok(tenants),
@@ -147,7 +147,7 @@ impl Tasks {
         }
     }
 
-    /// The measurements that the autoscaler uses.
+    /// Reads the measurements from which the autoscaler decides.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),

@@ -154,7 +154,7 @@ impl Control {
         }))
     }
 
-    /// Begins a cluster of these nodes. To be called once, on one of them.
+    /// Begins a cluster of these nodes. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
@@ -174,7 +174,7 @@ impl Control {
         }
     }
 
-    /// Status of the raft group.
+    /// The status of the Raft group at this node.
     pub fn status(&self) -> Result<Status, ControlError> {
         Ok(self.group()?.status())
     }
@@ -185,7 +185,7 @@ impl Control {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }
 
-    /// The leader.
+    /// The leader of the Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, ControlError> {
         Ok(self.group()?.lead())
     }
@@ -216,7 +216,7 @@ impl Control {
         Ok(self.group()?.commits())
     }
 
-    /// This node's state for a backup. Call [`Control::catch_up`] first for a fresh one.
+    /// Returns this node's state for a backup. Call [`Control::catch_up`] before, to include the latest commands.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
         Ok(self.group()?.freeze())
     }
@@ -226,7 +226,7 @@ impl Control {
         Ok(self.group()?.set_address(member).await?)
     }
 
-    /// Starts an election now.
+    /// Starts an election in which this node is a candidate.
     pub async fn elect(&self) -> Result<(), ControlError> {
         Ok(self.group()?.elect().await?)
     }
@@ -236,7 +236,7 @@ impl Control {
         Ok(self.group()?.transfer(to).await?)
     }
 
-    /// Takes a snapshot now.
+    /// Writes a snapshot of the present state to the log's disk.
     pub async fn snapshot(&self) -> Result<(), ControlError> {
         Ok(self.group()?.snapshot().await?)
     }

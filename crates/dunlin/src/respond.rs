@@ -78,7 +78,7 @@ impl Node {
 }
 
 impl Responder {
-    /// Why the responder has ended; `None` while it runs.
+    /// The reason why the responder has ended; `None` while it runs.
     pub fn ended(&self) -> Option<&SubscribeError> {
         self.0.ended.get()
     }

@@ -65,7 +65,7 @@ pub fn log_of_position(
 }
 
 impl Node {
-    /// The logs that a subscription to `pattern` reads.
+    /// Returns the logs that a subscription to `pattern` reads.
     ///
     /// Logs of new topics are added to `newcomers` until its last user drops it.
     pub fn select(

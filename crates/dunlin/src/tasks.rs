@@ -135,7 +135,7 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Whether another node's request is for tasks.
+    /// Whether a request of another node concerns the task scheduler.
     pub fn is_for(request: &Bytes) -> bool {
         shard::unmark(request).is_some()
     }
@@ -162,7 +162,7 @@ impl Tasks {
         &self.shards[0]
     }
 
-    /// Status of the first shard's raft group.
+    /// The status of the first shard's Raft group at this node.
     pub fn status(&self) -> Result<Status, TasksError> {
         self.home().status()
     }

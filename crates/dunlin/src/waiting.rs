@@ -442,7 +442,7 @@ impl Node {
         })
     }
 
-    /// Whether [`Node::select`] waits for nothing.
+    /// Whether [`Node::select`] can return without waiting.
     pub fn selects_at_once(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> bool {
         if pattern.as_str() == KV {
             return self.control_if_any().is_some();

@@ -158,7 +158,7 @@ impl TopicConfig {
         self.retention.bytes.min(tail)
     }
 
-    /// Checks every value's range.
+    /// Checks that every value of the configuration is in its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let range = |name, value, min, max| {
             if (min..=max).contains(&value) {
@@ -202,7 +202,7 @@ pub(crate) fn saturating_ns(duration: Duration) -> u64 {
 pub struct Clock(pub fn() -> u64);
 
 impl Clock {
-    /// Now, ns since the Unix epoch.
+    /// The current time, ns since the Unix epoch.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         (self.0)()

@@ -344,7 +344,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to sleep: the next record notifies `waiter` of `token`. `false` if there is something to read.
+    /// Arms the cursor: the next record notifies `waiter` of `token`. `false` if there is something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.may_sleep_narrow() {
@@ -409,7 +409,7 @@ impl Cursor {
         }
     }
 
-    /// Whether the cursor sleeps.
+    /// Whether the cursor is armed: the next record notifies its waiter.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some() || self.is_armed_narrow()
     }
@@ -485,7 +485,7 @@ impl Cursor {
         self.subscriber.is_some()
     }
 
-    /// Topic and partition.
+    /// The topic and partition of the cursor's log.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
     }

@@ -71,7 +71,7 @@ impl<'a> Record<'a> {
         self.frame.payload()
     }
 
-    /// The sequence within the epoch.
+    /// The record's sequence number within its epoch.
     #[inline(always)]
     pub fn seq(&self) -> u64 {
         self.position.seq

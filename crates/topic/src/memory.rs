@@ -35,7 +35,7 @@ impl Budget {
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
-    /// Creates a child budget.
+    /// Creates a budget whose charges also count in this budget.
     pub fn child(self: &Arc<Budget>, limit: u64) -> Arc<Budget> {
         let parent = Some(Arc::clone(self));
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })

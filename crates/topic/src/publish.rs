@@ -334,7 +334,7 @@ impl PublishError {
         )
     }
 
-    /// The same error with the time that the publisher has waited.
+    /// Returns the same error, with the time for which the publisher waited.
     #[must_use]
     pub fn after(self, waited: Duration) -> PublishError {
         match self {

@@ -155,7 +155,7 @@ impl SubscriberProgress {
         self.keeps_history.store(true, Ordering::Relaxed);
     }
 
-    /// Records a lag warning.
+    /// Stores that the subscriber has received a lag warning.
     pub fn lagging(&self) {
         self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }

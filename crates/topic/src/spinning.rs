@@ -23,19 +23,19 @@ pub struct SpinBudget {
 }
 
 impl SpinBudget {
-    /// How long to spin, ns.
+    /// The time for which the next wait should spin, ns.
     #[inline]
     pub fn budget_ns(self) -> u64 {
         if self.halved < HALVED_MAX { SPIN_NS >> self.halved } else { 0 }
     }
 
-    /// Notes that the event arrived during the spin.
+    /// Stores that the event arrived while the caller was spinning.
     #[inline]
     pub fn caught(&mut self) {
         self.halved = 0;
     }
 
-    /// Notes that the event arrived `waited_ns` after the wait began, when the caller was parked.
+    /// Stores that the event arrived `waited_ns` after the wait began, while the caller was parked.
     pub fn parked(&mut self, waited_ns: u64) {
         self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }

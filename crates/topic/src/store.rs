@@ -76,7 +76,7 @@ impl LoadedSegment {
         self.0.first_seq + u64::from(self.0.commit().count)
     }
 
-    /// Memory in bytes.
+    /// The memory that the records use, in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes_held()
     }

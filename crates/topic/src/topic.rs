@@ -199,7 +199,7 @@ impl Topic {
         &self.config
     }
 
-    /// The partitions.
+    /// The logs of the topic, one for each partition.
     pub fn logs(&self) -> &[Arc<Log>] {
         &self.logs
     }
@@ -277,7 +277,7 @@ impl Topic {
         }
     }
 
-    /// Fresh claims for a new publisher, one for each partition; empty if the topic keeps no state.
+    /// Creates claims for a new publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
         let kept = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
         (0..kept).map(|_| Arc::default()).collect()
@@ -425,7 +425,7 @@ impl Topic {
         self.acknowledges
     }
 
-    /// How long a publisher waits for room.
+    /// The longest time for which a publisher waits for room.
     pub fn patience(&self) -> Duration {
         self.config.reliable.map_or(DISK_PATIENCE, |reliable| reliable.wait_max)
     }

@@ -139,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// Resolves when there may be a change, of any key.
+    /// Waits in async code until [`try_next`](Self::try_next) may return a change.
     #[cfg(feature = "tokio")]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WatchError>> {
         self.subscriber.poll_ready(cx).map_err(WatchError::from)

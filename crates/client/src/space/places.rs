@@ -92,7 +92,7 @@ pub enum WorldMapError {
 }
 
 impl World {
-    /// Reads where the world's regions are now.
+    /// Reads the current owners of the world's regions.
     pub fn world_map(&self) -> Result<WorldMap, WorldMapError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);

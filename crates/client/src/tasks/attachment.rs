@@ -365,7 +365,7 @@ impl Attachment {
         self.core.with(|phase| phase.error.clone())
     }
 
-    /// Waits until all results have a response, at most `timeout`. Returns whether they have.
+    /// Waits at most `timeout` until the cluster has answered all results. Returns whether it has.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {

@@ -148,7 +148,7 @@ impl Runner {
 }
 
 impl Worker {
-    /// Makes a worker without functions.
+    /// Creates a worker that has no function for any kind of task yet.
     pub fn new(client: &Client) -> Worker {
         Worker {
             client: client.clone(),
@@ -199,7 +199,7 @@ impl Worker {
         self
     }
 
-    /// Sets the name, for people.
+    /// Sets the worker's name, which lists of workers show.
     pub fn name(mut self, name: &str) -> Worker {
         name.clone_into(&mut self.options.name);
         self

@@ -11,7 +11,7 @@ use dunlin_topic::{Filter, PayloadView};
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// A pattern from its text.
+    /// Parses a pattern of keys.
     pub fn new(text: impl Into<String>) -> KeyPattern {
         KeyPattern(text.into())
     }

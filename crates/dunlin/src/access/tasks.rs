@@ -34,7 +34,7 @@ pub enum WorkScope {
 }
 
 impl WorkScope {
-    /// Whether any task may be run.
+    /// Whether a worker may run at least one tenant's tasks.
     pub fn is_any(&self) -> bool {
         *self != WorkScope::None
     }

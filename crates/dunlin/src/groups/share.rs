@@ -97,7 +97,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that the log dropped before any member had them. Unknown if another node owns
+    /// The number of lost records that the log dropped before any member received them. Unknown if another node owns
     /// the topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {

@@ -121,7 +121,7 @@ impl MirrorFeed {
         }
     }
 
-    /// The position at which to begin.
+    /// The position from which the mirror needs records of the owner.
     pub fn beginning(&self) -> FeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let held: Vec<_> = logs

@@ -106,12 +106,12 @@ impl InterestQuery {
         &self.round.pattern
     }
 
-    /// The node's answer.
+    /// Reports the node's response to the query.
     pub fn answer(&self, interest: Interest) {
         self.round.answered(self.node, Some(interest));
     }
 
-    /// Called if the node will not answer.
+    /// Reports that the node will not respond to the query.
     pub fn fail(&self) {
         self.round.answered(self.node, None);
     }
@@ -218,7 +218,7 @@ fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
 }
 
 impl Node {
-    /// This node's answer to a query about a subject or pattern.
+    /// Returns this node's subscribers and inbox for a subject or pattern.
     pub fn interest_here(&self, pattern: &Pattern) -> Interest {
         let is_subscribed = self.is_subscribed_here(pattern);
         let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));

@@ -263,7 +263,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Delivers a message for one of its regions.
+    /// Delivers a message from another process to one of the host's regions.
     pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
         let heard = self
             .regions
@@ -273,7 +273,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Reports that a region elsewhere has an owner of this epoch.
+    /// Records that a region of another process has an owner with this epoch.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut met = Ok(());
         for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
@@ -283,7 +283,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         met
     }
 
-    /// Advances time between ticks.
+    /// Handles timeouts of handovers between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             // A region without a valid lease does nothing.
@@ -361,7 +361,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         })
     }
 
-    /// The output since the last call.
+    /// Returns the host's output since the last call.
     pub fn take_turn(&mut self) -> HostOutput {
         self.publish();
         std::mem::take(&mut self.turn)
@@ -376,7 +376,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Reports since the last call.
+    /// Returns the regions' reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
@@ -406,7 +406,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.counts
     }
 
-    /// Unfinished transfers of its regions, out and in.
+    /// The number of unfinished handovers from and to the host's regions.
     pub fn under_way(&self) -> (usize, usize) {
         let each = self.regions.values().map(|running| running.region.handover().under_way());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))

@@ -34,7 +34,7 @@ pub struct OrderQueue {
 }
 
 impl OrderQueue {
-    /// A queue that notifies `waiter` with `token`.
+    /// Creates an empty queue, which notifies `waiter` with `token` when orders arrive.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<OrderQueue> {
         Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }

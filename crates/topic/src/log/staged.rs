@@ -46,7 +46,7 @@ impl StagedRecords {
         &self.runs
     }
 
-    /// The producers of the records that have one.
+    /// The producers of the records that were published with a producer identity.
     pub fn marks(&self) -> &[StagedProducer] {
         &self.marks
     }

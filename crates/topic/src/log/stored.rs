@@ -463,7 +463,7 @@ impl Log {
         }
     }
 
-    /// Forgets a waiter.
+    /// Removes a waiter that no longer waits for stored records.
     pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);

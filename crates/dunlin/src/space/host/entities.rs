@@ -62,7 +62,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// The region of this host that has this id, and the status there.
+    /// The region of this host that contains the entity with this id, and the entity's status there.
     pub fn holding(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
         let held = |running: &HostedRegion<D, B>| {
             let region = &running.region;
@@ -108,7 +108,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.unproven.remove(&id);
     }
 
-    /// Removes an [unproven](Host::is_unproven) entity because another region has its id.
+    /// Removes an [unproven](Host::is_unproven) entity because another region has an entity with the same id.
     pub fn take_back(&mut self, id: EntityId, other: RegionId) {
         if !self.unproven.remove(&id) {
             return;
