@@ -123,9 +123,9 @@ choice! {
     /// How two values are compared: equal, not equal, less or greater.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Comparison {
-        /// Equal.
+        /// The property equals the expected value.
         Equal = 1,
-        /// Not equal.
+        /// The property differs from the expected value.
         NotEqual = 2,
         /// Less than the expected value. Values are compared by their bytes.
         Less = 3,
@@ -144,10 +144,10 @@ choice! {
         /// The revision that created it. For a lock's key, this is the fencing token.
         Created { /// The expected value.
             revision: u64 } = 2,
-        /// The revision that last wrote it.
+        /// The revision that last wrote the key.
         Modified { /// The expected value.
             revision: u64 } = 3,
-        /// The key's lease.
+        /// The lease with which the key ends.
         Lease { /// The expected value.
             lease: u64 } = 4,
         /// The key's value.

@@ -27,7 +27,7 @@ choice! {
         Leases { /// The lease before the first one listed; 0 to begin.
             after: u64, /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 4,
-        /// Reads figures of the state.
+        /// Reads the totals of the state, such as the number of keys.
         Status = 5,
     }
 }
@@ -36,15 +36,15 @@ choice! {
     /// The result of a [`ControlQuery`], such as the value of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
-        /// Keys; empty if there is none.
+        /// The keys that were found; empty if there is none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
             found: FoundKeys } = 1,
-        /// Leases; empty if there is none.
+        /// The leases that were found; empty if there is none.
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
-        /// Figures of the state.
+        /// The totals of the state, such as the number of keys.
         Status { /// The epoch of the revisions.
             epoch: u32, /// The last revision.
             revision: u64, /// Number of keys, system keys included; [`NOT_SHOWN`] here and below for a user who may not see all.

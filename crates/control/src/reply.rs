@@ -30,7 +30,7 @@ choice! {
         /// The lease waits for the lock.
         Waiting { /// Number of leases that wait before this one.
             before: u64 } = 6,
-        /// Done.
+        /// The command was applied and has no other result.
         Done = 7,
         /// The topic has an owner.
         Placed { /// The node.

@@ -15,13 +15,13 @@ pub struct PriceLevel {
 /// The relation of the best bid to the best ask: below, equal or above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BidAskRelation {
-    /// A side is empty.
+    /// A side of the book is empty.
     Open,
     /// The bid is below the ask, the normal case.
     Apart,
     /// The best bid and the best ask have the same price.
     Locked,
-    /// The bid is above the ask.
+    /// The best bid is above the best ask.
     Crossed,
 }
 

@@ -74,9 +74,9 @@ pub struct UntypedGroup {
 /// The leader of a Raft group, according to the knowledge of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// This node.
+    /// This node is the leader.
     Here,
-    /// Another node.
+    /// Another node is the leader.
     There(RaftMember),
     /// No leader is known.
     Nobody,

@@ -7,7 +7,7 @@ use crate::provider::{Instance, InstanceMarket};
 /// The phase of a worker instance between its start and its end, such as ready or draining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The instance starts, and will work.
+    /// The instance is starting, and will run tasks.
     Starting,
     /// The instance starts for the warm pool, or returns to it.
     Preparing,
@@ -15,11 +15,11 @@ pub enum Phase {
     Warm,
     /// The instance leaves the warm pool to work.
     Waking,
-    /// The instance works.
+    /// The instance runs tasks.
     Ready,
     /// The instance takes no new tasks.
     Draining,
-    /// The instance ends.
+    /// The instance is ending.
     Stopping,
 }
 

@@ -56,7 +56,7 @@ pub enum ProviderAction {
 /// An event that a provider reports, such as an instance that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderEvent {
-    /// The instance works.
+    /// The instance can run tasks.
     Ready {
         /// The instance.
         instance: Instance,

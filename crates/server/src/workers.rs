@@ -56,7 +56,7 @@ pub struct SchedulerLoad {
 /// The reason why a node could not start its workers.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
-    /// The policy is invalid.
+    /// The scaling policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The thread could not be started.

@@ -61,9 +61,9 @@ pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
 /// The state of a region of a world with two or with three dimensions.
 #[derive(Debug)]
 pub enum AnyRegion {
-    /// Two dimensions.
+    /// A region of a world in two dimensions.
     Plane(RegionReducer<2>),
-    /// Three dimensions.
+    /// A region of a world in three dimensions.
     Space(RegionReducer<3>),
 }
 

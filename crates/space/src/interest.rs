@@ -51,7 +51,7 @@ pub struct Interests<const D: usize> {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterestError {
-    /// The limit of viewers is reached.
+    /// The region's limit of viewers is reached.
     #[error("the region has reached its limit of {max} viewers")]
     TooMany {
         /// The limit.

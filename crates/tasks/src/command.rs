@@ -41,14 +41,14 @@ choice! {
         Pull { /// Id of the worker.
             worker: u64, /// Number of tasks.
             credit: u32 } = 8,
-        /// Signs of life of workers.
+        /// Renews the leases of workers.
         Beat { /// Ids of the workers.
             workers: Vec<u64> } = 9,
-        /// A worker completed a task.
+        /// Reports that a worker completed a task.
         Complete { /// Worker, task and token.
             answer: AttemptReport, /// Result of the task.
             result: &'a [u8] } = 10,
-        /// An attempt of a task failed.
+        /// Reports that an attempt of a task failed.
         Fail { /// Worker, task and token.
             answer: AttemptReport, /// The error.
             error: &'a [u8], /// Whether a retry is allowed.
@@ -82,7 +82,7 @@ choice! {
         Unschedule { /// Name of the tenant.
             tenant: &'a [u8], /// Name of the schedule.
             name: &'a [u8] } = 17,
-        /// These tasks' payloads were published.
+        /// Reports that the payloads of these tasks were published.
         Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
         /// Sets the wall-clock time.
@@ -234,10 +234,10 @@ choice! {
     /// Another task that must be done before a task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
-        /// A task that is already known.
+        /// A task that was submitted before.
         Task { /// Id of the task.
             task: u64 } = 1,
-        /// A task of the same command.
+        /// A task that the same command submits.
         Batch { /// Index of the task, from 0.
             index: u32 } = 2,
     }

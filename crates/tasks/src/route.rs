@@ -11,7 +11,7 @@ use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 /// The destination of a command or query about tasks: one shard of the scheduler, or all shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardRoute {
-    /// Only this shard.
+    /// The command or query goes only to this shard.
     One(u8),
     /// All shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join their results.
     All,

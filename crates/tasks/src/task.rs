@@ -22,7 +22,7 @@ choice! {
     /// The stage of a task between submission and end, such as ready or running.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskStage {
-        /// Waits for other tasks.
+        /// The task waits for other tasks.
         Blocked = 1,
         /// Waits for its earliest start, or for its next attempt.
         Delayed = 2,
@@ -34,9 +34,9 @@ choice! {
         Running = 5,
         /// Cancelled, but the worker has not confirmed yet.
         Stopping = 6,
-        /// Completed.
+        /// The task was completed.
         Completed = 7,
-        /// Cancelled.
+        /// The task was cancelled.
         Cancelled = 8,
         /// A dead letter: it failed for good, and can be restarted by hand.
         Dead = 9,

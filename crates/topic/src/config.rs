@@ -112,7 +112,7 @@ impl Default for Durable {
 /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
-    /// Refuses the record.
+    /// The topic refuses the record.
     #[default]
     Refuse,
     /// Unregisters the slowest subscriber, which receives a gap.

@@ -29,11 +29,11 @@ pub use view::PayloadView;
 /// The result of [`Cursor::fill`]: records, a notice, nothing to read yet, or the end of the log.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// At least one record.
+    /// There is at least one record to read.
     Records,
-    /// Nothing at present.
+    /// There is nothing to read at present.
     Empty,
-    /// A notice.
+    /// There is a notice instead of a record.
     Notice(Notice),
     /// The log has ended.
     Closed,

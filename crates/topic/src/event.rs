@@ -217,6 +217,6 @@ pub enum Notice {
 pub enum Event<'a> {
     /// The next record.
     Record(Record<'a>),
-    /// A notice in place of records.
+    /// A notice, which is delivered between records.
     Notice(Notice),
 }

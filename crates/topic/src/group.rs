@@ -39,7 +39,7 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
 /// An item that a group reads from its source: a record, or a range of lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceItem {
-    /// A record.
+    /// The next record.
     Record {
         /// Sequence of the record. Records between this record and the previous one do not concern the group.
         seq: u64,

@@ -41,13 +41,13 @@ pub enum OnGap {
 /// The method of waiting for records: spinning, parking, or spinning for a short time and then parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
-    /// Never parks.
+    /// The caller spins and never parks.
     Spin,
     /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. Parks at once if recent waits were
     /// longer.
     #[default]
     Default,
-    /// Parks at once.
+    /// The caller parks at once.
     Parked,
 }
 

@@ -12,7 +12,7 @@ pub enum Retry {
     No,
     /// The same request may succeed later; retry with increasing delays.
     Later,
-    /// Reconnect, then resume.
+    /// The same request may succeed after the client has reconnected and resumed.
     Reconnect,
 }
 

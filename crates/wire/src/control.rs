@@ -8,7 +8,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a CONTROL message: a command, a linearizable query or a stale query.
     pub enum ControlKind {
-        /// A command.
+        /// An encoded command.
         Command = 1,
         /// A linearizable query.
         Question = 2,

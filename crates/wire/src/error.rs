@@ -18,7 +18,7 @@ pub enum WireError {
         /// The highest offered.
         max: u8,
     },
-    /// An impossible message length.
+    /// A header states an impossible message length.
     #[error("message length {0} is invalid: it is no multiple of 8, or shorter than a header")]
     Length(u32),
     /// A message above the limit of its kind.

@@ -10,7 +10,7 @@ use crate::subscribe::Position;
 choice! {
     /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
     pub enum WhenFull {
-        /// Refuses the publish.
+        /// The topic refuses the published record.
         Refuse = 0,
         /// Evicts the subscriber, which receives its gap.
         Evict = 1,

@@ -24,12 +24,12 @@ pub struct TaskRule {
 /// The tenants whose tasks a worker may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WorkScope {
-    /// No tenant.
+    /// The worker may run no tasks.
     #[default]
     None,
-    /// Only these tenants.
+    /// The worker may run only these tenants' tasks.
     Of(BTreeSet<String>),
-    /// All tenants.
+    /// The worker may run all tenants' tasks.
     All,
 }
 

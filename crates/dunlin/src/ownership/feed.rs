@@ -65,7 +65,7 @@ impl Drop for PrivateMirrorPermit {
 /// The position from which a mirror receives records of the owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedStart {
-    /// At this start, for each log.
+    /// The mirror begins each log at this start.
     At(Start),
     /// After the records that the mirrors hold.
     After(Vec<(Arc<LogName>, Position)>),

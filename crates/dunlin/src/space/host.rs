@@ -49,7 +49,7 @@ pub struct WorldTopics {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The region runs here already.
+    /// The region already runs in this process.
     #[error("this process already runs region {}", .0.0)]
     Here(RegionId),
     /// The region is not in the partition of this world.

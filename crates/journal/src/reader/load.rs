@@ -7,7 +7,7 @@ use crate::position::{Hole, Position};
 /// The result of loading from a position: records, or the range of records that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadOutcome {
-    /// Records.
+    /// The records from the position on.
     Records(LoadedRecords),
     /// The records from the position to the end of the hole cannot be read.
     Hole(Hole),

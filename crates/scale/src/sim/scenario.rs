@@ -81,7 +81,7 @@ pub enum WorkerSupply {
         /// Number of workers.
         workers: u32,
     },
-    /// A scaled fleet.
+    /// A fleet whose size a scaler controls.
     ScaledFleet {
         /// The policy.
         policy: Box<Policy>,

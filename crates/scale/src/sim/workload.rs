@@ -8,7 +8,7 @@ use super::series::Series;
 /// The arrival rate of simulated tasks as a function of time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// A constant rate.
+    /// A rate that does not change.
     Constant {
         /// Tasks per second.
         per_s: f64,

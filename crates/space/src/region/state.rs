@@ -34,7 +34,7 @@ pub struct RegionState<const D: usize> {
 pub enum RecordSection {
     /// A step of a handover.
     HandoverEntry(HandoverEntry),
-    /// A new entity.
+    /// A new entity is inserted.
     Insert(Parcel),
     /// An entity is removed from the world.
     Remove(EntityId),
@@ -42,7 +42,7 @@ pub enum RecordSection {
     Put(Parcel),
     /// Rows are sorted.
     Sort(SortWindow),
-    /// An entity is frozen, or thawed.
+    /// An entity is frozen for a handover, or released.
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
     Tick(u64),

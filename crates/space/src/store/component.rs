@@ -7,7 +7,7 @@ use super::state::StateError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComponentKind {
-    /// One number.
+    /// A number of 32 bits.
     F32,
     /// The given number of bytes, opaque to this crate.
     Bytes(u32),
@@ -44,7 +44,7 @@ pub struct Schema {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// The name is taken.
+    /// A component with this name exists already.
     #[error("component `{0}` is already registered")]
     Twice(String),
     /// The total size is too large, or a component has no bytes.

@@ -41,7 +41,7 @@ pub struct ResumeError;
 pub enum ResumeToken {
     /// The last record of a single log.
     One(Position),
-    /// The last record of each log.
+    /// The last record of each of several logs.
     Many(BTreeMap<LogKey, Position>),
 }
 

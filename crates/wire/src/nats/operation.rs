@@ -7,11 +7,11 @@ use crate::Decoded;
 /// An operation of a NATS client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsOperation<'a> {
-    /// `CONNECT`, and the JSON behind it.
+    /// Operation `CONNECT`, with its options as JSON.
     Connect(&'a [u8]),
-    /// `PUB` or `HPUB`.
+    /// Operation `PUB` or `HPUB`: publishes a record.
     Publish(PublishOperation<'a>),
-    /// `SUB`
+    /// Operation `SUB`: subscribes to a subject.
     Subscribe {
         /// The subject or pattern.
         subject: &'a [u8],
@@ -20,16 +20,16 @@ pub enum NatsOperation<'a> {
         /// The client's name for the subscription.
         sid: &'a [u8],
     },
-    /// `UNSUB`
+    /// Operation `UNSUB`: ends a subscription.
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
         /// The subscription ends after this many messages, counted from its start.
         max: Option<u64>,
     },
-    /// `PING`
+    /// Operation `PING`, to which the peer replies with `PONG`.
     Ping,
-    /// `PONG`
+    /// Operation `PONG`, the reply to `PING`.
     Pong,
 }
 

@@ -9,7 +9,7 @@ pub enum Violation {
     /// A known verb with invalid arguments.
     #[error("Parser Error")]
     Arguments,
-    /// A line without an end.
+    /// A line that is longer than allowed.
     #[error("maximum control line exceeded")]
     LineTooLong,
     /// A payload that is too large.

@@ -63,8 +63,8 @@ pub struct DeadLetter {
 pub enum DeadCause {
     /// The member returned the record.
     Refused,
-    /// The deadline passed.
+    /// The claim's deadline passed.
     Expired,
-    /// The member died.
+    /// The member with the claim died.
     MemberDied,
 }
