@@ -33,7 +33,7 @@ pub trait HeldBytes: Send + Sync {
     fn bytes(&self) -> &[u8];
 }
 
-/// A number's format in the buffer protocol, and its size in bytes.
+/// The format code of a number in Python's buffer protocol, and the number's size in bytes.
 pub struct NumberFormat(pub &'static CStr, pub usize);
 
 pub const U8: NumberFormat = NumberFormat(c"B", 1);

@@ -119,7 +119,7 @@ pub fn signals_raise() -> bool {
     interrupted
 }
 
-/// A call that another thread may cancel. A cancelled call ends within 100 ms.
+/// A call of Python that another thread may cancel. A cancelled call ends within 100 ms.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
 pub struct CancellableCall(Arc<AtomicBool>);

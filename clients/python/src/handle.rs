@@ -50,7 +50,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle that is closed together with its connection.
+/// A handle of Python that is closed when its connection is closed.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);

@@ -42,7 +42,7 @@ pub struct FollowedReplica {
     began: Instant,
 }
 
-/// A change, a fault or another event of a replica, for Python.
+/// An event of a replica for Python, such as a change of its state or a fault.
 pub enum ReplicaEvent {
     Changed {
         partition: u16,

@@ -6,7 +6,7 @@
 use crate::metric;
 use crate::row::{FigureRow, Note, RowPattern, RowSet};
 
-/// A figure that Dunlin aims for: the measured row, and the threshold that it must meet.
+/// A performance goal of Dunlin: the measured row, and the threshold that its figure must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// Description.

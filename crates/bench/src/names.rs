@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::point::RunSample;
 
-/// A fixed number of distinct topic names.
+/// A set of distinct topic names for a measurement, fixed in number.
 #[derive(Debug)]
 pub struct TopicNames(Vec<String>);
 

@@ -17,7 +17,7 @@ use crate::topics::CallError;
 /// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
 const CLAIM_BYTES: usize = 32;
 
-/// How a group distributes records.
+/// The kind of a group, which decides how records are distributed: `share` or `work`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.

@@ -32,7 +32,7 @@ layout! {
 }
 
 layout! {
-    /// The response to a worker that attaches: its id, and the tasks that it may no longer report.
+    /// The response to a worker that attaches: its id, and the tasks that other workers have received.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachResponse {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.

@@ -160,7 +160,7 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with the same value under a key: how many run at once, and how many start in a period.
+    /// A limit on a tenant's tasks with equal values of a key: how many run at once, and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -244,7 +244,7 @@ choice! {
 }
 
 layout! {
-    /// A key and value that describe a task or a worker, or that a task requires of its worker.
+    /// A key and value of a worker or task; a task can require that its worker has a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.

@@ -26,7 +26,7 @@ impl TaskEffects {
     }
 }
 
-/// An order to a worker: start a task, stop a task, or end.
+/// An order to a worker: start a task, stop a task, or end the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOrder {
     /// Start a task.
@@ -58,7 +58,7 @@ impl WorkerOrder {
 }
 
 layout! {
-    /// The start of a task at a worker, with all that the worker needs to run it.
+    /// An order to start a task, with everything that the worker needs to run it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskStart {
         /// Id of the worker.

@@ -202,7 +202,7 @@ pub fn no_tenant(name: &[u8]) -> String {
 }
 
 choice! {
-    /// The limit that a refused command exceeds; see [`TaskRefusal::TooMany`].
+    /// A limit of the task scheduler that a refused command would exceed; see [`TaskRefusal::TooMany`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum Limit {

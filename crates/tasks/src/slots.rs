@@ -55,7 +55,7 @@ fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     }
 }
 
-/// Divides whole slots among shards, and remembers the fraction that each shard is still due.
+/// Divides whole slots among shards, and stores the fraction of a slot that each shard still has to receive.
 #[derive(Debug, Clone, Default)]
 pub struct SlotApportioner {
     owed: Vec<f64>,

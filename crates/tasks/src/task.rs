@@ -61,7 +61,7 @@ impl TaskStage {
 }
 
 layout! {
-    /// A task, as the scheduler stores it.
+    /// The stored state of a task in the scheduler, such as its stage and attempts.
     #[derive(Debug, Clone)]
     pub struct Task {
         pub stage: TaskStage,
@@ -123,7 +123,7 @@ layout! {
 }
 
 layout! {
-    /// A label of a task or worker, as the scheduler stores it.
+    /// The stored form of a label of a task or worker: its key and value.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     pub struct StoredLabel {
         /// Key of the label.

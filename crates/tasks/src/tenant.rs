@@ -22,7 +22,7 @@ pub(crate) const WEIGHT_MAX: u32 = 10_000;
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
-    /// A tenant, as the scheduler stores it: its settings, its tasks and the resources that they use.
+    /// The stored state of a tenant: its settings, its tasks and the resources that they use.
     #[derive(Debug, Clone)]
     pub struct Tenant {
         pub name: Arc<[u8]>,
@@ -48,7 +48,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's limit for tasks with the same value under a key, as the scheduler stores it.
+    /// The stored form of a tenant's limit for tasks with equal values of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct StoredKeyLimit {
         /// Key of a label, or `tenant`, `queue` or `kind`.

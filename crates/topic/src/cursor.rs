@@ -59,7 +59,7 @@ pub enum ConsumeMode {
     Explicit,
 }
 
-/// Reads one log from a position.
+/// A subscriber's position in one log, with which the subscriber reads the log's records.
 #[derive(Debug)]
 pub struct Cursor {
     log: Arc<Log>,

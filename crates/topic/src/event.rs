@@ -107,7 +107,7 @@ impl Gap {
     }
 }
 
-/// A warning before a loss: the subscriber has not read more than half of the retained records.
+/// A notice before a loss: the subscriber has not read more than half of the retained records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
@@ -133,7 +133,7 @@ pub struct EpochChanged {
     pub new_first: Position,
 }
 
-/// The state of a topic after the record at `position`. The records after that one follow.
+/// A notice with the state of a topic after the record at `position`; later records follow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The log.
@@ -154,7 +154,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// The checksum of a topic's state after the record at `position`.
+/// A notice with the checksum that a topic's state must have after the record at `position`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     /// The log.
@@ -165,7 +165,7 @@ pub struct Checksum {
     pub checksum: u64,
 }
 
-/// Whether publishers of a state topic are connected to its owner, and when this last changed.
+/// A notice whether publishers of a state topic are connected to its owner, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     /// The log.
@@ -179,7 +179,7 @@ pub struct Publishers {
     pub last_append_ns: Option<u64>,
 }
 
-/// A message for a subscriber that is not a record, such as a gap.
+/// A message for a subscriber that is not a record, such as a gap or a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

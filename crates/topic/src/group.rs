@@ -24,7 +24,7 @@ pub use members::MemberId;
 pub use share::ShareGroup;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
-/// The source of the records that a group distributes.
+/// The log from which a group takes the records that it distributes.
 pub trait RecordSource {
     /// The next item of the log, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<SourceItem>;

@@ -63,7 +63,7 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// When a publisher receives its receipt: the record is in memory, written, or synced to disk.
+/// The level at which a publisher receives its receipt: the record is in memory, written, or synced to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AckLevel {

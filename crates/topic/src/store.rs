@@ -92,7 +92,7 @@ impl LoadedSegment {
     }
 }
 
-/// The first sequence number of an epoch of a log.
+/// An epoch of a log, with the sequence number of its first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochStart {
     /// The epoch.
@@ -103,7 +103,7 @@ pub struct EpochStart {
     pub after_loss: bool,
 }
 
-/// The content of a durable log at its start: its epochs and its first and last records.
+/// The content of a durable log when it was opened: its epochs, its first record and its last record.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// The known epochs, ascending, at least one. The last is the current epoch.

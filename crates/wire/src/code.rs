@@ -28,7 +28,7 @@ impl std::fmt::Display for Retry {
 
 macro_rules! grpc_statuses {
     ($($number:literal $status:ident $name:literal)*) => {
-        /// A status code of gRPC.
+        /// A status code of gRPC, with which a refused call ends.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GrpcStatus {
             $(#[doc = $name] $status = $number,)*

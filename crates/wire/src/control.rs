@@ -39,7 +39,7 @@ layout! {
     }
 }
 
-/// Bytes that are encoded after their length, a `u32`.
+/// A byte string in a message whose length is encoded before it as a `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongBytes<'a>(pub &'a [u8]);
 

@@ -51,7 +51,7 @@ layout! {
 }
 
 layout! {
-    /// A partition, and the last of its records that was acknowledged to a publisher.
+    /// The last record of a partition that a publisher has an acknowledgement for.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,

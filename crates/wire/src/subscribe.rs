@@ -16,7 +16,7 @@ layout! {
 }
 
 layout! {
-    /// A log, and the last record of it that a subscriber received.
+    /// The position of a subscriber in one log: the last record that it has received.
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
@@ -115,7 +115,7 @@ layout! {
 }
 
 layout! {
-    /// A channel of a subscription, and a position in the channel's log.
+    /// The position of a subscriber in the log of one channel.
     pub struct ChannelPosition {
         /// The channel.
         pub channel: u32,

@@ -18,7 +18,7 @@ choice! {
 }
 
 layout! {
-    /// A topic's configuration in a message. A limit of 0 means the node's default.
+    /// The configuration of a topic, as a message contains it. A limit of 0 means the node's default.
     pub struct TopicConfig<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -117,7 +117,7 @@ layout! {
 }
 
 layout! {
-    /// A topic in message TOPICS, with its counters.
+    /// One topic in the list of message TOPICS, with its counters.
     pub struct TopicLine<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -156,7 +156,7 @@ layout! {
 }
 
 layout! {
-    /// A partition of a topic in message TOPIC, with its records and bytes.
+    /// One partition of the topic in message TOPIC, with its records and bytes.
     pub struct LogState {
         /// The partition's number.
         pub partition: u16,
@@ -172,7 +172,7 @@ layout! {
 }
 
 layout! {
-    /// A subscriber of a topic in message TOPIC, with its position and lag.
+    /// One subscriber of the topic in message TOPIC, with its position and lag.
     pub struct SubscriberState<'a> {
         /// The subscription's name.
         pub name: &'a str,
@@ -190,7 +190,7 @@ layout! {
 }
 
 layout! {
-    /// A group of a topic in message TOPIC, with the number of its members and records.
+    /// One group of the topic in message TOPIC, with the numbers of its members and records.
     pub struct GroupState<'a> {
         /// The group's name.
         pub name: &'a str,

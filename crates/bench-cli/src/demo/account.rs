@@ -24,7 +24,7 @@ impl ContentDigest {
     }
 }
 
-/// The range of records in a gap that the node reported to a reader.
+/// The range of sequence numbers of the records in a gap that the node reported to a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,
@@ -37,7 +37,7 @@ impl MissedRecords {
     }
 }
 
-/// The records of one log that one reader received, and the gaps that the node reported to it.
+/// The records of one log that a reader of the demo received, and the gaps that were reported to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogAccount {
     /// The position up to which every record is accounted for.

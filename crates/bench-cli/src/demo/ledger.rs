@@ -30,7 +30,7 @@ pub struct AccountVerdict {
     pub faults: Vec<String>,
 }
 
-/// Whether the received lines equal the published ones: entirely, except for reported gaps, or not.
+/// The result of comparing received lines with the published ones: equal, equal except for gaps, or different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentMatch {
     /// The whole recording.

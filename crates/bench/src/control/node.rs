@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, say};
 
-/// The line that a node's process prints once it serves clients.
+/// The line that a node process prints when it is ready to serve clients.
 #[derive(Serialize, Deserialize)]
 pub struct NodeReady {
     /// Id of the node.

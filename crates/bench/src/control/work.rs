@@ -12,7 +12,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// The load that the client process of a key-value benchmark must produce, as sent to that process.
+/// The load that the client process of a key-value benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWork {
     /// Name of the target.

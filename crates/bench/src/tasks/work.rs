@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 
-/// The load that the client process of a task benchmark must produce, as sent to that process.
+/// The load that the client process of a task benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWork {
     /// Address of the rivals' store.

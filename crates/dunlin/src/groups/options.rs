@@ -6,7 +6,7 @@ use dunlin_topic::Start;
 
 use super::dead_letters;
 
-/// How a group distributes records to its members.
+/// The kind of a group, which decides how records go to its members: `share` or `work`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.

@@ -64,7 +64,7 @@ struct Waiting {
     level: AckLevel,
 }
 
-/// Whether an appended record has reached the required acknowledgement level.
+/// The progress of an appended record towards its acknowledgement level: reached, or still waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckProgress {
     /// The record has reached the level.

@@ -20,7 +20,7 @@ const SUBSCRIBERS: u64 = 2;
 /// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// When the demo kills nodes: a number of times in all, or at an interval.
+/// The plan by which the demo kills nodes: a number of kills, or an interval between kills.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
     /// The given number of kills, spread over the lines.

@@ -38,7 +38,7 @@ pub struct ClaimError {
     pub token: u64,
 }
 
-/// Whether a member left a work group by itself or died.
+/// The end of a member of a work group: the member left the group, or it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// The member leaves on its own: its claims do not count as attempts.
