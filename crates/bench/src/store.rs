@@ -13,7 +13,7 @@ use crate::machine::MachineDescription;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 
-/// The stored results of one benchmark run, with its machine, commit and command.
+/// The stored results of one benchmark run, with the machine, the commit and the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredRun {
     /// Suite, and whether peers ran: `spot` or `spot-peers`.

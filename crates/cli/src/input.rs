@@ -14,7 +14,7 @@ const CHUNKS_AHEAD_MAX: usize = 4;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Reads standard input or a file in chunks, on a thread of its own.
+/// A thread that reads standard input or a file in chunks.
 #[derive(Debug)]
 pub struct Input {
     chunks: Receiver<io::Result<Vec<u8>>>,

@@ -63,7 +63,7 @@ pub struct Group<'a> {
     pub name: &'a str,
 }
 
-/// Receives records as a member of a group.
+/// A client's membership in a group, through which it receives a share of the records.
 #[derive(Debug)]
 pub struct Member {
     subscriber: Subscriber,
@@ -286,7 +286,8 @@ impl Member {
     }
 }
 
-/// Acknowledges, returns and renews a member's claims, from any thread, until the member leaves the group.
+/// A handle that acknowledges, returns and renews a member's claims, from any thread.
+/// The handle is valid until the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct Settler {
     shared: Arc<SharedClient>,

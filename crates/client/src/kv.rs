@@ -31,7 +31,7 @@ pub use questioning::PendingQuery;
 pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
-/// Reads and writes the keys of the node's cluster. Clones are cheap.
+/// A handle to read and write the keys of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Kv {
     shared: Arc<SharedClient>,
@@ -66,7 +66,7 @@ pub struct Page {
     pub more: bool,
 }
 
-/// The result of writing or deleting keys.
+/// The result of writing or deleting keys, such as the revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
     /// The revision of the write; the last revision if nothing changed.

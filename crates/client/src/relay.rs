@@ -20,7 +20,7 @@ use crate::refusal::publish_error;
 /// Space for the expectations of a batch.
 const EXPECT_BYTES: usize = 64;
 
-/// Whether a relayed batch was appended, was not accepted, or has an unknown outcome.
+/// The outcome of a forwarded batch: it was appended, it was not accepted, or its outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayOutcome {
     /// The node's response.

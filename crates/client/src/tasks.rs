@@ -31,7 +31,7 @@ pub use error::TasksError;
 pub(crate) use line::WorkerInbox;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 
-/// Submits, lists and changes tasks of the node's cluster. Clones are cheap.
+/// A handle to submit, list and change the tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<SharedClient>,

@@ -120,7 +120,7 @@ layout! {
 }
 
 choice! {
-    /// How two values are compared: equal, not equal, less or greater.
+    /// The operator of a comparison in a transaction: equal, not equal, less or greater.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Comparison {
         /// The property equals the expected value.

@@ -45,7 +45,7 @@ choice! {
 }
 
 layout! {
-    /// The node that owns a topic, and the topic's configuration.
+    /// The entry of a topic in the cluster's state: the owner, and the topic's configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Placement<'a> {
         /// The owner.

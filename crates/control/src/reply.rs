@@ -65,7 +65,7 @@ layout! {
 }
 
 layout! {
-    /// A key with its value and properties.
+    /// A key with its value, its lease and its revisions.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyWithItem {
         /// The key.

@@ -77,7 +77,7 @@ impl Default for ControlLimits {
     }
 }
 
-/// Whether a read returns the newest state of the cluster, or may return an older state of this node.
+/// The consistency of a read: the newest state of the cluster, or an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
     /// The read sees every command answered before it.

@@ -63,7 +63,7 @@ pub struct StoredSurvey {
     pub failed: bool,
 }
 
-/// A subscription, its topic and its lag.
+/// The status of a subscription for operators: its topic and its lag.
 #[derive(Debug, Clone)]
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.

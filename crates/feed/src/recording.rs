@@ -68,7 +68,7 @@ impl fmt::Display for RecordingFormat {
     }
 }
 
-/// An order book in a recording: its topic, its kind and its units.
+/// The description of an order book in a recording: its topic, its kind and its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedBook {
     /// Name of the topic.

@@ -69,5 +69,5 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// An exclusive lock of a directory. Dropping it unlocks the directory.
+/// An exclusive lock on a directory. Dropping the lock unlocks the directory.
 pub trait DirLock: Send + Sync + std::fmt::Debug {}

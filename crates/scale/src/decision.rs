@@ -48,7 +48,7 @@ pub struct ScaleIn {
     pub workers: u32,
 }
 
-/// The most recent decisions to add and to remove workers.
+/// The scaler's most recent decisions to add and to remove workers.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions {
     out: VecDeque<ScaleOut>,

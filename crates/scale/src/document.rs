@@ -37,7 +37,7 @@ pub struct Document {
     pub is_vertical: bool,
 }
 
-/// A number of equal nodes or workers in a described cluster. Several may fit onto one machine.
+/// A group of equal nodes or workers in the description of a cluster, with their number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceGroup {
     /// Number of these nodes.

@@ -28,7 +28,7 @@ pub struct SchedulerSample {
     pub grace_ms: u64,
 }
 
-/// Measurements of a scheduler's load since the last sample.
+/// The load of a task scheduler, as measured since the scaler's last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
     /// Load of the workers, 0 to 1.

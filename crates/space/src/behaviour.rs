@@ -91,7 +91,7 @@ pub trait NearbyEntities<const D: usize> {
     fn each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
-/// The tick for which a behaviour moves an entity: its number, its length, the world and the seed.
+/// The tick in which a behaviour moves an entity: its number and length, the world, and the seed.
 #[derive(Debug, Clone, Copy)]
 pub struct TickContext<const D: usize> {
     /// Number of this tick.

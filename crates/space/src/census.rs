@@ -10,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// Counts a world's entities by region, each entity once.
+/// A count of a world's entities by region, which counts each entity once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, Whereabouts>,

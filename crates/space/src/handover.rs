@@ -71,7 +71,7 @@ impl Default for HandoverTiming {
     }
 }
 
-/// Whether a region must have a standby, which takes over when the region's owner dies.
+/// The requirement of a region for a standby, which takes over when the region's owner dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
@@ -158,7 +158,7 @@ pub enum OfferError {
     },
 }
 
-/// The state machine with which one region gives entities to and takes them from other regions.
+/// The state machine of one region for giving entities to other regions and taking entities from them.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,

@@ -32,7 +32,7 @@ layout! {
 }
 
 layout! {
-    /// The response to a worker that attaches: its id, and the tasks that other workers have received.
+    /// The response to a worker that attaches: its id, and the tasks whose results it may not report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachResponse {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.

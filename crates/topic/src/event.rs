@@ -212,7 +212,7 @@ pub enum Notice {
     },
 }
 
-/// An event of a subscription: a record or a notice.
+/// An item that a subscription delivers: a record or a notice.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// The next record.

@@ -24,7 +24,7 @@ pub use members::MemberId;
 pub use share::ShareGroup;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
-/// The log from which a group takes the records that it distributes.
+/// A source of records, such as a log, whose records a group distributes to its members.
 pub trait RecordSource {
     /// The next item of the log, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<SourceItem>;

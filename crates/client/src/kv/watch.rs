@@ -74,7 +74,7 @@ pub enum WatchError {
     Kv(#[from] KvError),
 }
 
-/// Receives the changes of keys, revision by revision.
+/// A subscription to the changes of keys, which returns them revision by revision.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,

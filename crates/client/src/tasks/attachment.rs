@@ -90,7 +90,8 @@ pub struct AttachmentLoad {
     pub lost: u64,
 }
 
-/// A worker attached to a node, which sends it tasks. Dropping it detaches the worker; its tasks go to others.
+/// A worker's attachment to a node, which sends it tasks.
+/// Dropping the attachment detaches the worker, whose tasks go to other workers.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,

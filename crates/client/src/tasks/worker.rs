@@ -36,7 +36,7 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// Stops a running worker: it takes no new tasks, finishes those that it holds, and returns. Clones share it.
+/// A handle that stops a running worker after the tasks that the worker holds. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
 

@@ -13,7 +13,7 @@ const LOCK_FILE: &str = "lock";
 /// Maximum number of parts of one vectored write on Linux.
 const PARTS_MAX: usize = 1024;
 
-/// The machine's file system.
+/// A [`Disk`] that uses the machine's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 

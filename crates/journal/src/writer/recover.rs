@@ -48,7 +48,7 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// An incomplete write that was cut from the end of a log after a crash.
+/// An incomplete write at the end of a log after a crash, which was cut off when the log was opened.
 /// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {

@@ -24,7 +24,7 @@ use super::runner::{Runner, SpawnError};
 /// Retained bytes of a subject for requests. Small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Serves the clients of a world at one process: watches, commands and spawns. Dropping it ends the service.
+/// The service of one process for clients of a world: watches, commands and spawns. Dropping it ends the service.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
     _watch: Responder,

@@ -32,7 +32,7 @@ pub struct WorkerCommand {
     pub prefix: String,
 }
 
-/// Limits of a node's worker processes: their number, and their times to become ready.
+/// Limits of a node's worker processes: their number, and their time to become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
     /// Time from the start or call until the worker is attached, and from the start until it is prepared, ms.

@@ -19,7 +19,7 @@ pub struct HandoverEntry {
     pub step: HandoverStep,
 }
 
-/// The step of a handover that an owner records.
+/// A step of a handover that a region's owner records, such as the offer of entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverStep {
     /// At the source: these entities stand still and are offered to the peer.

@@ -64,7 +64,7 @@ struct Waiting {
     level: AckLevel,
 }
 
-/// The progress of an appended record towards its acknowledgement level: reached, or still waiting.
+/// The progress of an appended record towards its acknowledgement level, such as reached or waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckProgress {
     /// The record has reached the level.
