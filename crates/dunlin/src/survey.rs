@@ -18,7 +18,7 @@ use crate::registry::Stretches;
 /// Topics read under one lock; callers that create or delete topics wait for that time.
 const PAGE_TOPICS: usize = 256;
 
-/// The number of appended records and bytes, and of losses, of one or several topics.
+/// The numbers of appended records, appended bytes and losses of one or several topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicTotals {
     /// Appended records.

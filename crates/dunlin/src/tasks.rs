@@ -65,7 +65,7 @@ use history::TaskHistory;
 use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
-/// Limits of a node's task scheduler. The leader of the cluster sets the limits of the state.
+/// Limits of a node's task scheduler. The cluster's leader sets the limits that all nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
     /// Number of shards, 1 to [`SHARDS_MAX`]. Equal on every node and never changed.

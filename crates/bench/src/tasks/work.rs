@@ -55,7 +55,7 @@ pub struct NodeOptions {
     pub bare: bool,
 }
 
-/// A tenant of a task benchmark: its weight, and the rate at which it submits tasks.
+/// The load of one tenant in a task benchmark: its weight, and its rate of submitted tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
     /// Weight of the tenant's share.

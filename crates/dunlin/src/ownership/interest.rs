@@ -30,7 +30,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// The subscribers of a subject at one node: whether it has any, and the inbox for replies to the subject.
+/// The result of an [`InterestQuery`]: whether a node has subscribers of a subject, and its inbox for replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.

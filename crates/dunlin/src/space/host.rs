@@ -82,7 +82,7 @@ pub struct HostOutput {
     pub messages: Vec<(RegionId, Vec<u8>)>,
 }
 
-/// Counters of a [`Host`] since it was created: ticks, missed ticks, and refused messages.
+/// Counters of a [`Host`] since its creation, such as the ticks that its regions ran and missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Ticks of all regions.
