@@ -21,7 +21,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
 type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 
-/// A worker that is attached to a node and receives tasks.
+/// A worker's attachment to a node, through which the worker receives tasks.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawAttachment {
     process: u32,

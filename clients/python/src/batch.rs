@@ -11,7 +11,7 @@ use crate::column::{Column, I64, NumberFormat, U8, U32, U64};
 use crate::record::PyRecord;
 use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 
-/// Consecutive records of a subscription, in order. Its columns show the records' fields without copies.
+/// Consecutive records of a subscription, whose fields Python reads as columns without copying them.
 #[pyclass(frozen, sequence, name = "Batch", module = "dunlin")]
 pub struct PyBatch(pub Arc<RecordGroup>);
 

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::records::RecordFields;
 
-/// An array of numbers that Python reads in place: one field of every record, or bytes.
+/// An array that Python reads without a copy, such as one numeric field of every record of a batch.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
 pub struct Column {
     owner: Arc<dyn HeldBytes>,
@@ -27,13 +27,13 @@ pub struct Column {
     dimensions: usize,
 }
 
-/// Owns bytes whose address does not change while Python reads them.
+/// An owner of bytes that stay at the same address while Python reads them.
 pub trait HeldBytes: Send + Sync {
     /// Returns the bytes. Every call returns the same bytes.
     fn bytes(&self) -> &[u8];
 }
 
-/// A number's format in the buffer protocol, and its size in bytes.
+/// The format code of a number in Python's buffer protocol, and the number's size in bytes.
 pub struct NumberFormat(pub &'static CStr, pub usize);
 
 pub const U8: NumberFormat = NumberFormat(c"B", 1);

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
 
-/// The payload of a record from a Python object: borrowed if the object is immutable, otherwise copied.
+/// The payload bytes of a record, taken from a Python object: borrowed if it is immutable, otherwise copied.
 pub enum PayloadContent {
     /// From `bytes`.
     Bytes(PyBackedBytes),

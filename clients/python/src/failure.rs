@@ -14,7 +14,7 @@ use dunlin_wire::CODES;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// The reason why a call from Python failed; it becomes a Python exception.
+/// The reason why a call from Python failed, which is raised as a Python exception.
 #[derive(Debug)]
 pub enum Failure {
     /// The node refused the request with this error code and text.
@@ -66,7 +66,7 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !ENDS.get()
 }
 
-/// Permission to use the Python interpreter. The interpreter does not end while a guard exists.
+/// A permission to use Python's interpreter, which does not end while a guard exists.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
 
@@ -119,7 +119,7 @@ pub fn signals_raise() -> bool {
     interrupted
 }
 
-/// A call that another thread may cancel. A cancelled call ends within 100 ms.
+/// A call of Python that another thread may cancel. A cancelled call ends within 100 ms.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
 pub struct CancellableCall(Arc<AtomicBool>);

@@ -29,7 +29,7 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle that several threads share. A child process cannot use it. Clones refer to the same value.
+/// A handle that all threads of a process may use, but no child process. Clones refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 
@@ -50,7 +50,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle that is closed together with its connection.
+/// A handle of Python that is closed when its connection is closed.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::handle::SharedHandle;
 use crate::lease::RawLease;
 
-/// A lock of the cluster. Closing the handle releases the lock, or ends the wait for it.
+/// A lock of the cluster, held or requested. Closing the handle releases the lock, or ends the wait for it.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLock {
     pub connection: Py<Connection>,

@@ -27,7 +27,7 @@ pub struct PyMember {
     pub settler: SharedHandle<Settler>,
 }
 
-/// A group member that requests records in advance, and the number of requested records that have not arrived.
+/// A group member that requests records in advance, with the number of records still to arrive.
 pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to keep requested; 0 in a `share` group.

@@ -5,7 +5,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A position in a log: `EPOCH-SEQ`.
+/// A position in a log for Python: epoch and sequence number, written `EPOCH-SEQ`.
 #[pyclass(frozen, name = "Position", module = "dunlin")]
 #[derive(Clone, Copy)]
 pub struct PyPosition(pub Position);

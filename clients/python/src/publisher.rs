@@ -54,8 +54,7 @@ impl PyReceipt {
     }
 }
 
-/// Publishes records to one subject, or to the subjects of a topic. Several threads may share a publisher; their calls
-/// run one after the other.
+/// Publishes records to one subject, or to the subjects of a topic. Calls from several threads run one at a time.
 #[pyclass(frozen, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,

@@ -15,7 +15,7 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{HeldBytes, bytes_of};
 
-/// The numbers of one record: sequence, epoch, times, and where its payload and metadata begin.
+/// The numeric fields of one record: sequence, epoch, times, and the offsets of payload and metadata.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RecordFields {
@@ -31,7 +31,7 @@ pub struct RecordFields {
     pub flags: u32,
 }
 
-/// Received records that were copied out of the receive buffer together.
+/// Received records that were copied together from the receive buffer into memory for Python.
 #[derive(Default)]
 pub struct RecordGroup {
     heads: Vec<RecordFields>,

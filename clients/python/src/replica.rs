@@ -31,7 +31,7 @@ pub struct PyReplica {
     told: Mutex<VecDeque<ReplicaEvent>>,
 }
 
-/// A replica, with the epoch and times of its last change.
+/// A replica of a topic's state, with the epoch and the times of its last change.
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
     /// The epoch of the last change.
@@ -42,7 +42,7 @@ pub struct FollowedReplica {
     began: Instant,
 }
 
-/// A change, a fault or another event of a replica, for Python.
+/// An event of a replica for Python, such as a change of its state or a fault.
 pub enum ReplicaEvent {
     Changed {
         partition: u16,

@@ -67,7 +67,7 @@ fn tell(
     Ok(())
 }
 
-/// A Python awaitable that returns a value at once.
+/// A Python awaitable whose result is known, so that awaiting it returns at once.
 #[pyclass]
 pub struct ReadyValue(Option<Py<PyAny>>);
 

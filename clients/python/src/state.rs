@@ -9,7 +9,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 use crate::entities::RegionSnapshot;
 use crate::failure::Failure;
 
-/// The state of a replica in Python: an order book, orders, last values or a region of a world.
+/// The state of a topic, of one of Dunlin's kinds: order book, orders, last values, or region.
 #[derive(Debug)]
 pub enum State {
     Book(Book),

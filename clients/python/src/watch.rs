@@ -10,7 +10,7 @@ use crate::handle::SharedHandle;
 use crate::keys::row;
 use crate::runtime;
 
-/// A watch, which receives the changes of a cluster's keys.
+/// A watch of a cluster's keys, from which Python receives the changes.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWatch {
     pub watch: SharedHandle<Watch>,

@@ -35,7 +35,7 @@ enum SceneViewer {
     Space(Viewer<3>),
 }
 
-/// Follows the entities around one entity; see [`RawWorld::near`].
+/// Receives updates about the entities around one entity of a world; see [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,

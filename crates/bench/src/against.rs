@@ -17,7 +17,7 @@ pub const NOISE_MIN: f64 = 0.05;
 /// The smallest number of rows of peers and raw sockets from which the machine's drift is computed.
 const OTHERS_MIN: usize = 5;
 
-/// The change of one measured figure of Dunlin between two runs.
+/// The change of one of Dunlin's measured figures between two benchmark runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
     /// Case, parameters and metric.
@@ -46,7 +46,7 @@ impl RowComparison {
     }
 }
 
-/// The changes of all figures between an earlier run and this one.
+/// The changes of all measured figures between an earlier benchmark run and the present run.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
     then: String,

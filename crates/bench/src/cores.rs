@@ -6,13 +6,13 @@
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Pins the calling thread to one processor until the value is dropped.
+/// Keeps the calling thread on one processor core until the value is dropped.
 #[derive(Debug)]
 pub struct Pinned {
     before: CpuSet,
 }
 
-/// Whether the two sides of a measurement run on two fixed processor cores, or on any cores.
+/// Whether the two sides of a measurement each run on a fixed processor core, or on any core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
     /// The kernel chooses the cores of both sides.

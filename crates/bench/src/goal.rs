@@ -6,7 +6,7 @@
 use crate::metric;
 use crate::row::{FigureRow, Note, RowPattern, RowSet};
 
-/// A figure that Dunlin aims for: the measured row, and the threshold that it must meet.
+/// A performance goal of Dunlin: the measured row, and the threshold that its figure must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// Description.
@@ -17,7 +17,7 @@ pub struct Goal {
     pub bar: Threshold,
 }
 
-/// The least or greatest value of a figure, absolute or relative to another row.
+/// The least or greatest allowed value of a figure: an absolute number, or relative to another row.
 #[derive(Clone, Copy, Debug)]
 pub enum Threshold {
     /// The figure is at least this value.
@@ -88,7 +88,7 @@ impl Threshold {
     }
 }
 
-/// A figure that the document of another system claims, for comparison with Dunlin's.
+/// A figure from another system's documentation, to compare with Dunlin's measured figure.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimedFigure {
     /// Description, in the document's words.
@@ -106,7 +106,7 @@ impl ClaimedFigure {
     }
 }
 
-/// A figure that a peer is known to reach on a machine whose raw performance was measured as well.
+/// A figure that a peer reached earlier, and the raw performance of the machine on which it was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
     /// Selects the row of the peer.

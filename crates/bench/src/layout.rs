@@ -5,7 +5,7 @@ use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 use crate::table::{LineStyle, Table};
 
-/// The title and columns of the table that shows one case.
+/// The title and the columns of a table with the results of one benchmark case.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseLayout {
     /// The case.
@@ -16,7 +16,7 @@ pub struct CaseLayout {
     pub columns: &'static [(&'static str, ColumnValue)],
 }
 
-/// The value that a table's column shows: a parameter, or a metric's median, range or percentage.
+/// The content of a table's column: a parameter, or a metric's median, range or percentage.
 #[derive(Clone, Copy, Debug)]
 pub enum ColumnValue {
     /// Value of a parameter.
@@ -177,7 +177,7 @@ pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     Table::new(title, &headings)
 }
 
-/// The lines of a table that show the results of one measurement.
+/// The lines of a table that contain the results of one measurement.
 #[derive(Debug)]
 pub struct PointText<'a> {
     /// One of the rows of the measurement.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::point::RunSample;
 
-/// A fixed number of distinct topic names.
+/// A set of distinct topic names for a measurement, fixed in number.
 #[derive(Debug)]
 pub struct TopicNames(Vec<String>);
 
@@ -66,7 +66,7 @@ pub fn time_registry<R>(
         .with("lookup_ns", looked_up_ns as f64 / all_lookups as f64))
 }
 
-/// A xorshift generator for names, the same on every machine.
+/// A generator of pseudo-random numbers (xorshift) for names, with the same sequence on every machine.
 #[derive(Debug)]
 pub struct RandomNumbers(u64);
 

@@ -14,7 +14,7 @@ use crate::params::{ParamValue, Params};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
-/// The options of `dunlin bench` as given on the command line, before validation.
+/// The options of `dunlin bench` as typed, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawOptions {
     /// `--case`: only these cases.

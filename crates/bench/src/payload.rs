@@ -55,7 +55,7 @@ impl NumberedPayload {
     }
 }
 
-/// Which bytes of each payload a receiver reads and checks.
+/// The part of each payload that a receiver reads and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadExtent {
     /// All bytes.

@@ -48,7 +48,7 @@ pub mod target {
     pub const STD: &str = "std";
 }
 
-/// The environment of every measurement: the options, how to start child processes, and the peers' programs.
+/// The environment that all measurements share: options, the start of child processes, and peers' programs.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// Validated options.
@@ -103,7 +103,7 @@ impl RunSample {
     }
 }
 
-/// The error for a peer that is not installed. The runner skips the point and reports the reason.
+/// The error for another system that is not installed, whose measurement is then skipped.
 #[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
@@ -115,7 +115,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// A function that makes one run of a measurement.
+/// A function that makes one run of a measurement and returns its figures.
 /// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
@@ -149,7 +149,7 @@ impl fmt::Debug for MeasuringPoint {
     }
 }
 
-/// Measurements that are compared with each other; each round runs every one of them once.
+/// Measurements to compare with each other; in each round, every one of them runs once.
 pub type PointGroup = Vec<MeasuringPoint>;
 
 /// A benchmark suite: its cases, its measurements, its tables and its goals.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// The conditions on this machine before a run, such as its load, which may distort the figures.
+/// The conditions on this machine before a benchmark run that may distort the figures, such as other load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreflightReport {
     /// Whether this program was built without optimisation.

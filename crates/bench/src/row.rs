@@ -12,7 +12,7 @@ use crate::metric;
 use crate::params::Params;
 use crate::stats::Summary;
 
-/// One metric of one measured system over all runs: median, minimum and maximum.
+/// One metric of one measured system, with the median, minimum and maximum of all runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureRow {
     /// The suite, such as `spot`.
@@ -85,7 +85,7 @@ impl FigureRow {
 
 type Identity = (String, String, String, Params);
 
-/// The measured rows of one run, without duplicates.
+/// The measured rows of one benchmark run, without duplicates.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<FigureRow>", into = "Vec<FigureRow>")]
 pub struct RowSet {
@@ -155,7 +155,7 @@ impl RowSet {
     }
 }
 
-/// A remark that tables show beside a row.
+/// A remark on a measured row, which tables show next to the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Text of the remark.
@@ -182,7 +182,7 @@ impl TryFrom<Vec<FigureRow>> for RowSet {
     }
 }
 
-/// Selects measured rows by system, case, parameters and metric.
+/// A pattern that selects measured rows by system, case, parameters and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPattern {
     /// Name of the target.

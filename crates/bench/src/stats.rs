@@ -9,7 +9,7 @@ use crate::point::RunSample;
 /// A row is marked as noisy if its maximum exceeds its minimum by more than this share of its median.
 pub const SPREAD_WARNED: f64 = 0.10;
 
-/// The median, minimum and maximum of a figure over several runs.
+/// The median, minimum and maximum of one figure over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Number of runs.
@@ -45,7 +45,7 @@ impl Summary {
     }
 }
 
-/// The latencies of one run, with three significant digits. A latency above a minute counts as a minute.
+/// A histogram of the latencies of one run, to three digits. Latencies above a minute count as a minute.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 

@@ -13,7 +13,7 @@ use crate::machine::MachineDescription;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 
-/// The stored results of one benchmark run, with its machine, commit and command.
+/// The stored results of one benchmark run, with the machine, the commit and the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredRun {
     /// The suite, with the suffix `-peers` if peers were measured: `spot` or `spot-peers`.
@@ -133,7 +133,7 @@ fn is_misnamed(row: &FigureRow) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// The stored benchmark runs of a folder, oldest first.
+/// The stored benchmark runs in a folder, from the oldest to the newest.
 #[derive(Debug, Default)]
 pub struct RunArchive {
     /// The runs, oldest first.

@@ -11,8 +11,7 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, RunSample};
 
-/// The duration and size of a transfer, from the time before the first send to the time after the check of the last
-/// message.
+/// The size and duration of a transfer, from the first send until the last message was received and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
     /// The start on the machine's monotonic clock, in ns.

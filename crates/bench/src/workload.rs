@@ -16,7 +16,7 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// How a workload passes its records to the publisher: one by one, in batches, or by reference.
+/// The calls with which a benchmark publishes its records: one for each, one for a batch, or by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
     /// One call for each record, which the publisher copies.

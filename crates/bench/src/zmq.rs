@@ -30,7 +30,7 @@ impl ZmqPattern {
     }
 }
 
-/// The settings of a ZeroMQ measurement. Transport `inproc` means two threads, `tcp` two processes.
+/// The settings of a ZeroMQ measurement between two threads (`inproc`) or two processes (`tcp`).
 #[derive(Clone, Copy, Debug)]
 pub struct ZmqSetup {
     /// Socket types.

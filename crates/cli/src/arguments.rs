@@ -120,7 +120,7 @@ pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Resu
     }
 }
 
-/// When output is coloured: the values of option `--color`.
+/// The condition for coloured output: the values of option `--color`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     #[default]

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::arguments::{Color, Global};
 use crate::format::text::is_obeyed;
 
-/// How a command prints: as text or JSON, with or without colours, to a terminal or a file.
+/// The output settings of a command: text or JSON, with or without colours, to a terminal or not.
 #[derive(Debug)]
 pub struct Console {
     /// Whether to print one JSON object per line instead of text.
@@ -48,9 +48,10 @@ impl Console {
     }
 }
 
-/// Standard output, on which control characters cannot harm the terminal. For a terminal, control characters beyond
-/// ASCII are escaped as in JSON. ASCII control characters are not escaped here, because colours need them; callers have
-/// already escaped those in data. If standard output is a pipe or a file, it receives all bytes unchanged.
+/// Standard output of a command, on which no control characters beyond ASCII reach a terminal.
+/// For a terminal, control characters beyond ASCII are escaped as in JSON.
+/// ASCII control characters pass, because colours need them; data are escaped before.
+/// If standard output is a pipe or a file, it receives all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
@@ -105,7 +106,7 @@ impl TextPainter {
     }
 }
 
-/// Adds colours to words, unless colours are switched off.
+/// Adds colours to texts, unless the command's output has no colours.
 #[derive(Debug, Clone, Copy)]
 pub struct TextPainter {
     on: bool,

@@ -17,7 +17,7 @@ use crate::signals::StopFlag;
 
 pub use member::{MemberLoop, MemberTask};
 
-/// When a subscribing command stops, and how long it pauses after each record.
+/// The conditions under which a subscribing command stops, and its pause after each record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StopRules {
     /// Maximum number of records of all subscribers together.
@@ -28,7 +28,7 @@ pub struct StopRules {
     pub sleep: Option<Duration>,
 }
 
-/// The output to which several subscribers of one command write.
+/// The output that several subscribers of one command share.
 #[derive(Debug)]
 pub struct FollowOutput<W> {
     pub rules: StopRules,

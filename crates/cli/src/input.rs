@@ -14,14 +14,14 @@ const CHUNKS_AHEAD_MAX: usize = 4;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Reads standard input or a file in chunks, on a thread of its own.
+/// A thread that reads standard input or a file in chunks.
 #[derive(Debug)]
 pub struct Input {
     chunks: Receiver<io::Result<Vec<u8>>>,
     stop: StopFlag,
 }
 
-/// A chunk of input, or the fact that none has arrived or that the input has ended.
+/// The result of reading input: a chunk of bytes, no bytes yet, or the end of the input.
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),

@@ -12,7 +12,7 @@ use dunlin_topic::Record;
 
 use crate::outcome::CommandRefusal;
 
-/// A command and its arguments, which run once for each record.
+/// A command with its arguments, which runs once for each received record.
 #[derive(Debug, Clone)]
 pub struct Program {
     name: String,

@@ -22,7 +22,7 @@ use crate::workers::GRACE;
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 
-/// A running node with its listeners, its membership of a cluster, and its worker processes.
+/// A running node with its listeners, its cluster membership, and the worker processes that it started.
 #[derive(Debug)]
 pub struct RunningNode {
     pub node: Node,

@@ -27,7 +27,7 @@ pub fn outlive_file_size_limit() {
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
-/// A flag that SIGHUP sets, to request that the node reads its files again.
+/// A flag that the signal SIGHUP sets, so that the node reads its configuration files again.
 #[derive(Debug, Clone)]
 pub struct ReloadFlag(Arc<AtomicBool>);
 

@@ -12,7 +12,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
 use crate::outcome::CommandRefusal;
 
-/// A state of one of the kinds that Dunlin contains: order book, orders, last values, or region.
+/// The state of a topic, of one of Dunlin's kinds: order book, orders, last values, or region.
 #[derive(Debug)]
 pub enum State {
     /// An order book by price level.

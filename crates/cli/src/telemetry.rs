@@ -26,7 +26,7 @@ use collector::Collector;
 /// A layer of the log subscriber: log lines or traces.
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The log output and trace exporter of a running node. [`stop`](Telemetry::stop) sends the remaining traces.
+/// The logging and tracing of a running node. [`stop`](Telemetry::stop) sends the remaining traces.
 #[derive(Debug)]
 pub struct Telemetry {
     collector: Option<Collector>,

@@ -57,7 +57,7 @@ pub enum ConnectError {
     Disconnected(DisconnectReason),
 }
 
-/// A connection to a node. Clones share the connection.
+/// A client's connection to a node, from which all other handles are created. Clones share the connection.
 ///
 /// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss,
 /// the client reconnects with jitter.
@@ -163,7 +163,7 @@ impl Client {
         lock(&self.shared.session).up
     }
 
-    /// When and why the connection was lost, as of the last use of the connection; `None` while connected.
+    /// The time and reason of the lost connection, as the client last saw it; `None` while connected.
     pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).away.clone()
     }

@@ -1,6 +1,7 @@
 //! A client's credentials.
 
-/// A token, or a user and a password, for the node; empty if it needs none. `Debug` does not print the secret.
+/// A token, or a user and a password, with which a client logs in; empty if the node requires none.
+/// `Debug` does not print the secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credentials(Vec<u8>);
 

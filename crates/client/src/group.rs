@@ -17,7 +17,7 @@ use crate::topics::CallError;
 /// The number of bytes of the claim before each frame. A claim consists of token, seq, epoch, attempt and claim_ms.
 const CLAIM_BYTES: usize = 32;
 
-/// How a group distributes records.
+/// The kind of a group, which decides how records are distributed: `share` or `work`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.
@@ -54,7 +54,7 @@ pub struct GroupOptions {
     pub for_user: String,
 }
 
-/// Names a group: its topic, and the group's name.
+/// The identity of a group: its topic and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'a> {
     /// The topic.
@@ -63,7 +63,7 @@ pub struct Group<'a> {
     pub name: &'a str,
 }
 
-/// Receives records as a member of a group.
+/// A client's membership in a group, through which it receives a share of the records.
 #[derive(Debug)]
 pub struct Member {
     subscriber: Subscriber,
@@ -92,7 +92,7 @@ pub enum GroupEvent<'a> {
     Notice(Notice),
 }
 
-/// The result of acknowledging, returning or renewing claims.
+/// The result of acknowledging, returning or renewing claims: how many succeeded, and the ended claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
@@ -286,7 +286,8 @@ impl Member {
     }
 }
 
-/// Acknowledges, returns and renews a member's claims, from any thread, until the member leaves the group.
+/// A handle that acknowledges, returns and renews a member's claims, from any thread.
+/// The handle is valid until the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct Settler {
     shared: Arc<SharedClient>,

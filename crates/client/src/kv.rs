@@ -31,7 +31,7 @@ pub use questioning::PendingQuery;
 pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
-/// Reads and writes the keys of the node's cluster. Clones are cheap.
+/// A handle to read and write the keys of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Kv {
     shared: Arc<SharedClient>,
@@ -55,7 +55,7 @@ pub struct KvEntry {
     pub lease: u64,
 }
 
-/// The keys and values that a read of a range returned, in order.
+/// One page of the keys and values of a range, in order, as a read returned them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The last revision at the time of the read.
@@ -66,7 +66,7 @@ pub struct Page {
     pub more: bool,
 }
 
-/// The result of writing or deleting keys.
+/// The result of writing or deleting keys, such as the revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
     /// The revision of the write; the last revision if nothing changed.
@@ -172,7 +172,7 @@ impl Kv {
         }
     }
 
-    /// Reads the epoch and the last revision.
+    /// Reads the epoch of revisions and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
             QueryAnswer::Status { epoch, revision, .. } => Ok((epoch, revision)),

@@ -12,7 +12,7 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
 
-/// A producer's identity, by which the node recognizes it after a lost connection or a restart.
+/// The number and epoch of a producer, by which a node recognizes it after a lost connection or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The producer's number; not 0.
@@ -341,7 +341,7 @@ impl Publisher {
         lock(&self.shared.session).generation
     }
 
-    /// Writes all batches without waiting for a response.
+    /// Sends all unsent batches without waiting for a response.
     pub fn hand_over(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };

@@ -22,7 +22,7 @@ impl RefusedError {
         RefusedError { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
     }
 
-    /// The text; a limit's name is followed by its value and by the value that exceeded it.
+    /// The refusal's text, in which a limit's name is followed by the limit and by the value that exceeded it.
     pub fn detail(&self) -> String {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }.detail()
     }

@@ -20,7 +20,7 @@ use crate::refusal::publish_error;
 /// The number of bytes reserved for the expectations that a batch may have.
 const EXPECT_BYTES: usize = 64;
 
-/// Whether a relayed batch was appended, was not accepted, or has an unknown outcome.
+/// The outcome of a forwarded batch: it was appended, it was not accepted, or its outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayOutcome {
     /// The node's response.
@@ -34,7 +34,7 @@ pub enum RelayOutcome {
 /// A function that receives the outcome of a relayed batch, on the connection's or the sender's thread.
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
-/// Forwards batches of records to one topic, on behalf of other publishers.
+/// Forwards batches of records of other publishers to one topic.
 pub struct Relay {
     shared: Arc<SharedClient>,
     lane: Arc<RelayShared>,
@@ -99,7 +99,7 @@ impl Client {
         Relay { shared: Arc::clone(&self.shared), lane }
     }
 
-    /// Drives the connection for about `longest`. Returns whether anything arrived.
+    /// Sends and receives on the connection for about `longest`. Returns whether anything arrived.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, PumpWait::Block(longest));
@@ -109,7 +109,7 @@ impl Client {
         matches!(pumped, PumpOutcome::Heard)
     }
 
-    /// Whether the socket has not taken all sent bytes yet.
+    /// Whether bytes wait to be written to the socket.
     pub fn has_unsent(&self) -> bool {
         !self.shared.outbox.is_empty()
     }
@@ -162,7 +162,7 @@ impl Relay {
         self.lane.state().refused.is_some()
     }
 
-    /// Whether a batch is unanswered.
+    /// Whether a batch has no response yet.
     pub fn has_unanswered(&self) -> bool {
         !self.lane.state().unanswered.is_empty()
     }

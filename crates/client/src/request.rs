@@ -53,7 +53,7 @@ struct ReplyInbox {
 }
 
 impl Client {
-    /// Makes a requester.
+    /// Creates a handle that sends requests to this node.
     pub fn requester(&self) -> Requester {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
     }

@@ -21,7 +21,7 @@ pub struct Responder {
 }
 
 impl Client {
-    /// Makes a responder.
+    /// Creates a handle that sends replies to requests.
     pub fn responder(&self) -> Responder {
         Responder { client: self.clone(), publishers: HashMap::new() }
     }

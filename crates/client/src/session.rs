@@ -28,7 +28,7 @@ use crate::publishing::PublisherShared;
 use crate::refusal::{RefusedError, subscribe_error};
 use crate::relay::RelayShared;
 
-/// How long the connection to the node has been lost, and why.
+/// The time and reason of a lost connection to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnection {
     /// Time at which the connection was lost. For a silent node: time at which the silence began.

@@ -19,7 +19,7 @@ const PREPARED: &[u8] = b"prepared\n";
 /// The interval at which a waiting worker checks for orders.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The settings of a worker process that a node started; empty if the process was started otherwise.
+/// The settings that a node gives to a worker process when it starts the process; otherwise empty.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLaunch {
     name: Option<String>,

@@ -18,10 +18,10 @@ use crate::link::PumpOutcome;
 use crate::pending_request::deadline;
 use crate::why::DisconnectReason;
 
-/// A log, and the last record of it that the subscriber has consumed.
+/// The position of a subscriber in one log: the last record that it has consumed.
 pub type ConsumedPosition = (Arc<LogName>, Position);
 
-/// Reads records of one or more logs of a node.
+/// Reads the records and notices of one or more logs of a node.
 #[derive(Debug)]
 pub struct Subscriber {
     shared: Arc<SharedClient>,

@@ -31,14 +31,14 @@ pub use error::TasksError;
 pub(crate) use line::WorkerInbox;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 
-/// Submits, lists and changes tasks of the node's cluster. Clones are cheap.
+/// A handle to submit, list and change the tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<SharedClient>,
     questions: TasksKind,
 }
 
-/// The result of submitting tasks: their ids, and the pause that the cluster requests.
+/// The result of submitting tasks: their ids, and how long the client must wait before it submits more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// One result for each task, in order.
@@ -71,7 +71,7 @@ impl Tasks {
         Tasks { questions: TasksKind::StaleQuestion, ..self.clone() }
     }
 
-    /// Submits a task for `tenant`; an empty name means the user's own tenant.
+    /// Submits a task for `tenant`. An empty `tenant` means the user's own tenant.
     pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<SubmittedTask, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
         submitted.tasks.first().copied().ok_or_else(TasksError::odd)
@@ -123,7 +123,7 @@ impl Tasks {
         }
     }
 
-    /// Counts waiting tasks by tenant, queue and kind, for one tenant or, if `tenant` is empty, for all.
+    /// Counts waiting tasks by tenant, queue and kind. An empty `tenant` means all tenants.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Queues { queues } => Ok(queues),
@@ -131,7 +131,7 @@ impl Tasks {
         }
     }
 
-    /// Lists tenants with their quotas and usage: one tenant or, if `tenant` is empty, all.
+    /// Lists tenants with their quotas and usage. An empty `tenant` means all tenants.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
         match self.query(&TaskQuery::Tenants { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Tenants { tenants } => Ok(tenants),
@@ -147,7 +147,7 @@ impl Tasks {
         }
     }
 
-    /// Reads the measurements from which the autoscaler determines the number of workers.
+    /// Reads the measurements from which the autoscaler decides.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),

@@ -77,7 +77,7 @@ pub enum TlsError {
     Host(String),
 }
 
-/// Returns the cryptography that clients and listeners use.
+/// Returns the cryptography provider that clients and listeners use for TLS.
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))

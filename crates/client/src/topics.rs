@@ -151,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Lists topics whose names match `pattern`, all if empty, in order of name.
+    /// Lists topics whose names match `pattern`, in order of name. An empty pattern matches all topics.
     pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, CallError> {
         let mut found: Vec<TopicSummary> = Vec::new();
         loop {

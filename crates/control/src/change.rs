@@ -16,7 +16,7 @@ pub struct Change {
 }
 
 choice! {
-    /// A change of one key: it was written or deleted.
+    /// A change of one key in a revision: the key was written or deleted.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum KeyEvent<'a> {
         /// The key was written.
@@ -29,7 +29,7 @@ choice! {
     }
 }
 
-/// An iterator over the key changes of one [`Change`], in order.
+/// An iterator over the changed keys of one [`Change`], in order.
 #[derive(Debug, Clone)]
 pub struct KeyEvents<'a> {
     fields: Fields<'a>,

@@ -123,12 +123,12 @@ layout! {
 }
 
 choice! {
-    /// How two values are compared: equal, not equal, less or greater.
+    /// The operator of a comparison in a transaction: equal, not equal, less or greater.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Comparison {
-        /// Equal.
+        /// The property equals the expected value.
         Equal = 1,
-        /// Not equal.
+        /// The property differs from the expected value.
         NotEqual = 2,
         /// Less than the expected value. Values are compared by their bytes.
         Less = 3,
@@ -138,7 +138,7 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares. For a missing key, all numbers are 0, and no value is equal.
+    /// A property of a key that a transaction compares. A missing key has numbers 0, and its value equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.
@@ -147,10 +147,10 @@ choice! {
         /// The revision that created it. For a lock's key, this is the fencing token.
         Created { /// The expected value.
             revision: u64 } = 2,
-        /// The revision that last wrote it.
+        /// The revision that last wrote the key.
         Modified { /// The expected value.
             revision: u64 } = 3,
-        /// The key's lease.
+        /// The lease with which the key ends.
         Lease { /// The expected value.
             lease: u64 } = 4,
         /// The key's value.
@@ -160,7 +160,7 @@ choice! {
 }
 
 choice! {
-    /// One operation of a transaction, which sees the changes of earlier operations.
+    /// One operation of a transaction on keys: it sees the changes of the operations before it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum KeyOperation<'a> {
         /// Writes a key.

@@ -9,7 +9,7 @@ pub enum ControlDecodeError {
     /// The bytes end too early.
     #[error("the bytes end too early")]
     Short,
-    /// Bytes are left over.
+    /// Bytes follow after the end of the encoding.
     #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
     /// The encoding has another version.

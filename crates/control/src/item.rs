@@ -5,16 +5,17 @@ use std::sync::Arc;
 use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
-/// A key: one or more bytes. Keys that begin with `$` are reserved for the system. Keys of up to 40 bytes are stored
-/// inline: with a million keys, a read takes 850 instead of 1,280 ns.
+/// The bytes of a key, at least one. Keys that begin with `$` are reserved for the system.
+/// Keys of up to 40 bytes are stored inline, which shortens a get from 1,280 to 850 ns (a million keys).
 pub type Key = smallvec::SmallVec<[u8; 40]>;
-/// The value of a key: any bytes.
+
+/// The bytes of a key's value.
 pub type Value = Arc<[u8]>;
 
 /// Approximate memory of an item besides the bytes of key and value.
 pub(crate) const ITEM_BYTES: u64 = 96;
 
-/// The value of a key, its lease, and the revisions that wrote it.
+/// The entry of a key in the store: its value, its lease, and the revisions that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyItem {
     /// The value.

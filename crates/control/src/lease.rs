@@ -37,7 +37,7 @@ pub(crate) struct Lease {
     pub(crate) tenant: Option<Value>,
 }
 
-/// The remaining time of a lease, how many keys end with it, and for how many locks it waits.
+/// The status of a lease: its remaining time, its number of keys, and the number of locks that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Time to live after a renewal, ms.

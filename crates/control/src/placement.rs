@@ -32,7 +32,7 @@ const EPOCHS: &[u8] = b"$epoch";
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// How a cluster handles a topic while its owner is down: another owner takes over, or the topic waits.
+    /// The policy for a topic while its owner is down: another node becomes the owner, or the topic waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TopicKind {
         /// Another node becomes the owner.
@@ -45,7 +45,7 @@ choice! {
 }
 
 layout! {
-    /// The node that owns a topic, and the topic's configuration.
+    /// The entry of a topic in the cluster's state: the owner, and the topic's configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Placement<'a> {
         /// The owner.

@@ -27,24 +27,24 @@ choice! {
         Leases { /// The lease before the first one listed; 0 to begin.
             after: u64, /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 4,
-        /// Reads totals of the state, such as the number of keys.
+        /// Reads the totals of the state, such as the number of keys.
         Status = 5,
     }
 }
 
 choice! {
-    /// The result of a [`ControlQuery`].
+    /// The result of a [`ControlQuery`], such as the value of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
-        /// The keys that were read; empty if there are none.
+        /// The keys that were found; empty if there is none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
             found: FoundKeys } = 1,
-        /// Leases; empty if there is none.
+        /// The leases that were found; empty if there is none.
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
-        /// Totals of the state.
+        /// The totals of the state, such as the number of keys.
         Status { /// The epoch of the revisions.
             epoch: u32, /// The last revision.
             revision: u64, /// Number of keys, system keys included; [`NOT_SHOWN`] here and below for a user who may not see all.
@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// A lease: its remaining time, how many keys end with it, and for how many locks it waits.
+    /// The status of a lease in a query's result: its remaining time, keys and waits for locks.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.

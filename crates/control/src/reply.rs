@@ -30,7 +30,7 @@ choice! {
         /// The lease waits for the lock.
         Waiting { /// Number of leases that wait before this one.
             before: u64 } = 6,
-        /// The command was applied; there is nothing else to report.
+        /// The command was applied and has no other result.
         Done = 7,
         /// The topic has an owner.
         Placed { /// The node.
@@ -54,7 +54,7 @@ choice! {
 }
 
 layout! {
-    /// The keys that a read of a range found, in order.
+    /// The keys in a range, in order, as a query found them.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.
@@ -65,7 +65,7 @@ layout! {
 }
 
 layout! {
-    /// A key with its value and properties.
+    /// A key with its value, its lease and its revisions.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyWithItem {
         /// The key.

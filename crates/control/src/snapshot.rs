@@ -32,7 +32,7 @@ const TENANTS: u8 = 6;
 const LEASE_TENANTS: u8 = 7;
 
 layout! {
-    /// The first block of a snapshot: limits, counters, and the number of entries that follow.
+    /// The first block of a key-value snapshot: limits, counters, and how many entries follow.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SnapshotHead {
         pub limits: ControlStateLimits,
@@ -48,7 +48,7 @@ layout! {
 }
 
 layout! {
-    /// A lease in a snapshot.
+    /// One lease in a snapshot of the key-value state.
     pub struct LeaseEntry {
         pub lease: u64,
         pub ttl_ms: u64,
@@ -57,7 +57,7 @@ layout! {
 }
 
 layout! {
-    /// A key with its value in a snapshot.
+    /// One key with its value in a snapshot of the key-value state.
     pub struct KeyEntry {
         pub key: Key,
         pub item: KeyItem,
@@ -65,7 +65,7 @@ layout! {
 }
 
 layout! {
-    /// A lease that waits for a lock, in a snapshot.
+    /// One lease that waits for a lock, in a snapshot of the key-value state.
     pub struct QueueEntry {
         pub name: Key,
         pub ticket: u64,
@@ -75,7 +75,7 @@ layout! {
 }
 
 layout! {
-    /// The user who owns a lease, in a snapshot.
+    /// The name of the user who owns a lease, in a snapshot of the key-value state.
     pub struct OwnerEntry {
         pub lease: u64,
         pub owner: Value,
@@ -83,7 +83,7 @@ layout! {
 }
 
 layout! {
-    /// The tenant that wrote a key, in a snapshot.
+    /// The tenant that wrote a key, in a snapshot of the key-value state.
     pub struct TenantEntry {
         pub key: Key,
         pub tenant: Value,
@@ -91,14 +91,14 @@ layout! {
 }
 
 layout! {
-    /// The tenant for which a lease counts, in a snapshot.
+    /// The tenant to which a lease belongs, in a snapshot of the key-value state.
     pub struct LeaseTenantEntry {
         pub lease: u64,
         pub tenant: Value,
     }
 }
 
-/// The key-value state at one moment, independent of later changes.
+/// The key-value state as it was at one moment, from which a snapshot is written.
 #[derive(Debug, Clone)]
 pub struct Frozen(ControlState);
 

@@ -64,7 +64,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn no_topic(&self, name: &str);
 }
 
-/// Finds the users of a node by name.
+/// A directory in which a node finds its users by name.
 pub trait Users: std::fmt::Debug + Send + Sync {
     /// The user of this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;

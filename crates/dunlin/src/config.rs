@@ -7,7 +7,7 @@ use dunlin_topic::{Retention, TopicConfig};
 use crate::control::ControlLimits;
 use crate::tasks::TasksLimits;
 
-/// The configuration of a node. The default suits an embedded node.
+/// The configuration of a node, with defaults for a node that is embedded in a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The node's name, which clients and operators see.

@@ -77,7 +77,7 @@ impl Default for ControlLimits {
     }
 }
 
-/// Whether a read returns the newest state of the cluster, or may return an older state of this node.
+/// The consistency of a read: the newest state of the cluster, or an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
     /// The read sees every command to which the cluster has responded before the read.
@@ -87,7 +87,7 @@ pub enum Consistency {
     Stale,
 }
 
-/// A node's membership in the Raft group that stores keys, leases and locks, until it is dropped or stopped.
+/// A node's membership in the Raft group for keys, leases and locks, until it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
@@ -155,7 +155,7 @@ impl Control {
         }))
     }
 
-    /// Begins a cluster of these nodes. To be called once, on one of them.
+    /// Begins a cluster of these nodes. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
@@ -175,7 +175,7 @@ impl Control {
         }
     }
 
-    /// Status of the raft group.
+    /// The status of the Raft group at this node.
     pub fn status(&self) -> Result<Status, ControlError> {
         Ok(self.group()?.status())
     }
@@ -186,7 +186,7 @@ impl Control {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }
 
-    /// The present leader.
+    /// The leader of the Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, ControlError> {
         Ok(self.group()?.lead())
     }
@@ -217,7 +217,7 @@ impl Control {
         Ok(self.group()?.commits())
     }
 
-    /// This node's state for a backup. Call [`Control::catch_up`] first to include all earlier commands.
+    /// Returns this node's state for a backup. Call [`Control::catch_up`] before, to include the latest commands.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
         Ok(self.group()?.freeze())
     }
@@ -227,7 +227,7 @@ impl Control {
         Ok(self.group()?.set_address(member).await?)
     }
 
-    /// Starts an election now.
+    /// Starts an election in which this node is a candidate.
     pub async fn elect(&self) -> Result<(), ControlError> {
         Ok(self.group()?.elect().await?)
     }
@@ -237,7 +237,7 @@ impl Control {
         Ok(self.group()?.transfer(to).await?)
     }
 
-    /// Takes a snapshot now.
+    /// Writes a snapshot of the present state to the log's disk.
     pub async fn snapshot(&self) -> Result<(), ControlError> {
         Ok(self.group()?.snapshot().await?)
     }

@@ -99,7 +99,7 @@ impl GroupCreator {
     }
 }
 
-/// A group's members, and the number of its waiting and claimed records.
+/// The status of a group for operators: its members, and its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
     /// The group's name.

@@ -14,7 +14,8 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects for one session's replies. Inboxes of the same name share a topic, which ends with the last of them.
+/// The inbox of one session: subjects for replies.
+/// Inboxes of the same name share a topic, which ends when the last of them is dropped.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,

@@ -48,7 +48,8 @@ pub(crate) fn make_reducer(of: &ReducerConfig) -> Result<Box<dyn Reducer>, Reduc
     dunlin_feed::make_reducer(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
 }
 
-/// A node, which holds topics, groups and keys. Clones share them; [`Node::used_by`] restricts one to a user.
+/// A node with its topics, groups and keys. Clones are handles to the same node.
+/// [`Node::used_by`] returns a handle that is restricted to the permissions of one user.
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 

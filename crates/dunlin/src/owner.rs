@@ -9,7 +9,7 @@ use dunlin_topic::Topic;
 
 use crate::node::Node;
 
-/// The topic that owns the subject of a record to append.
+/// The topic to which a record is appended, because it owns the record's subject.
 /// Dropping an owning topic removes a topic that was created for the record and has no records and no other users.
 #[derive(Debug)]
 pub struct OwningTopic {

@@ -110,7 +110,8 @@ pub enum ClusterCommandError {
     Away(String),
 }
 
-/// The connections to the cluster's other nodes. Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
+/// The connections from a node to the other nodes of its cluster.
+/// Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
 pub trait PeerNodes: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
     fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
@@ -152,7 +153,7 @@ pub trait PeerNodes: Send + Sync + Debug {
     fn came(&self, _node: u64) {}
 }
 
-/// What this node knows about the owners of topics, and its routes to topics that other nodes own.
+/// A node's table of topics' owners, with the routes to the topics that other nodes own.
 #[derive(Debug)]
 pub struct Ownership {
     /// The node's number in its cluster.

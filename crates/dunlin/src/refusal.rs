@@ -5,7 +5,7 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request: an error code, its numbers and a text, which this value owns.
+/// A refusal of a request with its error code, the numbers of the code, and the text, as an owned value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

@@ -81,7 +81,7 @@ pub struct TopicPage {
 /// The user whose permissions filter new topics; `None` on a node without users.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
-/// The logs that a subscription reads, each with a filter of its records.
+/// The logs that a subscription reads, each with a filter that selects records.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
 impl Registry {

@@ -21,12 +21,12 @@ use crate::reply::is_of_reply_inbox;
 /// The number of requests that a responder handles before it lets other tasks run.
 const TURN_REQUESTS: usize = 64;
 
-/// A handler of requests inside the node. Dropping it ends the handling.
+/// A registered handler of requests inside the node. Dropping it unregisters the handler.
 #[derive(Debug)]
 #[must_use = "requests are answered as long as the responder is held"]
 pub struct Responder(Arc<ResponderTask>);
 
-/// A responder that has requests to handle, as a [`ResponderExecutor`] runs it.
+/// The work of a [`Responder`], which a [`ResponderExecutor`] runs when requests have arrived.
 pub struct ResponderTask {
     node: Node,
     work: Mutex<Option<Work>>,
@@ -39,7 +39,7 @@ struct Work {
     replies: Replies,
 }
 
-/// A received request, to which the handler can reply.
+/// A received request, to which the responder can send a reply.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
@@ -53,7 +53,7 @@ struct Replies {
     last: Option<Arc<Topic>>,
 }
 
-/// Runs responders for which a request has arrived.
+/// An executor that runs a responder's work when a request has arrived.
 pub trait ResponderExecutor: Send + Sync {
     /// Runs [`ResponderTask::run`] soon. The publishing thread calls this method, which must not block.
     fn schedule(&self, woken: Arc<ResponderTask>);
@@ -78,7 +78,7 @@ impl Node {
 }
 
 impl Responder {
-    /// Why the responder has ended; `None` while it runs.
+    /// The reason why the responder has ended; `None` while it runs.
     pub fn ended(&self) -> Option<&SubscribeError> {
         self.0.ended.get()
     }

@@ -13,7 +13,7 @@ use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_of_reply_inbox;
 use crate::tasks::{TASKS, is_of_tasks};
 
-/// How a node handles a subscription to a subject that no topic owns: create a topic, wait, or refuse.
+/// The policy for a subscription to a subject that no topic owns: create a topic, wait, or refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
@@ -38,7 +38,7 @@ impl MissingTopicPolicy {
     }
 }
 
-/// The existing and future logs that a subscription reads.
+/// The logs that match a subscription: the existing ones, and those of topics created later.
 #[derive(Debug)]
 pub struct SelectedLogs {
     /// Existing logs, each with a filter.
@@ -65,7 +65,7 @@ pub fn log_of_position(
 }
 
 impl Node {
-    /// The logs that a subscription to `pattern` reads.
+    /// Returns the logs that a subscription to `pattern` reads.
     ///
     /// Logs of new topics are added to `newcomers` until its last user drops it.
     pub fn select(

@@ -18,7 +18,7 @@ use crate::registry::Stretches;
 /// The number of topics that are read under one lock. Callers that create or delete topics wait during this time.
 const PAGE_TOPICS: usize = 256;
 
-/// The number of appended records and bytes, and of losses, of one or several topics.
+/// The numbers of appended records, appended bytes and losses of one or several topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicTotals {
     /// The number of appended records.
@@ -48,7 +48,7 @@ pub struct TopicSurvey {
     pub stored: Option<StoredSurvey>,
 }
 
-/// The disk use of a durable topic, and whether its disk is full or has failed.
+/// The disk use of a durable topic, and whether the disk is full or has failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredSurvey {
     /// The size of the topic's files, bytes.
@@ -63,7 +63,7 @@ pub struct StoredSurvey {
     pub failed: bool,
 }
 
-/// A subscription, its topic and its lag.
+/// The status of a subscription for operators: its topic and its lag.
 #[derive(Debug, Clone)]
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.

@@ -65,7 +65,7 @@ use history::TaskHistory;
 use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
-/// Limits of a node's task scheduler. The leader of the cluster sets the limits of the state.
+/// Limits of a node's task scheduler. The cluster's leader sets the limits that all nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
     /// The number of shards, 1 to [`SHARDS_MAX`]. It must be the same on every node, and can never be changed.
@@ -86,7 +86,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's membership in the cluster's task scheduler, over all shards, until it is dropped or stopped.
+/// A node's membership in all shards of the cluster's task scheduler, until it is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,
@@ -135,7 +135,7 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Whether a request of another node is for the tasks of this node.
+    /// Whether a request of another node concerns the task scheduler.
     pub fn is_for(request: &Bytes) -> bool {
         shard::unmark(request).is_some()
     }
@@ -162,7 +162,7 @@ impl Tasks {
         &self.shards[0]
     }
 
-    /// Status of the first shard's raft group.
+    /// The status of the first shard's Raft group at this node.
     pub fn status(&self) -> Result<Status, TasksError> {
         self.home().status()
     }

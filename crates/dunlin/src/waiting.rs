@@ -200,14 +200,15 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// The future of a node's operation that may wait for a disk or another node.
+/// The future of a node's operation, which may wait for a disk or for another node.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
 pub struct NodeFuture<T, E>(Outcome<T, E>);
 
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
-/// The future of a cursor. It completes when this node's log has all records that its owner's log had.
+
+/// The future of opening a cursor, which completes when this node has the owner's latest records.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -442,7 +443,7 @@ impl Node {
         })
     }
 
-    /// Whether [`Node::select`] waits for nothing.
+    /// Whether [`Node::select`] can return without waiting.
     pub fn selects_at_once(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> bool {
         if pattern.as_str() == KV {
             return self.control_if_any().is_some();

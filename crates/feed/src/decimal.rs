@@ -18,7 +18,7 @@ pub enum DecimalError {
         /// Allowed decimals.
         decimals: u8,
     },
-    /// The number does not fit.
+    /// The number does not fit into the integer.
     #[error("`{text}` is too large")]
     TooLarge {
         /// The text.

@@ -72,9 +72,9 @@ pub struct Instrument {
 /// The format of an instrument file: JSON or TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notation {
-    /// JSON.
+    /// The file is written in JSON.
     Json,
-    /// TOML.
+    /// The file is written in TOML.
     Toml,
 }
 

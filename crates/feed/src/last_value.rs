@@ -43,7 +43,7 @@ struct AppendSize {
     bytes: i64,
 }
 
-/// A state that keeps the last value of each key.
+/// A state that maps each key to its last value.
 #[derive(Debug)]
 pub struct LastValue {
     limits: FeedLimits,

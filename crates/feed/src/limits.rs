@@ -1,6 +1,6 @@
 //! Bounds of this crate's states.
 
-/// Limits of one state: an order book, or the last value of each key.
+/// Limits of one state of a feed: of an order book, or of a table of last values.
 ///
 /// An append that exceeds a limit is refused as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

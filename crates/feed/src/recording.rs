@@ -68,7 +68,7 @@ impl fmt::Display for RecordingFormat {
     }
 }
 
-/// An order book in a recording: its topic, its kind and its units.
+/// The description of an order book in a recording: its topic, its kind and its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedBook {
     /// Name of the topic.
@@ -107,7 +107,7 @@ pub enum RecordingItem<'a> {
     Phantom(Phantom),
 }
 
-/// A function that receives the items of a recording.
+/// A function that receives the items of a recording one after the other.
 pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 
 /// Options for reading an exchange's recording.
@@ -125,7 +125,7 @@ impl Default for RecordingOptions {
     }
 }
 
-/// Reads an exchange's recording of any format, in pieces.
+/// A reader of an exchange's recording in any supported format, which returns it in pieces.
 #[derive(Debug)]
 pub struct Recording {
     lines: Lines,

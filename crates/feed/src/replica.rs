@@ -26,7 +26,7 @@ pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateC
 /// Time without a response after which a replica repeats a request, ns, by default.
 pub const RETRY_NS: u64 = 2_000_000_000;
 
-/// A subscriber's copies of the states of one or several logs, which detect and repair their errors.
+/// A subscriber's copies of the states of one or several logs, with detection and repair of errors.
 pub struct Replica<F, S> {
     subscriber: S,
     make: Box<dyn FnMut(&LogName) -> F + Send>,

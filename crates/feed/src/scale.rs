@@ -12,7 +12,7 @@ pub const UNITS_MAX: i64 = 1 << 53;
 /// Maximum number of decimals of a price or size.
 pub const DECIMALS_MAX: u8 = 15;
 
-/// An instrument's number of decimals, and its range of prices.
+/// The units of an instrument's prices and sizes: the number of decimals, and the range of prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Decimals of a price: digits of the integer after the decimal point.

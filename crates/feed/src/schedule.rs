@@ -32,7 +32,7 @@ const SPARSE_NS: u64 = 1_000_000_000;
 /// Delay above which a taken record counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// The due times of several instruments' records, merged in order of time.
+/// The schedule of a simulator: when each instrument's next record is due, in order of time.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,

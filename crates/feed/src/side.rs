@@ -5,9 +5,9 @@ use std::fmt;
 /// A side of an order book: bids (buyers) or asks (sellers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// Buyers; the highest price is best.
+    /// The buyers' side, on which the highest price is best.
     Bid,
-    /// Sellers; the lowest price is best.
+    /// The sellers' side, on which the lowest price is best.
     Ask,
 }
 

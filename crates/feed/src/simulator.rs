@@ -21,7 +21,7 @@ pub struct Simulator {
     markets: Vec<SimulatedMarket>,
 }
 
-/// Whether a simulated record changes one price level or resets the whole book.
+/// A simulated change of an order book: of one price level, or a reset of the whole book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedUpdate {
     /// Changes one level, with one entry.

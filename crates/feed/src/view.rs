@@ -12,20 +12,20 @@ pub struct PriceLevel {
     pub size: i64,
 }
 
-/// Whether the best bid is below, equal to or above the best ask.
+/// The relation of the best bid to the best ask: below, equal or above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BidAskRelation {
-    /// A side is empty.
+    /// A side of the book is empty.
     Open,
     /// The bid is below the ask, the normal case.
     Apart,
     /// The best bid and the best ask have the same price.
     Locked,
-    /// The bid is above the ask.
+    /// The best bid is above the best ask.
     Crossed,
 }
 
-/// How often records locked or crossed an order book since it was created or restored.
+/// How often the best bid of an order book has equalled or exceeded its best ask.
 /// A locked or crossed book is reported until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {

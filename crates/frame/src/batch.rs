@@ -15,7 +15,7 @@ use crate::frame::{FRAME_ALIGN, HEAD_BYTES, META_BYTES_MIN};
 /// Size of a batch header, bytes.
 pub const BATCH_HEADER_BYTES: usize = 32;
 
-/// The header before a batch of consecutive records: their log, epoch, sequence numbers and size.
+/// The header of a batch of consecutive records: their log, epoch, sequence numbers and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BatchHeader {
     /// The number that this connection uses for the log.

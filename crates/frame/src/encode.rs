@@ -3,7 +3,7 @@
 use crate::error::FrameError;
 use crate::frame::*;
 
-/// The fields of a record besides its payload: key, times, reply subject and headers.
+/// The fields of a record other than its payload: key, times, reply subject and headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta<'a> {
     /// Time at which the event happened, ns since the Unix epoch.
@@ -20,7 +20,7 @@ pub struct Meta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of a frame, packed into its first word, which avoids store-to-load stalls.
+/// The size and flags of a frame, packed into the frame's first word, which is then written at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLayout(u64);
 

@@ -48,7 +48,7 @@ pub const fn padded(len: usize) -> usize {
     (len + FRAME_ALIGN - 1) & !(FRAME_ALIGN - 1)
 }
 
-/// A record in memory: its metadata, its payload, and flags that say which metadata it has.
+/// A view of one encoded record: its payload, its metadata, and flags for the fields that it has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     meta: &'a [u8],

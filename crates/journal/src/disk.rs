@@ -18,7 +18,7 @@ pub use memory::MemoryDisk;
 pub use real::RealDisk;
 pub use replace::replace_file;
 
-/// The files of a disk, by path: a real disk, a disk in memory, or one that injects faults for tests.
+/// A file system that logs are stored in: a real disk, memory, or one that injects faults for tests.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -69,5 +69,5 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// An exclusive lock of a directory. Dropping it unlocks the directory.
+/// An exclusive lock on a directory. Dropping the lock unlocks the directory.
 pub trait DirLock: Send + Sync + std::fmt::Debug {}

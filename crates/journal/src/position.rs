@@ -22,7 +22,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// A range of lost records, which were in the log but cannot be read.
+/// A range of records that were in a log and cannot be read any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.

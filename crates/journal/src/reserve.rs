@@ -15,7 +15,7 @@ use crate::error::DiskError;
 /// The zeros that one write appends.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A file of zeros that a log deletes to gain room when the disk is full.
+/// A file of zeros, which a log deletes to free disk space when the disk is full.
 #[derive(Debug)]
 pub struct DiskReserve {
     disk: Arc<dyn Disk>,

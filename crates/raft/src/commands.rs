@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 
-/// A batch of encoded commands that a node proposes together as one log entry.
+/// A batch of encoded commands, which a node proposes as one entry of the Raft log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commands {
     bytes: Vec<u8>,

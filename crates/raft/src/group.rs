@@ -55,7 +55,7 @@ pub struct GroupHandle<M> {
     _machine: PhantomData<fn() -> M>,
 }
 
-/// The operations of a [`GroupHandle`] that do not depend on the type of its state machine.
+/// The operations of a [`GroupHandle`] that are the same for every type of state machine.
 pub struct UntypedGroup {
     raft: OurRaft,
     machines: Machines,
@@ -71,12 +71,12 @@ pub struct UntypedGroup {
     _running: GroupTasks,
 }
 
-/// The leader of a Raft group, as far as one node knows it.
+/// The leader of a Raft group, according to the knowledge of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// This node.
+    /// This node is the leader.
     Here,
-    /// Another node.
+    /// Another node is the leader.
     There(RaftMember),
     /// No leader is known.
     Nobody,

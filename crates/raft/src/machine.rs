@@ -5,7 +5,7 @@ use std::io;
 
 use bytes::Bytes;
 
-/// A replicated state machine: the same commands at the same times produce the same state on every node.
+/// A replicated state machine, in which equal commands at equal times produce equal states on all nodes.
 pub trait StateMachine: Any + Send {
     /// Sets the cluster's time, ms. The time never decreases.
     fn advance(&mut self, now_ms: u64);
@@ -43,7 +43,7 @@ pub trait StateMachine: Any + Send {
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()>;
 }
 
-/// The state of a state machine at one moment, independent of later changes.
+/// The state of a state machine as it was at one moment, from which a snapshot is written.
 pub trait Frozen: Send {
     /// Writes the state in blocks until `take` returns an error.
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;

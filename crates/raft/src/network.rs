@@ -44,8 +44,7 @@ pub struct RaftMember {
 /// A future that completes with the response to a request between nodes.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// The queue of a request between nodes. Requests of one lane arrive in order; they do not wait for requests of other
-/// lanes.
+/// The queue of a request between nodes. Requests of one lane arrive in order, independently of other lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.

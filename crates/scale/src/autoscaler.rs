@@ -15,7 +15,7 @@ use crate::provider::{Instance, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
-/// Starts and ends workers: a [`Scaler`] that decides, and the provider that carries its decisions out.
+/// Starts and ends workers: it passes the decisions of a [`Scaler`] to a provider.
 #[derive(Debug)]
 pub struct Autoscaler<P> {
     scaler: Scaler,
@@ -30,7 +30,7 @@ pub struct Autoscaler<P> {
     events: Vec<ProviderEvent>,
 }
 
-/// The scheduler's waiting tasks and workers at one moment, and its counters.
+/// The waiting tasks, workers and counters of a task scheduler at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerSnapshot {
     /// The scheduler's signals.

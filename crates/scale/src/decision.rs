@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::provider::Instance;
 use crate::trigger::Trigger;
 
-/// A decision to add workers: its reason, the number of workers, and the times of its steps.
+/// A decision of the scaler to add workers: the reason, the number, and the times of its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
     /// The reason.
@@ -29,7 +29,7 @@ pub struct ScaleOut {
     pub ready_ms: u64,
 }
 
-/// A decision to remove one worker, and the times of its steps.
+/// A decision of the scaler to remove one worker, and the times of its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
     /// The time from which fewer workers sufficed, ms.
@@ -48,7 +48,7 @@ pub struct ScaleIn {
     pub workers: u32,
 }
 
-/// The most recent decisions to add and to remove workers.
+/// The scaler's most recent decisions to add and to remove workers.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions {
     out: VecDeque<ScaleOut>,

@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 1 << 20;
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
-/// The description of a cluster for capacity planning: its nodes, its workers and its scaling policy.
+/// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The nodes that run the scheduler.
@@ -37,7 +37,7 @@ pub struct Document {
     pub is_vertical: bool,
 }
 
-/// A number of equal nodes or workers in a described cluster. Several may fit onto one machine.
+/// A group of equal nodes or workers in the description of a cluster, with their number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceGroup {
     /// Number of these nodes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::provider::{Instance, InstanceMarket};
 
-/// The phase of a worker instance: starting, warm, ready, draining or stopping.
+/// The phase of a worker instance between its start and its end, such as ready or draining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The instance is starting, and will run tasks.
@@ -19,11 +19,11 @@ pub enum Phase {
     Ready,
     /// The instance finishes its tasks and takes no new ones.
     Draining,
-    /// The instance is being ended.
+    /// The instance is ending.
     Stopping,
 }
 
-/// A worker instance as the scaler knows it: its phase, and when the phase began.
+/// A worker instance in a scaler's fleet: its phase, and the start of the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetMember {
     /// The instance's phase.
@@ -39,7 +39,7 @@ pub struct FleetMember {
     pub is_lost: bool,
 }
 
-/// All worker instances that a scaler has started and that have not ended.
+/// The worker instances that a scaler has started and that have not ended yet.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     members: BTreeMap<Instance, FleetMember>,

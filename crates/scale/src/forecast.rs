@@ -28,7 +28,7 @@ pub struct ArrivalForecast {
     pub upper: f64,
 }
 
-/// The present forecast of a scaler, its recent error, and whether the scaler uses it.
+/// A scaler's latest forecast, the forecast's recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
     /// The highest forecast up to `lead_ms` from now; `None` if there is not enough history.

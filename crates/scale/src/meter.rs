@@ -7,7 +7,7 @@ use dunlin_tasks::Signals;
 
 use crate::sample::LoadMeasurement;
 
-/// The number of submitted and of ended tasks since the scheduler's start, over all tenants.
+/// The number of tasks that were submitted and that ended since the scheduler's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedulerTotals {
     /// The number of submitted tasks.
@@ -16,7 +16,7 @@ pub struct SchedulerTotals {
     pub ended: u64,
 }
 
-/// Averages observations of a scheduler's load between two decisions of the scaler.
+/// Averages the measured loads of a scheduler between two decisions of the scaler.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
     /// The sums, over all observations since the last measurement, of the used share of slots and of the number of

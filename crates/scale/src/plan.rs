@@ -5,7 +5,7 @@ use crate::prices::Prices;
 use crate::sim::SimulatedNode;
 use crate::sizing::MachineFit;
 
-/// The load that a cluster must carry: arrivals, run times and waiting tasks.
+/// The load for which capacity is planned: arrivals, run times and waiting tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
     /// Mean arrivals, tasks per second.
@@ -20,7 +20,7 @@ pub struct Demand {
     pub payload_bytes: u64,
 }
 
-/// The calculated number of workers, load and cost of a described cluster, with warnings.
+/// The calculated workers, load and cost of a described cluster for a given demand, with warnings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityPlan {
     /// Mean number of workers.

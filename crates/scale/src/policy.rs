@@ -76,7 +76,7 @@ pub struct ScaleInPolicy {
     pub tolerance_percent: u32,
 }
 
-/// The rules for adding workers by a forecast.
+/// The rules of a scaling policy for adding workers ahead of forecast load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
     /// How far ahead the scaler uses forecasts, in ms. It must exceed the time to decide and to start a worker.
@@ -95,7 +95,7 @@ pub struct Predictive {
     pub error_good: f64,
 }
 
-/// The rules for the warm pool, which holds workers that are prepared in advance.
+/// The rules of a scaling policy for the warm pool: prepared workers that do not take tasks yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
     /// Number of prepared workers.
@@ -107,7 +107,7 @@ pub struct Warm {
     pub takes_drained: bool,
 }
 
-/// The share of workers on spot instances, which are cheaper and may be interrupted.
+/// The rules of a scaling policy for spot instances, which are cheaper and may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spot {
     /// Percentage of spot instances among the workers beyond `base`.

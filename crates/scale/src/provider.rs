@@ -3,10 +3,10 @@
 //! A provider starts each action immediately and reports its result later; the scaler does not wait for it. The scaler
 //! numbers instances and never reuses a number.
 
-/// The number that a scaler gives to a worker instance.
+/// The id of a worker instance, which the scaler assigns.
 pub type Instance = u64;
 
-/// How an instance is paid for: on demand, or as a spot instance.
+/// The market in which an instance is bought: on demand, or as a cheaper spot instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceMarket {
     /// On demand: stays until it is released.

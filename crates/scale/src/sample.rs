@@ -4,7 +4,7 @@ use dunlin_tasks::Signals;
 
 use crate::provider::Instance;
 
-/// The input of one scaling decision: waiting tasks, load, and measurements since the last sample.
+/// The measurements of a task scheduler from which a scaler makes one decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
@@ -28,7 +28,7 @@ pub struct SchedulerSample {
     pub grace_ms: u64,
 }
 
-/// Measurements of a scheduler's load since the last sample.
+/// The load of a task scheduler, as measured since the scaler's last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
     /// Load of the workers, 0 to 1.

@@ -21,7 +21,7 @@ pub struct WorkerNeed {
     pub memory_gib: f64,
 }
 
-/// The number of workers that fit onto a machine type, and the cost of each.
+/// The number of workers that fit onto a machine type, and the cost of one worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineFit {
     /// The machine type.

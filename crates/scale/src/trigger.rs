@@ -1,6 +1,6 @@
 //! The reasons to add workers, and how long the condition of each has been true.
 
-/// The reason why a scaler adds workers.
+/// The measurement or rule because of which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
     /// The load of processors exceeds its target.

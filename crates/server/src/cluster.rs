@@ -101,7 +101,7 @@ pub struct ClusterConfig {
     pub ownership: OwnershipLimits,
 }
 
-/// A node's membership in its cluster. The membership ends when this is dropped.
+/// A node's membership in its cluster. Dropping the value ends the membership.
 pub struct Cluster {
     seat: Arc<ClusterMember>,
     address: SocketAddr,
@@ -110,7 +110,7 @@ pub struct Cluster {
     running: Vec<StoppableThread>,
 }
 
-/// Number of requests and connections that this node has made to other nodes.
+/// The number of requests that a node has sent to other nodes, and of connections that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkUse {
     /// Number of sent requests.

@@ -32,7 +32,7 @@ impl fmt::Display for StartupProgress {
     }
 }
 
-/// Listeners that refuse clients while the node starts. Dropping it closes them.
+/// The listeners of a starting node, which refuse clients until the node is ready.
 #[derive(Debug)]
 pub struct Opening {
     server: Option<Server>,

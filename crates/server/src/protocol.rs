@@ -8,9 +8,9 @@ pub enum Protocol {
     Tcp,
     /// The NATS client protocol.
     Nats,
-    /// HTTP/1.1.
+    /// HTTP/1.1, with event streams.
     Http,
-    /// gRPC.
+    /// gRPC over HTTP/2.
     Grpc,
     /// WebSocket, at the addresses of HTTP.
     Ws,

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP address that no other program receives from the system while this value exists.
+/// A TCP address that the system assigns to no other program while this value exists.
 ///
 /// The value holds a socket that is bound to the address and never listens. The system then gives the port neither to a
 /// listener on any free port nor to an outgoing connection. A server that sets `SO_REUSEADDR`, as Dunlin's servers do,

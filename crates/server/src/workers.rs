@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// The autoscaler's input (the load of a scheduler), and the names of all workers.
+/// The load of a task scheduler, from which the autoscaler decides, and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.
@@ -64,7 +64,7 @@ pub enum WorkersError {
     Thread(#[source] io::Error),
 }
 
-/// Starts and ends a node's worker processes, on a thread of its own, until it is stopped or dropped.
+/// The thread that starts and ends a node's worker processes. Dropping the handle ends it.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<WorkersState>,
@@ -86,7 +86,7 @@ struct WorkersState {
     outlook: Mutex<Option<ForecastStatus>>,
 }
 
-/// The last decisions to start and to end workers. Times are ms since the workers' thread started.
+/// The autoscaler's last decisions to start and end workers. Times count from the start of its thread.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.

@@ -19,7 +19,7 @@ use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 use crate::partition::{Partition, PartitionError, RegionLoad};
 
-/// How much the loads of regions may differ before they are balanced, and how often this is checked.
+/// The rules for balancing the loads of regions: the allowed difference, and the interval between checks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BalancePolicy {
     /// Highest load of a region, as a multiple of the mean.
@@ -41,7 +41,7 @@ impl Default for BalancePolicy {
 /// No new cut begins while more than this fraction of all entities is outside its region.
 const STRAYED_MAX: f64 = 0.02;
 
-/// The load of a region, and the version of the partition that the region uses.
+/// The load of a region, with the version of the world's division into regions for which it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
     /// The load in the region's own stretch.
@@ -78,7 +78,7 @@ impl LoadReport {
     }
 }
 
-/// The last load report of each region.
+/// The last load report of each region of a world.
 #[derive(Debug, Clone, Default)]
 pub struct LoadReports(BTreeMap<RegionId, (u64, LoadReport)>);
 

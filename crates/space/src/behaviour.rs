@@ -49,7 +49,7 @@ pub trait Behaviour<const D: usize> {
     }
 }
 
-/// The entity that a behaviour moves.
+/// The state of the entity that a behaviour moves, with its position and velocity.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntity<const D: usize> {
     /// Id of the entity.
@@ -62,7 +62,7 @@ pub struct OwnEntity<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// An entity's new position and velocity, as a behaviour returns them for a tick.
+/// The new position and velocity of an entity, which a behaviour returns for a tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Motion<const D: usize> {
     /// New position. A position outside the world is replaced by the nearest one inside.
@@ -71,7 +71,7 @@ pub struct Motion<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// An entity within sight of the one that a behaviour moves.
+/// The state of another entity within sight of the entity that a behaviour moves.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntity<const D: usize> {
     /// The other entity's kind.
@@ -84,14 +84,14 @@ pub struct OtherEntity<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The entities within sight of the one that a behaviour moves.
+/// The entities within sight of the entity that a behaviour moves, which it can iterate over.
 pub trait NearbyEntities<const D: usize> {
     /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
     /// by row of cells, then by cell, then by id.
     fn each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
-/// The tick for which a behaviour moves an entity: its number, its length, the world and the seed.
+/// The tick in which a behaviour moves an entity: its number and length, the world, and the seed.
 #[derive(Debug, Clone, Copy)]
 pub struct TickContext<const D: usize> {
     /// Number of this tick.

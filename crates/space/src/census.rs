@@ -10,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// Counts a world's entities by region, each entity once.
+/// A count of a world's entities by region, which counts each entity once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, Whereabouts>,
@@ -24,7 +24,7 @@ struct Whereabouts {
     on_the_way: bool,
 }
 
-/// The number of a region's entities: those that it moves, and those that are being handed over.
+/// The number of a region's entities, and the number that are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
     /// Number of entities that the region moves.

@@ -58,12 +58,12 @@ pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
     ReducerConfig { kind: REGION.to_owned(), options }
 }
 
-/// The state of a region in two or three dimensions.
+/// The state of a region of a world with two or with three dimensions.
 #[derive(Debug)]
 pub enum AnyRegion {
-    /// Two dimensions.
+    /// A region of a world in two dimensions.
     Plane(RegionReducer<2>),
-    /// Three dimensions.
+    /// A region of a world in three dimensions.
     Space(RegionReducer<3>),
 }
 

@@ -17,7 +17,7 @@ pub use morton::Morton;
 pub use simplex::Simplex;
 pub use tetrahedral::Tetrahedral;
 
-/// A space-filling curve: an order of the world's smallest cells.
+/// A space-filling curve, which puts the world's smallest cells into an order.
 pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static {
     /// Position of a cell on the curve.
     type Key: Copy + Ord + Default + Debug + Send + Sync + 'static;

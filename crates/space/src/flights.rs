@@ -22,7 +22,7 @@ const FOOT_KM: f64 = 0.000_304_8;
 /// Space around the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;
 
-/// A recording of aircraft positions over time.
+/// A recording of aircraft positions over time, whose tracks entities of a world can follow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flights {
     /// Tracks by entity id.

@@ -43,7 +43,7 @@ struct NeighbourBatch<const D: usize> {
     tick: u64,
 }
 
-/// A region's copies of the entities beyond its borders.
+/// The ghosts of a region: copies of its neighbours' entities near the borders.
 #[derive(Debug, Clone)]
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,

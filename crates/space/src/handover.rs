@@ -71,7 +71,7 @@ impl Default for HandoverTiming {
     }
 }
 
-/// Whether a region must have a standby, which takes over when the region's owner dies.
+/// The requirement of a region for a standby, which takes over when the region's owner dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
@@ -97,7 +97,7 @@ impl Default for HandoverLimits {
     }
 }
 
-/// An action that a handover requests from its caller, such as sending a message. Carry actions out in order.
+/// An action that a handover requests from its caller, such as sending a message; actions are ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverEffect {
     /// Send a message; it may get lost.
@@ -128,7 +128,7 @@ pub enum HandoverEffect {
     },
 }
 
-/// Decides which entities a region can take from another region.
+/// A check that decides which entities a region accepts from another region.
 pub trait AdmissionCheck {
     /// Returns the reason why this entity cannot be taken while `others` entities are already reserved; `None` if it
     /// can.
@@ -158,7 +158,7 @@ pub enum OfferError {
     },
 }
 
-/// The state machine of one region for handing entities to other regions and taking entities from them.
+/// The state machine of one region for giving entities to other regions and taking entities from them.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,
@@ -182,7 +182,7 @@ pub struct Handover {
     counts: Counts,
 }
 
-/// Counters of one region's handovers: entities handed over, taken and refused.
+/// Counters of one region's handovers: entities that were handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of entities handed over by this side.
@@ -199,7 +199,7 @@ pub struct Counts {
     pub repeated: u64,
 }
 
-/// The ids of entities that other regions are handing to this region.
+/// The ids of entities whose handover to this region has begun and is not finished.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 

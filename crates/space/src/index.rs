@@ -19,7 +19,7 @@ pub(crate) use near::NearestItems;
 pub use scan::LinearScan;
 pub use tree::{Octree, Tetree, Tree};
 
-/// The coordinates of many points: one list for each axis, all of the same length.
+/// The coordinates of many points: for each axis, one list of equal length.
 pub type Columns<'a, const D: usize> = [&'a [f32]; D];
 
 /// An index that finds items by their position.

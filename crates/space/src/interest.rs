@@ -35,7 +35,7 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// The viewers of a region, and the entities that each viewer sees.
+/// The viewers of a region, and for each the entities in its sight.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     viewers_max: u32,
@@ -51,7 +51,7 @@ pub struct Interests<const D: usize> {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterestError {
-    /// The limit of viewers is reached.
+    /// The region's limit of viewers is reached.
     #[error("the region has reached its limit of {max} viewers")]
     TooMany {
         /// The limit.

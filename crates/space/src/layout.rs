@@ -23,7 +23,7 @@ pub enum SpaceDecodeError {
         "encoding version {0} is not known: this build reads version {VERSION}; use the same version on both sides"
     )]
     Version(u8),
-    /// Unknown enum discriminant.
+    /// An enumeration has an unknown value.
     #[error("{what} {number} is not known")]
     Unknown {
         /// Name of the enum.

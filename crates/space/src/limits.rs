@@ -2,8 +2,7 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region: entities, ghosts and viewers. At a limit, the region refuses or drops further items, and keeps
-/// those it has.
+/// Limits of one region: entities, ghosts and viewers. A region at a limit refuses further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Maximum number of entities.

@@ -13,7 +13,7 @@ use crate::region::{Outputs, Region, RegionAuthority, RegionReport, RegionSetup,
 use crate::store::{Entity, StoreError};
 use crate::world::WorldBox;
 
-/// Runs all regions of a world in one process: a tick begins when all messages of the last tick are handled.
+/// Runs all regions of a world in one process, tick by tick: all messages of a tick are handled before the next.
 #[derive(Debug)]
 pub struct Lockstep<const D: usize, B> {
     world: WorldBox<D>,

@@ -7,7 +7,7 @@ use crate::curve::Morton;
 use crate::handover::RegionId;
 use crate::layout::SpaceDecodeError;
 
-/// The division of a world into regions: the keys of the curve at which regions begin.
+/// The division of a world into regions: the keys of the space-filling curve at which regions begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     version: u64,
@@ -16,7 +16,7 @@ pub struct Partition {
     cuts: Vec<(u64, RegionId)>,
 }
 
-/// The measured load of a region, and keys that divide the region into parts of equal load.
+/// The measured load of a region, and the curve's keys that divide the region into equally loaded parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionLoad {
     /// The region.

@@ -52,7 +52,7 @@ pub struct RegionAuthority {
     pub until_ns: u64,
 }
 
-/// The new owner's lease and the other owners' epochs, with which a process takes over a region.
+/// The input for taking over a region: the new owner's lease, and the epochs of the other regions' owners.
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover<'a> {
     /// The new lease.

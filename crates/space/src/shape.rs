@@ -20,7 +20,7 @@ pub trait Shape<const D: usize> {
     }
 }
 
-/// A box whose faces are parallel to the axes (axis-aligned bounding box), its faces included.
+/// A shape: a box with faces parallel to the axes (axis-aligned bounding box), faces included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aabb<const D: usize> {
     /// Lower corner.
@@ -79,7 +79,7 @@ impl<const D: usize> Shape<D> for Aabb<D> {
     }
 }
 
-/// A shape: all points within a radius of a center.
+/// A shape: all points within a radius of a center point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ball<const D: usize> {
     /// The center.
@@ -175,7 +175,7 @@ impl<const D: usize> Shape<D> for Beam<D> {
     }
 }
 
-/// One side of a plane: the points `p` with `normal · p + offset ≥ 0`.
+/// A half-space, bounded by a plane: the points `p` with `normal · p + offset ≥ 0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plane<const D: usize> {
     /// Normal towards the inner side.

@@ -34,7 +34,7 @@ const STILL: u8 = 1;
 /// Flag: the behaviour failed, and the entity does not move until it is thawed.
 const FROZEN: u8 = 2;
 
-/// The entities of a region, stored in columns.
+/// The entities of a region, stored in columns: one array for each field.
 #[derive(Debug, Clone)]
 pub struct EntityStore<const D: usize> {
     schema: Schema,

@@ -35,7 +35,7 @@ const STEADY_SHARE: u32 = 8;
 const LOOKED_AT_MAX: usize = 32;
 
 layout! {
-    /// How many tasks a worker may hold in advance, beyond its slots, and how many it holds now.
+    /// The number of tasks that a worker may hold beyond its slots, and the number that it holds at present.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TasksAhead {
         /// Maximum number of tasks ahead.

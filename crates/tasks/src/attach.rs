@@ -13,7 +13,7 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
 layout! {
-    /// A worker's request to attach to a node, as encoded: its id, its slots and the tasks that it still holds.
+    /// A worker's encoded request to attach to a node: its id, its slots and the tasks that it still holds.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachRequest<'a> {
         /// Id of the worker from an earlier connection; 0 for a new worker.
@@ -32,7 +32,7 @@ layout! {
 }
 
 layout! {
-    /// The response to a worker that attaches: its id, and the tasks that it may no longer report.
+    /// The response to a worker that attaches: its id, and the tasks whose results it may not report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachResponse {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
@@ -44,7 +44,7 @@ layout! {
     }
 }
 
-/// The tasks that the scheduler has assigned to a worker, and the orders to stop some of them.
+/// The tasks that the scheduler has assigned to a worker, and the tasks that the worker must stop.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.

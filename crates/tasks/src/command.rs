@@ -44,11 +44,11 @@ choice! {
         /// Renews the leases of workers.
         Beat { /// Ids of the workers.
             workers: Vec<u64> } = 9,
-        /// A worker completed a task.
+        /// Reports that a worker completed a task.
         Complete { /// Worker, task and token.
             answer: AttemptReport, /// Result of the task.
             result: &'a [u8] } = 10,
-        /// An attempt of a task failed.
+        /// Reports that an attempt of a task failed.
         Fail { /// Worker, task and token.
             answer: AttemptReport, /// The error.
             error: &'a [u8], /// Whether a retry is allowed.
@@ -82,7 +82,7 @@ choice! {
         Unschedule { /// Name of the tenant.
             tenant: &'a [u8], /// Name of the schedule.
             name: &'a [u8] } = 17,
-        /// These tasks' payloads were published.
+        /// Reports that the payloads of these tasks were published.
         Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
         /// Sets the time of day.
@@ -160,7 +160,7 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with the same value under a key: how many run at once, and how many start in a period.
+    /// A limit on a tenant's tasks with equal values of a key: how many run at once, and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -231,20 +231,20 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// A task that must be done before another task can start.
+    /// Another task that must be done before a task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
-        /// A task that is already known.
+        /// A task that was submitted before.
         Task { /// Id of the task.
             task: u64 } = 1,
-        /// A task of the same command.
+        /// A task that the same command submits.
         Batch { /// Index of the task, from 0.
             index: u32 } = 2,
     }
 }
 
 layout! {
-    /// A key and value that describe a task or a worker, or that a task requires of its worker.
+    /// A key and value of a worker or task; a task can require that its worker has a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.
@@ -281,8 +281,7 @@ layout! {
 }
 
 choice! {
-    /// Commands with fields that later versions added. The number of such a command is that of the command without
-    /// these fields, plus 128.
+    /// A command with the fields that later versions added: its number is the basic command's number plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,

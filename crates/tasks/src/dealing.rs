@@ -46,7 +46,7 @@ impl ShardDemand {
     }
 }
 
-/// The workers of one shard and the slots that its tenants could use, for dividing slots among shards.
+/// The workers of one shard and the slots that its tenants need, from which slots are divided among shards.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
@@ -64,7 +64,7 @@ struct WorkerShare {
     held: u32,
 }
 
-/// New limits of workers in one shard: each worker's slots, and the tasks that it may hold in advance.
+/// The workers' new limits in one shard: slots, and tasks held in advance, for each worker.
 pub type SlotChanges = Vec<(u64, u32, u32)>;
 
 /// Divides the slots of workers among the shards of the task scheduler.

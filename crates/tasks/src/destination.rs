@@ -8,7 +8,7 @@
 //! A subject has no zero byte. Nodes add the user's name when they accept the task. They refuse a task in which the
 //! client itself has added a name (`Node::permit_task`).
 
-/// The subject to which a task publishes its payload, and the user whose permissions apply.
+/// The destination of a task's payload: the subject, and the user whose permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination<'a> {
     /// The subject.

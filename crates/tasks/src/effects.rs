@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
-/// The effects of a command besides its reply, such as orders to workers. The caller clears them.
+/// The effects of a command besides its reply, such as orders to workers, for the caller to carry out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskEffects {
     /// Orders for workers.
@@ -26,7 +26,7 @@ impl TaskEffects {
     }
 }
 
-/// An order to a worker: start a task, stop a task, or end.
+/// An order to a worker: start a task, stop a task, or end the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOrder {
     /// Start a task.
@@ -58,7 +58,7 @@ impl WorkerOrder {
 }
 
 layout! {
-    /// The start of a task at a worker, with all that the worker needs to run it.
+    /// An order to start a task, with everything that the worker needs to run it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskStart {
         /// Id of the worker.
@@ -81,7 +81,7 @@ layout! {
     }
 }
 
-/// A task's payload to publish, and its destination.
+/// The payload of a task, to be published to the task's destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPublication {
     /// Id of the task; repeated publications have the same id.
@@ -93,7 +93,7 @@ pub struct TaskPublication {
 }
 
 layout! {
-    /// An event of a task, such as its start, for watchers.
+    /// An event of a task for watchers, such as the start of an attempt.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskEvent {
         /// Id of the task.
@@ -108,7 +108,7 @@ layout! {
 }
 
 choice! {
-    /// The kind of a change of a task.
+    /// The kind of a task's event, such as its start or its end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskEventKind {
         /// The task was submitted.

@@ -9,13 +9,13 @@ pub enum TaskDecodeError {
     /// The bytes end too early.
     #[error("the bytes end too early")]
     Short,
-    /// Bytes are left over.
+    /// Bytes follow after the end of the encoding.
     #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
     /// The version is unknown.
     #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// Unknown enum discriminant.
+    /// An enumeration has an unknown value.
     #[error("{number} is not a known {what}")]
     Unknown {
         /// Name of the enum.
@@ -202,7 +202,7 @@ pub fn no_tenant(name: &[u8]) -> String {
 }
 
 choice! {
-    /// The limit that a refused command exceeds; see [`TaskRefusal::TooMany`].
+    /// A limit of the task scheduler that a refused command would exceed; see [`TaskRefusal::TooMany`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum Limit {

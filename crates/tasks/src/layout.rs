@@ -190,7 +190,7 @@ pub(crate) trait Later<'a>: Layout<'a> {
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
-/// Encodes a value together with the fields that later versions added to its type.
+/// A value that is encoded together with the fields that later versions added to its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithLaterFields<T>(pub T);
 

@@ -18,7 +18,7 @@ choice! {
     /// A query of tasks, queues, tenants, workers or schedules.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskQuery<'a> {
-        /// Everything about a task.
+        /// Reads all properties of a task.
         Get { /// Id of the task.
             task: u64 } = 1,
         /// Lists tasks that match a filter, in the order of slots and not of time.
@@ -33,14 +33,14 @@ choice! {
         /// Waiting tasks of tenants, by queue and kind.
         Queues { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 4,
-        /// Tenants with their totals.
+        /// Lists tenants with their totals.
         Tenants { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 5,
-        /// All workers.
+        /// Lists all workers.
         Workers = 6,
-        /// Inputs of the autoscaler.
+        /// Reads the inputs of the autoscaler.
         Signals = 7,
-        /// Sizes and limits of the state.
+        /// Reads the sizes and limits of the state.
         Status = 8,
     }
 }
@@ -63,36 +63,36 @@ layout! {
 }
 
 choice! {
-    /// The result of a [`TaskQuery`].
+    // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
+    /// The result of a [`TaskQuery`], such as a list of tasks.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    // Boxing would not help: only one value exists at a time, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
     pub enum TaskQueryResult {
-        /// A task.
+        /// The requested task.
         Task { /// The task.
             task: TaskView, /// The cluster's time, ms.
             now_ms: u64 } = 1,
-        /// Tasks.
+        /// One page of a list of tasks.
         Tasks { /// The tasks.
             tasks: Vec<TaskView>, /// Start of the next page, if there is one.
             next: Option<u32>, /// The cluster's time, ms.
             now_ms: u64 } = 2,
-        /// An explanation.
+        /// An explanation why a task does not run.
         Why { /// One sentence.
             why: String } = 3,
-        /// Waiting tasks.
+        /// The waiting tasks by tenant, queue and kind.
         Queues { /// Entries by tenant, queue and kind.
             queues: Vec<QueueView> } = 4,
-        /// Tenants.
+        /// The tenants with their totals.
         Tenants { /// The tenants.
             tenants: Vec<TenantView> } = 5,
-        /// Workers.
+        /// The list of workers.
         Workers { /// The workers.
             workers: Vec<WorkerView> } = 6,
-        /// Inputs of the autoscaler.
+        /// The inputs of the autoscaler.
         Signals { /// The inputs.
             signals: Signals } = 7,
-        /// Sizes and limits.
+        /// The sizes and limits of the state.
         Status { /// Number of known tasks.
             tasks: u64, /// Approximate size of all tasks.
             bytes: u64, /// The cluster's time, ms.

@@ -10,7 +10,8 @@ use crate::layout::layout;
 pub(crate) const BURST_MS: u64 = 60_000;
 
 layout! {
-    /// A tenant's quota of one resource. 0 means no amount; for `soft` and `hard`, no limit.
+    /// A tenant's quota of one resource: the reserved amount, the soft and hard limits, and the burst.
+    /// 0 means no amount; for `soft` and `hard`, no limit.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
         /// Amount that is kept free.
@@ -48,7 +49,7 @@ impl Quota {
 pub(crate) type Amounts = [u64; 3];
 
 layout! {
-    /// How much of a resource a tenant uses, and how much burst it has saved up.
+    /// The amount of a resource that a tenant uses, and the burst that it has saved.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ResourceUse {
         /// Present use.

@@ -15,7 +15,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// The highest rate at which tasks may start: a count for each period, and a burst.
+    /// A limit on how many tasks may start: a number for each period, and a burst.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rate {
         /// Number of starts; at least 1.

@@ -27,7 +27,7 @@ choice! {
 }
 
 layout! {
-    /// The id of a submitted task, and whether the task existed already.
+    /// The id of a submitted task, and whether the task had been submitted before.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SubmittedTask {
         /// Id of the task.

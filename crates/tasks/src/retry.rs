@@ -9,7 +9,7 @@ use crate::layout::{choice, layout};
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {
-    /// How often a failed task is retried, and after which delays.
+    /// The policy for retrying a failed task: the number of attempts, and the pauses between them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct RetryPolicy {
         /// Maximum number of attempts after the first.
@@ -20,7 +20,7 @@ layout! {
 }
 
 choice! {
-    /// How long a failed task waits before its next attempt.
+    /// The delay before the next attempt of a failed task: constant, or random within bounds.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Backoff {
         /// A constant delay.

@@ -8,10 +8,10 @@ use crate::query::{TaskCommandOutcome, TaskQuery, TaskQueryResult};
 use crate::reply::CommandReply;
 use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 
-/// The shards of the task scheduler that receive a command or query: one, or all.
+/// The destination of a command or query about tasks: one shard of the scheduler, or all shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardRoute {
-    /// Only this shard.
+    /// The command or query goes only to this shard.
     One(u8),
     /// All shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join their results.
     All,

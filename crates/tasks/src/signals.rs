@@ -15,7 +15,7 @@ use crate::view::WorkerView;
 use crate::worker::ServedSet;
 
 layout! {
-    /// The state of the task scheduler that the autoscaler needs, at one moment.
+    /// The input of the autoscaler: the scheduler's tasks and workers at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
         /// Number of tasks that an additional worker could start now: ready, within their tenant's quota, and small
@@ -40,7 +40,7 @@ layout! {
 }
 
 layout! {
-    /// The tasks of one kind that an additional worker could start, and the workers for the kind.
+    /// The startable tasks of one kind and the workers for the kind, as an input of the autoscaler.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KindSignals {
         /// The kind.
@@ -54,7 +54,7 @@ layout! {
 
 const IDLE_MAX: usize = 1_000;
 
-/// The description of a worker that the autoscaler could add.
+/// The kinds, queues, labels and resources of a worker that the autoscaler could add.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WorkerShape {
     /// Kinds that the worker could run.

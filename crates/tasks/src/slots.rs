@@ -9,7 +9,7 @@
 
 use crate::fairness::fair_shares;
 
-/// A tenant's demand for the slots of a group of workers, with its weight and its reserved slots.
+/// The number of slots that a tenant needs in a group of workers, with its weight and its reserved slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Number of tasks that workers hold and of tasks that could start now.
@@ -56,7 +56,7 @@ fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     }
 }
 
-/// Divides whole slots among shards, and remembers the fraction that each shard is still due.
+/// Divides whole slots among shards, and stores the fraction of a slot that each shard still has to receive.
 #[derive(Debug, Clone, Default)]
 pub struct SlotApportioner {
     owed: Vec<f64>,
@@ -85,7 +85,7 @@ impl SlotApportioner {
     }
 }
 
-/// The slots of a worker, and their division among the shards of the task scheduler.
+/// The slots of one worker, and how many of them each shard of the task scheduler may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerSlots {
     /// Number of slots.

@@ -46,7 +46,7 @@ const TRAITS: u8 = 15;
 const ENLISTED: u8 = 30;
 
 layout! {
-    /// The limits, times and counters at the start of a snapshot.
+    /// The header of a task scheduler's snapshot: limits, times and counters.
     #[derive(Debug, Clone)]
     pub struct SnapshotHeader {
         pub limits: SchedulerLimits,
@@ -64,7 +64,7 @@ layout! {
 }
 
 layout! {
-    /// A class of tasks in a snapshot: its queue and kind.
+    /// A class of tasks with the same queue and kind, in a snapshot of the task scheduler.
     pub struct ClassEntry {
         pub queue: u32,
         pub kind: u32,
@@ -72,7 +72,7 @@ layout! {
 }
 
 layout! {
-    /// A pool of workers that serve the same kinds and queues, in a snapshot.
+    /// A pool of workers with the same kinds and queues, in a snapshot of the task scheduler.
     pub struct PoolEntry {
         pub kinds: Vec<u32>,
         pub queues: Vec<u32>,
@@ -80,7 +80,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that is reserved for a task, in a snapshot.
+    /// A worker that waits for one task reserved for it, in a snapshot of the task scheduler.
     pub struct ReservedEntry {
         pub worker: u32,
         pub task: u64,
@@ -88,7 +88,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's token bucket for one value of a limited key, in a snapshot.
+    /// The token bucket for one value of a tenant's limited key, in a snapshot of the task scheduler.
     pub struct BucketEntry {
         pub tenant: u32,
         pub limit: u32,
@@ -98,7 +98,7 @@ layout! {
 }
 
 layout! {
-    /// The header of a snapshot, extended by the number of entries of kinds that later versions added.
+    /// The header of a snapshot with the numbers of the entries that follow, for newer kinds of entries.
     #[derive(Debug, Clone)]
     pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,
@@ -113,7 +113,7 @@ layout! {
 }
 
 layout! {
-    /// The header of a snapshot of a restored state, extended by the lowest generations of new ids.
+    /// The header of a snapshot of a state that was restored from a backup, with the lowest generations for ids.
     #[derive(Debug, Clone)]
     pub struct RestoredSnapshotHeader {
         pub head: WithLaterFields<ExtendedSnapshotHeader>,
@@ -123,7 +123,7 @@ layout! {
 }
 
 layout! {
-    /// The labels that the tasks of a class require of workers, in a snapshot.
+    /// The worker labels that the tasks of a class require, in a snapshot of the task scheduler.
     pub struct NeedsEntry {
         pub class: u32,
         pub needs: Vec<StoredLabel>,
@@ -131,7 +131,7 @@ layout! {
 }
 
 layout! {
-    /// The labels and tenants of a pool of workers, in a snapshot.
+    /// The labels and tenants of a pool of workers, in a snapshot of the task scheduler.
     pub struct TraitsEntry {
         pub pool: u32,
         pub labels: Vec<StoredLabel>,
@@ -140,7 +140,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that may hold tasks in advance, in a snapshot.
+    /// A worker with the tasks that it may hold in advance, in a snapshot of the task scheduler.
     pub struct AheadEntry {
         pub worker: u32,
         pub ahead: TasksAhead,
@@ -148,14 +148,14 @@ layout! {
 }
 
 layout! {
-    /// The id of a worker that joined in another shard, in a snapshot.
+    /// A worker that joined in another shard, in a snapshot of the task scheduler.
     pub struct EnlistedEntry {
         pub worker: u32,
         pub id: u64,
     }
 }
 
-/// The state of the task scheduler at one moment, independent of later changes.
+/// The state of the task scheduler as it was at one moment, from which a snapshot is written.
 #[derive(Debug, Clone)]
 pub struct Frozen(SchedulerState);
 

@@ -19,10 +19,10 @@ pub(crate) const TASK_BYTES: u64 = 256;
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
-    /// The stage of a task: waiting, ready, running or ended.
+    /// The stage of a task between submission and end, such as ready or running.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskStage {
-        /// Waits for other tasks.
+        /// The task waits for other tasks.
         Blocked = 1,
         /// Waits for its earliest start, or for its next attempt.
         Delayed = 2,
@@ -34,9 +34,9 @@ choice! {
         Running = 5,
         /// Cancelled, but the worker has not confirmed yet.
         Stopping = 6,
-        /// Completed.
+        /// The task was completed.
         Completed = 7,
-        /// Cancelled.
+        /// The task was cancelled.
         Cancelled = 8,
         /// A dead letter: it failed for good, and can be restarted by hand.
         Dead = 9,
@@ -61,7 +61,7 @@ impl TaskStage {
 }
 
 layout! {
-    /// A task, as the scheduler stores it.
+    /// The stored state of a task in the scheduler, such as its stage and attempts.
     #[derive(Debug, Clone)]
     pub struct Task {
         pub stage: TaskStage,
@@ -105,7 +105,7 @@ layout! {
 }
 
 layout! {
-    /// The fields that few tasks have, stored apart from [`Task`]: labels, dependencies, resources and progress.
+    /// The rarely used fields of a [`Task`], stored apart: labels, dependencies, resources and progress.
     #[derive(Debug, Clone, Default)]
     pub struct TaskExtra {
         pub idempotency_key: Option<Arc<[u8]>>,
@@ -123,7 +123,7 @@ layout! {
 }
 
 layout! {
-    /// A label of a task or worker, as the scheduler stores it.
+    /// The stored form of a label of a task or worker: its key and value.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     pub struct StoredLabel {
         /// Key of the label.
@@ -200,7 +200,7 @@ impl Task {
 }
 
 layout! {
-    /// A doubly linked list of tasks: its first and last task, and its length.
+    /// A doubly linked list of tasks, stored as its first task, its last task and its length.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TaskList {
         pub head: u32,

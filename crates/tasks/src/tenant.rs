@@ -21,7 +21,7 @@ pub(crate) const WEIGHT_MAX: u32 = 10_000;
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
-    /// A tenant, as the scheduler stores it: its settings, its tasks and the resources that they use.
+    /// The stored state of a tenant: its settings, its tasks and the resources that they use.
     #[derive(Debug, Clone)]
     pub struct Tenant {
         pub name: Arc<[u8]>,
@@ -47,7 +47,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's limit for tasks with the same value under a key, as the scheduler stores it.
+    /// The stored form of a tenant's limit for tasks with equal values of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct StoredKeyLimit {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -60,7 +60,7 @@ layout! {
 }
 
 layout! {
-    /// The number of a tenant's tasks and attempts since the tenant was created.
+    /// The numbers of a tenant's tasks and attempts since the tenant's creation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TenantTotals {
         /// Number of submitted tasks.
@@ -92,7 +92,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's recent number of task starts per second.
+    /// The recent number of tasks of a tenant that started per second.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct StartRate {
         pub window_ms: u64,

@@ -17,7 +17,7 @@ const LOOKED_AT_MAX: usize = 100_000;
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 layout! {
-    /// The present state of a task, as a query returns it. Times are on the cluster's clock.
+    /// The state of a task in a query's result. Times are on the cluster's clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskView {
         /// Id of the task.
@@ -87,7 +87,7 @@ pub struct TaskFilter<'a> {
 }
 
 layout! {
-    /// The present settings and counters of a tenant, as a query returns them.
+    /// The settings and counters of a tenant in a query's result.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TenantView {
         /// Name of the tenant.
@@ -116,7 +116,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's ready tasks of one kind in one queue, as a query returns them.
+    /// A tenant's ready tasks of one kind in one queue, in a query's result.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct QueueView {
         /// Name of the tenant.
@@ -137,7 +137,7 @@ layout! {
 }
 
 layout! {
-    /// The present state of a worker, as a query returns it.
+    /// The state of a worker in a query's result.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct WorkerView {
         /// Id of the worker.

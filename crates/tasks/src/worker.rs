@@ -11,7 +11,7 @@ use crate::quota::Amounts;
 use crate::task::{StoredLabel, TaskList};
 
 layout! {
-    /// A worker, as the scheduler stores it: its lease, resources and tasks.
+    /// The stored state of a worker in the scheduler: its lease, resources and tasks.
     #[derive(Debug, Clone)]
     pub struct Worker {
         pub name: Arc<[u8]>,

@@ -4,7 +4,7 @@ use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 
 use crate::subject::Subject;
 
-/// Bytes that were checked: complete and valid frames, one after another.
+/// Bytes of consecutive frames that were checked to be complete and valid.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedBatch<'a> {
     bytes: &'a [u8],

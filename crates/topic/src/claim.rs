@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// The last record of a partition that was acknowledged to a publisher; the topic's state must contain it.
+/// A publisher's last acknowledged record, which the owner of a state topic must still have.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<ClaimState>);
 
@@ -27,7 +27,7 @@ impl StateClaim {
         Arc::new(StateClaim(Mutex::new(ClaimState::Acknowledged(last))))
     }
 
-    /// The last acknowledged record.
+    /// Returns the position of the publisher's last acknowledged record.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl StateClaim {
         matches!(*self.claimed(), ClaimState::Lost)
     }
 
-    /// Records that `record` is acknowledged.
+    /// Stores that the owner has acknowledged `record`.
     pub fn acknowledged(&self, record: Position) {
         let mut claimed = self.claimed();
         match *claimed {
@@ -55,7 +55,7 @@ impl StateClaim {
         }
     }
 
-    /// Records the outcome of a record with this claim.
+    /// Stores the outcome of appending a record with this claim.
     pub fn settled(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
             Ok(record) => self.acknowledged(record),

@@ -54,8 +54,8 @@ impl Default for TopicConfig {
     }
 }
 
-/// How much history a log keeps. The log drops records as soon as one of the limits is exceeded. The log frees memory
-/// in segments of an eighth of `bytes`.
+/// The limits of a log's history, by bytes, records and age; the first limit reached counts.
+/// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Maximum size of segments and of payloads by reference, bytes.
@@ -110,10 +110,10 @@ impl Default for Durable {
     }
 }
 
-/// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict the subscriber.
+/// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
-    /// Refuses the record.
+    /// The topic refuses the record.
     #[default]
     Refuse,
     /// Unregisters the slowest subscriber, which receives a gap.
@@ -159,7 +159,7 @@ impl TopicConfig {
         self.retention.bytes.min(tail)
     }
 
-    /// Checks every value's range.
+    /// Checks that every value of the configuration is in its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let range = |name, value, min, max| {
             if (min..=max).contains(&value) {
@@ -203,7 +203,7 @@ pub(crate) fn saturating_ns(duration: Duration) -> u64 {
 pub struct Clock(pub fn() -> u64);
 
 impl Clock {
-    /// Now, ns since the Unix epoch.
+    /// The current time, ns since the Unix epoch.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         (self.0)()

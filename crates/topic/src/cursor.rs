@@ -26,14 +26,14 @@ use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
 pub use view::PayloadView;
 
-/// The result of [`Cursor::fill`]: records, a notice, nothing at present, or the end of the log.
+/// The result of [`Cursor::fill`]: records, a notice, nothing to read yet, or the end of the log.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// At least one record.
+    /// There is at least one record to read.
     Records,
-    /// Nothing to read at present.
+    /// There is nothing to read at present.
     Empty,
-    /// A notice.
+    /// There is a notice instead of a record.
     Notice(Notice),
     /// The log has ended.
     Closed,
@@ -59,7 +59,7 @@ pub enum ConsumeMode {
     Explicit,
 }
 
-/// Reads one log from a position.
+/// A subscriber's position in one log, with which the subscriber reads the log's records.
 #[derive(Debug)]
 pub struct Cursor {
     log: Arc<Log>,
@@ -344,8 +344,7 @@ impl Cursor {
         }
     }
 
-    /// Puts the cursor to sleep: the next record notifies `waiter` of `token`. Returns `false` if there is something to
-    /// read.
+    /// Arms the cursor: the next record notifies `waiter` of `token`. `false` if there is something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.may_sleep_narrow() {
@@ -410,7 +409,7 @@ impl Cursor {
         }
     }
 
-    /// Whether the cursor sleeps.
+    /// Whether the cursor is armed: the next record notifies its waiter.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some() || self.is_armed_narrow()
     }
@@ -486,7 +485,7 @@ impl Cursor {
         self.subscriber.is_some()
     }
 
-    /// Topic and partition.
+    /// The topic and partition of the cursor's log.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
     }

@@ -37,7 +37,7 @@ impl std::str::FromStr for Position {
 #[error("a position has the form EPOCH-SEQ, such as 7-1042")]
 pub struct PositionError;
 
-/// Names a log: a topic and a partition.
+/// The identity of a log: its topic and its partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     /// The topic's name.
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         self.frame.payload()
     }
 
-    /// The sequence within the epoch.
+    /// The record's sequence number within its epoch.
     #[inline(always)]
     pub fn seq(&self) -> u64 {
         self.position.seq
@@ -86,7 +86,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A range of records that were dropped before this subscriber read them.
+/// A range of records that left the log before this subscriber read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     /// The log.
@@ -106,7 +106,7 @@ impl Gap {
     }
 }
 
-/// A warning before a loss: more than half of the retained records are unread by the subscriber.
+/// A notice before a loss: the subscriber has not read more than half of the retained records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
@@ -117,7 +117,7 @@ pub struct Lagging {
     pub retained: u64,
 }
 
-/// Reports a new epoch of a log: the subscriber may not have read the old epoch to its end.
+/// A notice of a log's new epoch: the subscriber may have missed records at the end of the old epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.
@@ -132,7 +132,7 @@ pub struct EpochChanged {
     pub new_first: Position,
 }
 
-/// The state of a topic after the record at `position`. The records after that one follow.
+/// A notice with the state of a topic after the record at `position`; later records follow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The log.
@@ -153,7 +153,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// The checksum of a topic's state after the record at `position`.
+/// A notice with the checksum that a topic's state must have after the record at `position`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     /// The log.
@@ -164,7 +164,7 @@ pub struct Checksum {
     pub checksum: u64,
 }
 
-/// Whether publishers of a state topic are connected to its owner, and when this last changed.
+/// A notice whether publishers of a state topic are connected to its owner, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     /// The log.
@@ -178,7 +178,7 @@ pub struct Publishers {
     pub last_append_ns: Option<u64>,
 }
 
-/// A message for a subscriber that is not a record, such as a gap.
+/// A message for a subscriber that is not a record, such as a gap or a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -213,11 +213,11 @@ pub enum Notice {
     },
 }
 
-/// An event of a subscription: a record or a notice.
+/// An item that a subscription delivers: a record or a notice.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// The next record.
     Record(Record<'a>),
-    /// A notice in place of records.
+    /// A notice, which is delivered between records.
     Notice(Notice),
 }

@@ -24,7 +24,7 @@ pub use members::MemberId;
 pub use share::ShareGroup;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
-/// The source of the records that a group distributes.
+/// A source of records, such as a log, whose records a group distributes to its members.
 pub trait RecordSource {
     /// The next item of the log, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<SourceItem>;
@@ -36,10 +36,10 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
     }
 }
 
-/// An item of a group's source: a record, or a range of lost records.
+/// An item that a group reads from its source: a record, or a range of lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceItem {
-    /// A record.
+    /// The next record.
     Record {
         /// Sequence number of the record. Records between the previous item and this record are not for the group.
         seq: u64,

@@ -36,7 +36,7 @@ pub struct ShortLock<T> {
 // SAFETY: `taken` admits one thread at a time to the value.
 unsafe impl<T: Send> Sync for ShortLock<T> {}
 
-/// Holds a [`ShortLock`]. Dropping the guard unlocks it.
+/// The exclusive access to the data of a [`ShortLock`]. Dropping the guard unlocks the lock.
 #[derive(Debug)]
 pub struct ShortGuard<'a, T>(&'a ShortLock<T>);
 

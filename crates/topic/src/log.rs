@@ -127,7 +127,7 @@ pub struct LossCounters {
 }
 
 impl LossCounters {
-    /// Adds other counters.
+    /// Adds the counts of `other` to these counters.
     pub fn add(&mut self, more: LossCounters) {
         self.warnings += more.warnings;
         self.gaps += more.gaps;
@@ -295,7 +295,7 @@ impl Log {
         &self.config
     }
 
-    /// The log's figures now.
+    /// Returns the log's counters at this moment.
     pub fn info(&self) -> LogInfo {
         let state = self.lock();
         LogInfo {

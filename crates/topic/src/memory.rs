@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::segment::BufferPool;
 
-/// A limit on memory, and the memory in use. A tenant's budget is a part of the node's.
+/// A limit on memory, with the memory in use. A tenant's budget also counts in the node's budget.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Budget {
     pool: Arc<BufferPool>,
 }
 
-/// The error when a memory budget has too little room.
+/// The error for an allocation that a memory budget has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
 pub struct BudgetSpent {
@@ -35,7 +35,7 @@ impl Budget {
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
-    /// Creates a child budget.
+    /// Creates a budget whose charges also count in this budget.
     pub fn child(self: &Arc<Budget>, limit: u64) -> Arc<Budget> {
         let parent = Some(Arc::clone(self));
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
@@ -112,7 +112,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are charged to a memory budget. Dropping this releases them.
+/// An amount of memory charged to a budget. Dropping the value releases the amount.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,

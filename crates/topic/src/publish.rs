@@ -27,7 +27,7 @@ impl Payload<'_> {
     }
 }
 
-/// A record to publish: its payload and its other fields.
+/// A record to publish: its payload, key, headers and other fields.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
     /// The other fields. The publisher sets `subject_tail`.
@@ -63,7 +63,7 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// When a publisher receives its receipt: the record is in memory, written, or synced to disk.
+/// The level at which a publisher receives its receipt: the record is in memory, written, or synced to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AckLevel {
@@ -108,7 +108,7 @@ impl std::str::FromStr for AckLevel {
     }
 }
 
-/// The position at which a published record, or a batch, was appended.
+/// The acknowledgement of a published record or batch: the position at which it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The partition.
@@ -124,7 +124,7 @@ pub struct Receipt {
     pub new_epoch: bool,
 }
 
-/// Publishes to one subject, in process or over a connection.
+/// A publisher of one subject, in the same process or over a connection.
 ///
 /// A publisher belongs to one thread; create one for each.
 /// Records of one publisher to one partition keep their order, and all publishers of a partition share one total order.
@@ -334,7 +334,7 @@ impl PublishError {
         )
     }
 
-    /// The same error with the time that the publisher has waited.
+    /// Returns the same error, with the time for which the publisher waited.
     #[must_use]
     pub fn after(self, waited: Duration) -> PublishError {
         match self {

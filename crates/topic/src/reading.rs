@@ -13,7 +13,7 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// One subscriber's position in one log, as operators see it. Dropping this removes the subscriber from the list.
+/// The reading position of a subscriber in one log, in the list for operators until it is dropped.
 #[derive(Debug)]
 pub struct SubscriberProgress {
     name: String,
@@ -156,7 +156,7 @@ impl SubscriberProgress {
         self.keeps_history.store(true, Ordering::Relaxed);
     }
 
-    /// Records a lag warning.
+    /// Stores that the subscriber has received a lag warning.
     pub fn lagging(&self) {
         self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }

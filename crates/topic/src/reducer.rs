@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-/// The kind and options of a topic's reducer. Other crates define kinds and options.
+/// The name of the kind of a topic's reducer, and the reducer's options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReducerConfig {
     /// The reducer's kind, such as `book`.
@@ -58,7 +58,7 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     fn entries(&self) -> u64;
 }
 
-/// A state at one moment, which can be written while its reducer continues.
+/// A state as it was at one moment, from which a snapshot is written while the reducer continues.
 pub trait FrozenState: Send + Sync + std::fmt::Debug {
     /// Appends the serialized state, which [`Reducer::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);

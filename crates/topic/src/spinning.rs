@@ -16,26 +16,26 @@ const SOON_NS: u64 = 2 * SPIN_NS;
 /// After the spin was halved this many times, callers park at once.
 const HALVED_MAX: u8 = 5;
 
-/// How long a caller spins before it parks, learned from its earlier waits.
+/// The time for which a caller spins before it parks, learned from its earlier waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpinBudget {
     halved: u8,
 }
 
 impl SpinBudget {
-    /// How long to spin, ns.
+    /// The time for which the next wait should spin, ns.
     #[inline]
     pub fn budget_ns(self) -> u64 {
         if self.halved < HALVED_MAX { SPIN_NS >> self.halved } else { 0 }
     }
 
-    /// Records that the event arrived during the spin.
+    /// Stores that the event arrived while the caller was spinning.
     #[inline]
     pub fn caught(&mut self) {
         self.halved = 0;
     }
 
-    /// Records that the event arrived after the caller had parked, `waited_ns` after the wait began.
+    /// Stores that the event arrived `waited_ns` after the wait began, while the caller was parked.
     pub fn parked(&mut self, waited_ns: u64) {
         self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }

@@ -35,7 +35,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// The records on disk at a position, or the fact that they are lost.
+/// The result of reading from disk at a position: records, or the fact that they are lost.
 #[derive(Debug)]
 pub enum DiskContent {
     /// The loaded records.
@@ -76,7 +76,7 @@ impl LoadedSegment {
         self.0.first_seq + u64::from(self.0.commit().count)
     }
 
-    /// Memory in bytes.
+    /// The memory that the records use, in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes_held()
     }
@@ -92,7 +92,7 @@ impl LoadedSegment {
     }
 }
 
-/// The first sequence number of an epoch of a log.
+/// An epoch of a log, with the sequence number of its first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochStart {
     /// The epoch.
@@ -103,7 +103,7 @@ pub struct EpochStart {
     pub after_loss: bool,
 }
 
-/// The content of a durable log at its start: its epochs and its first and last records.
+/// The content of a durable log when it was opened: its epochs, its first record and its last record.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// The known epochs, ascending, at least one. The last is the current epoch.

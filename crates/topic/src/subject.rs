@@ -43,7 +43,7 @@ pub enum SubjectError {
 /// The longest subject or pattern, bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// A valid subject.
+/// A validated subject, to which a record can be published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject<'a>(&'a str);
 

@@ -38,16 +38,16 @@ pub enum OnGap {
     Fail,
 }
 
-/// How a caller waits: it spins, parks, or spins for a short time and then parks.
+/// The method of waiting for records: spinning, parking, or spinning for a short time and then parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
-    /// Never parks.
+    /// The caller spins and never parks.
     Spin,
     /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. Parks at once if recent waits were
     /// longer.
     #[default]
     Default,
-    /// Parks at once.
+    /// The caller parks at once.
     Parked,
 }
 
@@ -111,7 +111,7 @@ impl SubscribeOptions {
     }
 }
 
-/// Where a subscriber continues after it has found an error in its copy of a state.
+/// The point from which a subscriber corrects its copy of a state: a snapshot, or a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// After this position, up to which the subscriber has all records.
@@ -120,7 +120,7 @@ pub enum Resync {
     State,
 }
 
-/// Reads records of one or more logs, in process or over a connection.
+/// A subscriber of one or more logs, in the same process or over a connection.
 ///
 /// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reads use.
 pub trait Subscribe {

@@ -46,13 +46,13 @@ enum CursorSet {
 }
 
 impl Subscriber {
-    /// Reads one log.
+    /// Creates a subscriber of one log.
     pub fn one(cursor: Cursor, wait: Wait) -> Subscriber {
         let clock = cursor.log().clock;
         Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
 
-    /// Reads many logs in turn, and the logs that `newcomers` adds.
+    /// Creates a subscriber of many logs, including the logs that `newcomers` receives later.
     pub fn many(
         cursors: Vec<Cursor>,
         newcomers: Option<Arc<NewLogs>>,

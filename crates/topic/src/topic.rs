@@ -34,14 +34,14 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// The registration of one publisher of a topic. It counts until it is dropped.
+/// The registration of one publisher at a topic. Dropping it ends the registration.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
     counted: Option<PublisherKind>,
 }
 
-/// A batch of records to append, from a publisher at another process.
+/// A batch of records to append to a topic, which a publisher in another process sent.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchAppend<'a> {
     /// The frames.
@@ -199,7 +199,7 @@ impl Topic {
         &self.config
     }
 
-    /// The partitions.
+    /// The logs of the topic, one for each partition.
     pub fn logs(&self) -> &[Arc<Log>] {
         &self.logs
     }
@@ -278,7 +278,7 @@ impl Topic {
         }
     }
 
-    /// New claims for a publisher, one for each partition; empty if the topic keeps no state.
+    /// Creates claims for a new publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
         let kept = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
         (0..kept).map(|_| Arc::default()).collect()
@@ -426,7 +426,7 @@ impl Topic {
         self.acknowledges
     }
 
-    /// How long a publisher waits for room.
+    /// The longest time for which a publisher waits for room.
     pub fn patience(&self) -> Duration {
         self.config.reliable.map_or(DISK_PATIENCE, |reliable| reliable.wait_max)
     }

@@ -16,7 +16,7 @@ use crate::publish::PublishError;
 use crate::subscribe::Start;
 use crate::wake::Waiter;
 
-/// The route from a log to its owner, which may be this process. No method is called inside a log's lock.
+/// The route from a log to its owner in this or another process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
     /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process owns it.
     fn owned_until_ns(&self) -> u64;

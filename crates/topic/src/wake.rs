@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// Wakes a subscriber or a listener's session when one of its cursors has something to read.
+/// A handle that wakes a subscriber, or a listener's session, when it can read something.
 #[derive(Debug, Default)]
 pub struct Waiter {
     any: AtomicBool,

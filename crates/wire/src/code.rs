@@ -5,7 +5,7 @@
 
 use crate::layout::layout;
 
-/// Whether the same request can succeed later.
+/// Whether a refused request can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// The same request will be refused again.
@@ -28,7 +28,7 @@ impl std::fmt::Display for Retry {
 
 macro_rules! grpc_statuses {
     ($($number:literal $status:ident $name:literal)*) => {
-        /// A status code of gRPC.
+        /// A status code of gRPC, with which a refused call ends.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GrpcStatus {
             $(#[doc = $name] $status = $number,)*

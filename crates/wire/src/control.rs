@@ -8,7 +8,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a CONTROL message: a command, a linearizable query or a stale query.
     pub enum ControlKind {
-        /// A command.
+        /// An encoded command.
         Command = 1,
         /// A linearizable query.
         Question = 2,
@@ -39,7 +39,7 @@ layout! {
     }
 }
 
-/// Bytes that are encoded after a `u32` with their length.
+/// A byte string in a message whose length is encoded before it as a `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongBytes<'a>(pub &'a [u8]);
 

@@ -18,7 +18,7 @@ pub enum WireError {
         /// The highest version that the peer offers.
         max: u8,
     },
-    /// The message length is impossible.
+    /// A header states an impossible message length.
     #[error("message length {0} is invalid: it is no multiple of 8, or shorter than a header")]
     Length(u32),
     /// A message is larger than the limit for its kind.

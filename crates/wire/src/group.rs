@@ -12,7 +12,7 @@ use crate::list::List;
 use crate::subscribe::{Position, StartAt};
 
 choice! {
-    /// How a group distributes records.
+    /// The kind of a group, which decides how records are distributed: `share` or `work`.
     pub enum GroupKind {
         /// Each record goes to one member, at most once.
         Share = 0,
@@ -69,7 +69,7 @@ layout! {
 }
 
 layout! {
-    /// Messages ACK and RENEW: a member acknowledges claimed records, or extends their deadlines. The reply is SETTLED.
+    /// Message ACK or RENEW: a member acknowledges claimed records or extends their deadlines. The reply is SETTLED.
     pub struct Settle<'a> {
         /// The request.
         pub request: u32,
@@ -81,7 +81,7 @@ layout! {
 }
 
 layout! {
-    /// A claim that a NACK returns, and the delay before the record is delivered again.
+    /// A claim that message NACK returns, with the delay before the record is delivered again.
     pub struct NackedToken {
         /// The claim's token.
         pub token: u64,
@@ -119,7 +119,7 @@ const DELIVER_FIELDS_BYTES: usize = 16;
 /// Number of bytes before each frame of a DELIVER.
 const CLAIM_BYTES: usize = 32;
 
-/// One record of a DELIVER message: 32 bytes, then its frame.
+/// One record of a DELIVER message with its claim: 32 bytes, followed by the frame.
 ///
 /// ```text
 ///  0          8         16      20        24         28       32

@@ -48,7 +48,7 @@ layout! {
 }
 
 layout! {
-    /// Messages PING and PONG: PING contains a number, and PONG repeats it.
+    /// Message PING with a number, or message PONG, which repeats the number.
     pub struct Ping {
         /// The number to repeat.
         pub token: u64,

@@ -101,7 +101,7 @@ impl<'a> Layout<'a> for &'a str {
     }
 }
 
-/// A text that was added at the end of a message's layout; empty if an older sender omits it.
+/// A text at the end of a message, which older senders omit; an omitted text is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OptionalText<'a>(pub &'a str);
 

@@ -3,7 +3,7 @@
 use crate::error::WireError;
 use crate::layout::{Fields, Layout};
 
-/// A list in a message: the sender's items, or received bytes that are already checked.
+/// A list in a message: items to send, or received bytes that have been checked.
 ///
 /// Decoding bytes that were checked cannot fail, so that iteration yields items and no errors.
 #[derive(Clone, Copy)]

@@ -35,9 +35,9 @@ layout! {
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must still have when a publisher opens again. Since version 4. A
-    /// client sends EXPECT_TOPIC before an OPEN_PUBLISHER that opens a number again. A node that forwards a batch sends
-    /// EXPECT_TOPIC before the PUBLISH, on behalf of the batch's publisher.
+    /// Message EXPECT_TOPIC: the records that a topic must have before a publisher is opened again. Since version 4.
+    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
+    /// PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -50,7 +50,7 @@ layout! {
 }
 
 layout! {
-    /// A partition, and the last of its records that was acknowledged to a publisher.
+    /// The last record of a partition that a publisher has an acknowledgement for.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,
@@ -60,8 +60,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_TOPIC: facts about a topic. It is sent before PUBLISHER_OPENED to a publisher that opens the
-    /// topic again.
+    /// Message PUBLISHER_TOPIC: properties of the topic of a publisher that is opened again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
@@ -73,7 +72,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_OPENED: a publisher was opened, with its topic's name, partitions and limits.
+    /// Message PUBLISHER_OPENED: confirms a new publisher, with its topic's name, partitions and limits.
     pub struct PublisherOpened<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -207,7 +206,7 @@ pub struct Publish<'a> {
 }
 
 choice! {
-    /// The acknowledgement level that records have reached: in memory, written, synced or replicated.
+    /// The acknowledgement level that published records have reached: in memory, written, synced or replicated.
     pub enum AckKind {
         /// The owner has the record in memory.
         Memory = 0,

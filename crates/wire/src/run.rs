@@ -11,7 +11,7 @@ use crate::publish::PublishHeader;
 /// Number of bytes before the frames of RUN and PUBLISH.
 pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + BATCH_HEADER_BYTES;
 
-/// Message RUN: a batch of records of one channel, whose number is `header.topic_id`.
+/// Message RUN: a batch of records of one channel. The header's field `topic_id` contains the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// The channel, and the sequence numbers of the records.

@@ -16,7 +16,7 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// Message FOLLOW: options for the states of state topics, for the next SUBSCRIBE with the same number.
+    /// Message FOLLOW: options of the next SUBSCRIBE with the same number, for topics that keep a state.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
@@ -34,7 +34,7 @@ layout! {
 }
 
 layout! {
-    /// Message RESYNC: a subscriber with a wrong copy of a state requests a snapshot, or the records after a position.
+    /// Message RESYNC: requests a snapshot, or records from a position, because a subscriber's state is wrong.
     /// The node then sends a LOG message with a new channel for the log.
     pub struct Resync {
         /// The channel.
@@ -59,8 +59,8 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHERS: whether a publisher of a log is connected. Since version 5. PUBLISHERS is sent when this
-    /// changes. It is also sent for a channel that begins without a connected publisher, or that resumes.
+    /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5.
+    /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
     pub struct Publishers {
         /// The channel.
         pub channel: u32,

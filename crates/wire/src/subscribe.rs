@@ -16,7 +16,7 @@ layout! {
 }
 
 layout! {
-    /// A log, and the last record of it that a subscriber received.
+    /// The position of a subscriber in one log: the last record that it has received.
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
@@ -28,7 +28,7 @@ layout! {
 }
 
 layout! {
-    /// Message RESUME: positions from which the next SUBSCRIBE with the same number resumes; may be repeated.
+    /// Message RESUME: the positions from which the next SUBSCRIBE with the same number continues; may be repeated.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -115,7 +115,7 @@ layout! {
 }
 
 layout! {
-    /// A channel of a subscription, and a position in the channel's log.
+    /// The position of a subscriber in the log of one channel.
     pub struct ChannelPosition {
         /// The channel.
         pub channel: u32,
@@ -219,7 +219,7 @@ layout! {
 }
 
 layout! {
-    /// Message ADVANCE: no record of the log up to a position is for this subscriber.
+    /// Message ADVANCE: up to a given position, the log has no further records for this subscriber.
     pub struct Advance {
         /// The channel.
         pub channel: u32,

@@ -8,10 +8,9 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// What a reliable topic does if a subscriber does not make room in time: refuse the publish, or evict the
-    /// subscriber.
+    /// The policy of a reliable topic for a subscriber that frees no room in time: refuse records, or evict it.
     pub enum WhenFull {
-        /// Refuses the publish.
+        /// The topic refuses the published record.
         Refuse = 0,
         /// Evicts the subscriber, which receives its gap.
         Evict = 1,
@@ -19,7 +18,7 @@ choice! {
 }
 
 layout! {
-    /// A topic's configuration in a message. A limit of 0 means the node's default.
+    /// The configuration of a topic, as a message contains it. A limit of 0 means the node's default.
     pub struct TopicConfig<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -94,7 +93,7 @@ layout! {
 }
 
 layout! {
-    /// Messages DELETE_TOPIC, with reply DONE, and DESCRIBE_TOPIC, with reply TOPIC.
+    /// Message DELETE_TOPIC or DESCRIBE_TOPIC: names a topic. The reply is DONE or TOPIC.
     pub struct NamedTopic<'a> {
         /// The request.
         pub request: u32,
@@ -118,7 +117,7 @@ layout! {
 }
 
 layout! {
-    /// A topic in message TOPICS, with its counters.
+    /// One topic in the list of message TOPICS, with its counters.
     pub struct TopicLine<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -157,7 +156,7 @@ layout! {
 }
 
 layout! {
-    /// A partition of a topic in message TOPIC, with its records and bytes.
+    /// One partition of the topic in message TOPIC, with its records and bytes.
     pub struct LogState {
         /// The partition's number.
         pub partition: u16,
@@ -174,7 +173,7 @@ layout! {
 }
 
 layout! {
-    /// A subscriber of a topic in message TOPIC, with its position and lag.
+    /// One subscriber of the topic in message TOPIC, with its position and lag.
     pub struct SubscriberState<'a> {
         /// The subscription's name.
         pub name: &'a str,
@@ -192,7 +191,7 @@ layout! {
 }
 
 layout! {
-    /// A group of a topic in message TOPIC, with the number of its members and records.
+    /// One group of the topic in message TOPIC, with the numbers of its members and records.
     pub struct GroupState<'a> {
         /// The group's name.
         pub name: &'a str,

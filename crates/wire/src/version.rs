@@ -26,7 +26,7 @@ pub const MAGIC: [u8; 6] = *b"DUNLIN";
 /// Length of a preamble, bytes.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// The first message on a connection: the protocol versions that the client offers, or that the node accepts.
+/// The first bytes on a connection: the protocol versions that a client offers or a node accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preamble {
     /// The lowest version.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// A running hash of received lines (FNV-1a, 64 bits), each with a newline. It detects mistakes, not forgery.
+/// A running hash (FNV-1a, 64 bits) of received lines. It detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDigest(pub u64);
 
@@ -24,7 +24,7 @@ impl ContentDigest {
     }
 }
 
-/// The range of records in a gap that the node reported to a reader.
+/// The range of sequence numbers of the records in a gap that the node reported to a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,
@@ -37,7 +37,7 @@ impl MissedRecords {
     }
 }
 
-/// The records of one log that one reader received, and the gaps that the node reported to it.
+/// The records of one log that a reader of the demo received, and the gaps that were reported to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogAccount {
     /// The position up to which every record is accounted for.
@@ -54,7 +54,7 @@ pub struct LogAccount {
     pub faults: Vec<String>,
 }
 
-/// The accounts of one reader. The key is the topic.
+/// The accounts of one reader: for each topic that it reads, the [`LogAccount`].
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds a record or notice to the account of its topic.

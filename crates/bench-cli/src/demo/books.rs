@@ -43,7 +43,7 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// The progress of the demo's replay; the publisher and all readers share it.
+/// The progress of the demo's replay, which the publisher and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
     /// Whether half of the lines have been played. Late readers then start.

@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use dunlin_cli::console::{Console, grouped};
 
-/// One line of the progress display: a name, the amount done and the total amount.
+/// One line of the progress display: a name, the completed work and the total work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressLine {
     pub name: &'static str,
@@ -18,7 +18,7 @@ pub struct ProgressLine {
     pub remark: String,
 }
 
-/// The progress display: bars in a terminal, otherwise lines of text or JSON.
+/// The progress display of the demo: progress bars in a terminal, otherwise lines of text or JSON.
 #[derive(Debug)]
 pub enum Display {
     Bars { all: MultiProgress, bars: Vec<ProgressBar> },

@@ -52,7 +52,7 @@ pub struct ClusterDemoOptions<'a> {
     pub kills: KillPlan,
 }
 
-/// The progress and the measurements of the cluster demo, shared by all its threads.
+/// The progress and measurements of the cluster demo, which all of its threads share.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
     /// The share of its lines, in thousandths, up to which each market may play. The next kill happens when all markets

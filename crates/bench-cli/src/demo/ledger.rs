@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, LogAccount, MissedRecords};
 use super::recording::MarketRecording;
 
-/// The lines that the publisher published to each topic, for comparison with the readers' accounts.
+/// The number of lines published to each topic, and their recordings, to check the lines that readers received.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -30,7 +30,7 @@ pub struct AccountVerdict {
     pub faults: Vec<String>,
 }
 
-/// Whether the received lines equal the published ones.
+/// The result of comparing received lines with the published ones: equal, equal except for gaps, or different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentMatch {
     /// The reader received all published lines.

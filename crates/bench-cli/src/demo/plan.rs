@@ -15,7 +15,7 @@ pub struct SubscriberPlan {
     pub cues: &'static [(f64, PlanStep)],
 }
 
-/// Whether a subscriber runs in the node's process or in a separate one.
+/// Whether a subscriber of the demo runs in the node's process or in a separate process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberPlace {
     /// In the node's process.
@@ -24,7 +24,7 @@ pub enum SubscriberPlace {
     Process,
 }
 
-/// The topics that a subscriber reads.
+/// The topics that a subscriber of the demo reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopicChoice {
     /// All markets, each in a topic that retains all its records.
@@ -33,7 +33,7 @@ pub enum TopicChoice {
     Short,
 }
 
-/// A planned step of a subscriber: start it, or kill it.
+/// A planned action of the demo on a subscriber: start it, or kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
     /// The subscriber starts, or restarts at its position.

@@ -10,7 +10,7 @@ use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
 use super::account::{LogAccounts, add_event};
 
-/// The accounts of one reader, its stop flag, and its pause after each record.
+/// The state of one reader of the demo: its received records and gaps, its stop flag, and its pauses.
 #[derive(Debug, Default)]
 pub struct DemoReader {
     accounts: Mutex<LogAccounts>,

@@ -26,7 +26,7 @@ struct Line {
     time_ms: u64,
 }
 
-/// The file format of a recording, which determines where a line contains its time.
+/// The file format of a market recording, which determines the place of the time in each line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLayout {
     /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.

@@ -40,7 +40,7 @@ pub enum ChildReport {
     Finished,
 }
 
-/// A reader's account of one log, as sent between processes: its totals, and the gaps since the last report.
+/// A reader's report on one log, as text between processes: totals, and the gaps since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountLine {
     pub through: Position,
@@ -72,7 +72,7 @@ impl AccountLine {
     }
 }
 
-/// Sends what has changed in a reader's accounts since the last report.
+/// Sends the changes of a reader's accounts since the last report to the demo's main process.
 #[derive(Debug, Default)]
 pub struct Reporter {
     told: LogAccounts,
@@ -128,7 +128,7 @@ impl FromStr for AccountLine {
     }
 }
 
-/// The error for a line between processes that cannot be parsed.
+/// The error for a line between the demo's processes that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedLine(String);
 

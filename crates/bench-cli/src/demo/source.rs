@@ -13,7 +13,7 @@ use super::recording::{FILES, MarketRecording, TimeLayout};
 /// The largest recording that is loaded, in bytes.
 const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
-/// The recordings that the demo replays: from files, or generated.
+/// The market recordings that the demo replays: read from files, or generated.
 #[derive(Debug)]
 pub struct ReplaySource {
     pub recordings: Vec<MarketRecording>,

@@ -26,7 +26,7 @@ const RECORDS_MIN: u64 = 1_500;
 /// The first fifth of the records warms up and is not counted.
 const UNMEASURED: u64 = 5;
 
-/// One use case to measure: its rate of records, and the latency limit that it must keep.
+/// A use case of messaging to measure: its rate of records, and the latency that it allows.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
     /// Short name.

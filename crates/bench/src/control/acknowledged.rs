@@ -17,7 +17,7 @@ const LOAD_LANES: usize = 32;
 /// The number of reads in flight while all keys are read back.
 const VERIFY_LANES: usize = 64;
 
-/// The values that a key-value store has acknowledged, with which later reads are compared.
+/// The values that a key-value store has acknowledged, to compare later reads with them.
 #[derive(Clone)]
 pub struct ExpectedValues(Rc<Inner>);
 

@@ -178,7 +178,7 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     Ok(monotonic_ns() - begun_ns)
 }
 
-/// A client's connection to a key-value node, over its listener `tcp` or over a connection of this suite.
+/// A benchmark client's connection to a key-value node: of Dunlin's client, or of the benchmark itself.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     line: ConnectionHandle,

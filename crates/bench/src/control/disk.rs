@@ -47,8 +47,8 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 /// Time between samples of the device's counter.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Observes how many bytes a disk writes, as its device counts them. The kernel's counters of each process are
-/// unsuitable: with large folios in the page cache, they count a whole folio for a small write.
+/// Measures how many bytes are written to a disk, according to the disk's counter in the operating system.
+/// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
 pub struct DiskWatch {
     looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,

@@ -23,7 +23,7 @@ pub const FAILED: u8 = 6;
 
 const HEAD_BYTES: usize = 9;
 
-/// One request or response between this suite's clients and nodes: an id, a kind and bytes.
+/// A request or response between a benchmark's clients and its nodes: an id, a kind and bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
     /// Id of the request.

@@ -29,7 +29,7 @@ struct LineRequest {
 
 type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<RequestFrame>>>>;
 
-/// A handle to a connection with many requests in flight. Dropping the last handle closes the connection.
+/// A handle to a connection with many requests in flight, which closes when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct ConnectionHandle(mpsc::UnboundedSender<LineRequest>);
 

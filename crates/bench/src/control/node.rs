@@ -19,14 +19,14 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, say};
 
-/// The line that a node's process prints once it serves clients.
+/// The line that a node process prints when it is ready to serve clients.
 #[derive(Serialize, Deserialize)]
 pub struct NodeReady {
     /// Id of the node.
     pub id: u64,
 }
 
-/// The state that a node reports: its leader, its log, its elections, and its requests to other nodes.
+/// The status of a benchmarked node: leader, log positions, elections, and requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// Id of the leader.
@@ -54,7 +54,7 @@ pub struct NodeUsage {
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
-/// A node of a key-value benchmark, with the state that serves this suite's connections.
+/// The state of a node process in a key-value benchmark: the Dunlin node and its membership in a cluster.
 pub struct ControlNodeState {
     /// The consensus component of this node.
     pub control: Arc<Control>,

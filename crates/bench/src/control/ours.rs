@@ -13,7 +13,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of Dunlin's nodes. Dropping it kills them.
+/// A running cluster of Dunlin nodes, to measure. Dropping it kills the nodes.
 #[derive(Debug)]
 pub struct OwnCluster {
     nodes: Vec<Node>,

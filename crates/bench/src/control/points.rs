@@ -24,7 +24,7 @@ const BATCHES_IN_FLIGHT: usize = 64;
 /// The numbers of nodes of the measured clusters.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
-/// One load on a key-value cluster: the requests, their number in flight, and the number of nodes.
+/// The load on a key-value cluster in one measurement: number of nodes, requests in flight, and batch size.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoad {
     /// The case.

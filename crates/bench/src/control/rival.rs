@@ -16,7 +16,7 @@ use crate::child::Child;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// A running cluster of another key-value store, such as etcd. Dropping it kills the nodes.
+/// A running cluster of another key-value store, such as etcd, to measure. Dropping it kills the nodes.
 #[derive(Debug)]
 pub struct Rival {
     target: &'static str,

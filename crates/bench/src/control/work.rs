@@ -12,7 +12,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// The load that the client process of a key-value benchmark must produce, as sent to that process.
+/// The load that the client process of a key-value benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWork {
     /// The name of the measured system.
@@ -50,7 +50,7 @@ pub struct ControlWork {
     pub rate: f64,
 }
 
-/// The number and latencies of requests that a client process counted.
+/// The number and latencies of the requests that a client process made in a key-value benchmark.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ControlReport {
     /// The number of successful requests.

@@ -30,7 +30,7 @@ pub const RECORDINGS: [(&str, &str); 5] = [
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
-/// The records of a recording, converted in advance so that applying them can be timed.
+/// Records of a market recording that are converted in advance, so that only applying them is timed.
 #[derive(Debug)]
 pub struct RecordedUpdates {
     /// The scale of each book.

@@ -22,7 +22,7 @@ struct Ready {
     url: String,
 }
 
-/// A node with market data in another process. Dropping the handle kills the process.
+/// A node in another process that publishes or serves market data. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct FeedNode {
     child: Child,

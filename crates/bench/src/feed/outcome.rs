@@ -8,7 +8,7 @@ use crate::feed::source::SourceTotals;
 use crate::feed::tally::DeliveryTally;
 use crate::point::RunSample;
 
-/// The results of one run of suite `feed`: the updates that subscribers received, and the updates that were due.
+/// The results of one run of suite `feed`: the numbers of due and received updates, and their latencies.
 #[derive(Clone, Debug)]
 pub struct FeedFigures {
     /// Totals of all subscribers.

@@ -14,7 +14,7 @@ use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::DeliveryTally;
 
-/// The totals of the published records, set once the publisher has finished; threads share them.
+/// The totals of the published records, which the publisher sets at its end; threads share them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// The most changes that one read applies.

@@ -128,7 +128,7 @@ impl FeedScenario {
     }
 }
 
-/// The times at which a run starts, begins to count, and ends.
+/// The times of one run: its start, the start of counting, and its end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MeasuringWindow {
     /// When the source starts.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::stats::Latencies;
 
-/// The counts and latencies of the updates that subscribers received.
+/// The number and latencies of the updates that subscribers received.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryTally {
     /// The number of counted updates that were applied one by one.

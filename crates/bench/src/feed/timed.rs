@@ -9,11 +9,10 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// The recorded durations of publish calls, shared with a [`TimedPublisher`]. Replace the value to start a new
-/// measurement.
+/// The durations of publish calls that a [`TimedPublisher`] has recorded since they were last replaced.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// Wraps a publisher and records how long each of its publish calls takes.
+/// A publisher that records how long each of its publish calls takes.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,

@@ -17,7 +17,7 @@ use crate::child::PATIENCE;
 use crate::cores::Pin;
 use crate::point::{Bench, target};
 
-/// A gRPC server to measure: a Dunlin node, or a plain echo server.
+/// A gRPC server to measure: a Dunlin node, or an echo server that only returns the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// The plain tonic echo server.
@@ -63,7 +63,7 @@ pub async fn channel(address: SocketAddr) -> Result<Channel> {
     endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))
 }
 
-/// A gRPC client of a node or of the echo server.
+/// A gRPC client of the measured server: a Dunlin node, or an echo server.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// A client of a node.

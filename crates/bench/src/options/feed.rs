@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dunlin_feed::InstrumentsText;
 
-/// The options of suite `feed` as given on the command line, before validation.
+/// The options of suite `feed` as typed, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
     /// `--config`: content of the instrument file.

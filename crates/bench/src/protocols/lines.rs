@@ -8,7 +8,7 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// The approximate size of a write in bytes, if enough records are due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes records over the NATS protocol, on two connections: one without and one with acknowledgements.
+/// Publishes records over the NATS protocol, with one connection for acknowledged records and one for others.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,

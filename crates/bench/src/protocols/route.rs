@@ -18,7 +18,7 @@ use crate::pubsub::{Broker, BrokerEndpoint};
 /// The name of the topic that all workloads use.
 pub const TOPIC: &str = "bench";
 
-/// How a publisher and a subscriber reach a topic: in process, through a listener, or through nats-server.
+/// The route of records from a publisher to a subscriber: in process, by a listener, or by nats-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolRoute {
     /// In the node's process.
@@ -29,7 +29,7 @@ pub enum ProtocolRoute {
     NatsServer,
 }
 
-/// A publisher to measure, over any protocol.
+/// A publisher to measure, in process or over any protocol.
 pub trait Source: Send {
     /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
@@ -41,13 +41,13 @@ pub trait Source: Send {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A subscriber to measure, over any protocol.
+/// A subscriber to measure, in process or over any protocol.
 pub trait Sink {
     /// Waits for payloads, and calls `each` with every available one.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
-/// The publisher and subscriber of a workload, and the node between them.
+/// The publisher and the subscriber of a workload, with the node or broker between them.
 pub struct RouteEnds {
     /// The publisher.
     pub source: Box<dyn Source>,
@@ -57,7 +57,7 @@ pub struct RouteEnds {
     pub node: IntermediateProcess,
 }
 
-/// The node or broker between a publisher and a subscriber: in this process or in another.
+/// The node or broker between a publisher and a subscriber: in this process or in another process.
 pub enum IntermediateProcess {
     /// A node of this process.
     Here(dunlin::Node),

@@ -12,7 +12,7 @@ use super::dialect::{BrokerFrame, Dialect, PONG};
 use super::served::BrokerEndpoint;
 use crate::child::PATIENCE;
 
-/// A minimal client of a NATS or Redis broker that reads messages in place.
+/// A minimal client of a NATS or Redis broker, which parses messages in its receive buffer without copies.
 #[derive(Debug)]
 pub struct RawClient {
     stream: TcpStream,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The protocol of a broker: NATS or Redis.
+/// The protocol that a broker speaks: NATS or Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// The NATS client protocol.
@@ -13,7 +13,7 @@ pub enum Dialect {
     Redis,
 }
 
-/// A message from a broker, and its position in the receive buffer.
+/// A message from a broker, with its position in the client's receive buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrokerFrame {
     /// A message of a subscription.

@@ -17,7 +17,7 @@ use crate::stats::Latencies;
 pub const SERVICE: &str = "service";
 const INBOX: &str = "_INBOX.bench.1";
 
-/// The latencies and the number of requests that were made through a broker.
+/// The number and latencies of the requests that were made through a broker.
 #[derive(Debug)]
 pub struct RequestTimes {
     /// Latency of each request, except for the first tenth.

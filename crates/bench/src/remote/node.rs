@@ -43,7 +43,7 @@ pub struct RemoteNodeSetup {
     pub task: NodeTask,
 }
 
-/// The work of a measured node in addition to serving clients, such as publishing records.
+/// The work that a measured node does besides serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
     /// No additional work: the node only serves clients.
@@ -80,7 +80,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: a child of this program, or the running node of `--url`.
+/// A measured node in another process: started by this program, or the running node of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

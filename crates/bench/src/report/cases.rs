@@ -14,7 +14,7 @@ use crate::row::{FigureRow, RowSet};
 use crate::store::StoredRun;
 use crate::table::Table;
 
-/// The part of the report page that shows one case: its title, table and rows.
+/// A section of the report page that shows one benchmark case: title, table and rows.
 pub struct Case {
     /// The title, with the numbers of the cited runs.
     pub title: String,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::store::StoredRun;
 
-/// The stored runs of a report chapter, oldest first, with the numbers of those that the chapter cites.
+/// The stored runs that a report chapter may use, oldest first, and those that the chapter cites.
 pub struct CitedRuns<'a> {
     runs: &'a [&'a StoredRun],
     cited: Vec<usize>,

@@ -26,7 +26,7 @@ const COLOURS: [RGBColor; 8] = [
 /// The most lines in a plot, which is the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
-/// Whether a plot's axis is linear, is logarithmic, or shows words.
+/// The scale of a plot's axis: linear, logarithmic, or a list of words.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AxisScale {
     /// Linear, from zero.

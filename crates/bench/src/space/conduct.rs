@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The axis along which two regions divide the world: the coarsest axis of the space-filling curve.
 pub const ACROSS: usize = 2;
 
-/// How the entities of a measured world move.
+/// A pattern by which the entities of a measured world move, such as a flock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MovementPattern {
     /// Back and forth across the border, between two walls.

@@ -27,7 +27,7 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
 
-/// The line with which a world's process reports the port on which it listens.
+/// The line in which a world's process prints the port of its listener.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
     /// The port at which the process accepts connections of other workers.
@@ -58,7 +58,7 @@ pub enum WorldCommand {
     Cut(Vec<(u64, u32)>),
 }
 
-/// The counts and durations that a process of the measured world reports after a run.
+/// The report of a process of the measured world after a run: counts, and durations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// The start of the run on the machine's monotonic clock, in ns.
@@ -300,7 +300,7 @@ fn wait(
     Ok(())
 }
 
-/// The number of entities in a region, and keys of the curve that divide them into equal parts.
+/// The number of entities in a region, and the keys of the space-filling curve that divide them equally.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionWeight {
     /// The region.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, MovementPattern};
 
-/// The initial positions of entities, along the axis that crosses the border.
+/// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
     /// Random positions between two walls, with both directions, so that entities are at all points of their paths.

@@ -24,7 +24,7 @@ const TASK: Duration = Duration::from_millis(20);
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A worker's report that it starts a task.
+/// The message in which a worker of a benchmark reports that it starts a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StartedTask {
     /// The id of the task.

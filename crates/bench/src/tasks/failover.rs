@@ -21,7 +21,7 @@ use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
 
-/// The process that a failover benchmark kills: the leading node, or a worker.
+/// The process that a failover benchmark kills: the leader node, or a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The leading node.

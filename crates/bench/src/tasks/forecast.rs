@@ -22,7 +22,7 @@ const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
 /// The duration of a task, in µs.
 const TASK_US: f64 = 500_000.0;
 
-/// How the arrival rate of tasks changes over a day.
+/// The pattern in which the arrival rate of tasks changes over a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalPattern {
     /// A daily wave between a seventh of the peak and the peak. Days differ by 5 %.

@@ -131,7 +131,7 @@ impl fmt::Display for TaskLedger {
     }
 }
 
-/// Two threads of a task benchmark: one submits tasks, the other reads which tasks have ended.
+/// The two threads of a task benchmark's submitter: one submits tasks, the other receives their ends.
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,

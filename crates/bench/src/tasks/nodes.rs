@@ -15,7 +15,7 @@ use crate::point::Bench;
 /// The time between two checks whether the nodes agree.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The number of nodes in a cluster, and of shards of its tasks (`tasks.shards`).
+/// The number of nodes in a cluster, and the number of shards of its task scheduler (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSize {
     /// The number of nodes.

@@ -131,7 +131,7 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// The simulated costs of all strategies for one seed, computed once and reused.
+/// The costs of all scaling strategies for one seed, which are simulated once and then reused.
 #[derive(Debug, Default)]
 pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 

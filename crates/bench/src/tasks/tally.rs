@@ -17,7 +17,7 @@ const TENANT_SHIFT: u32 = 48;
 /// The most tasks that can be counted.
 const TASKS_MAX: u64 = 1 << 27;
 
-/// The counts of submitted and completed tasks over all client threads of a benchmark.
+/// The number of submitted and completed tasks of all client threads of a benchmark.
 #[derive(Debug)]
 pub struct ClientTally {
     begin_ns: u64,
@@ -33,7 +33,7 @@ pub struct ClientTally {
     before_cpu_ns: u64,
 }
 
-/// The completed tasks and latencies of one worker of a benchmark.
+/// The number of completed tasks of one worker of a benchmark, with their latencies.
 #[derive(Debug, Default)]
 pub struct WorkerTotals {
     tenants: Vec<u64>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 
-/// The load that the client process of a task benchmark must produce, as sent to that process.
+/// The load that the client process of a task benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWork {
     /// The address of the rivals' server, such as Redis.
@@ -55,7 +55,7 @@ pub struct NodeOptions {
     pub bare: bool,
 }
 
-/// A tenant of a task benchmark: its weight, and the rate at which it submits tasks.
+/// The load of one tenant in a task benchmark: its weight, and its rate of submitted tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
     /// The weight of the tenant, which determines its share.
@@ -64,7 +64,7 @@ pub struct TenantWork {
     pub per_s: f64,
 }
 
-/// The number and latencies of tasks that a client process counted.
+/// The number and latencies of the tasks that a client process of a task benchmark counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
     /// The number of tasks that ended within the counted time.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::keys::{ConfigKey, DEV_DEFAULTS, KEYS};
 use super::raw::{RawConfig, ValueOrigin};
 
-/// The configuration file's path, and the configuration keys that the command line sets.
+/// The path of the configuration file, and the configuration keys that are set by command-line flags.
 #[derive(Debug, Default)]
 pub struct ConfigFlags {
     pub file: Option<PathBuf>,

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, KEYS, VARIABLE_PREFIX};
 
-/// Where a configuration value comes from: the default, the file, a variable or a flag.
+/// The origin of a configuration value: the default, the file, an environment variable or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueOrigin {
     Default,
@@ -33,14 +33,14 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// One configuration value as text, and where it comes from.
+/// The text of one configuration value, and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigValue {
     pub text: String,
     pub origin: ValueOrigin,
 }
 
-/// All configuration values as text, not validated yet, in the order of [`KEYS`].
+/// The texts of all configuration values before validation, in the order of [`KEYS`].
 #[derive(Debug, Clone)]
 pub struct RawConfig {
     settings: Vec<ConfigValue>,

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// A number of bytes above 0: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
+/// A positive number of bytes in the configuration: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteSize(pub u64);
 
@@ -35,7 +35,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// A configuration value that can also be the word `off`.
+/// A configuration value of type `T`, or the word `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrOff<T>(pub Option<T>);
 

@@ -21,7 +21,7 @@ const AHEAD: u64 = 64;
 /// Claims are renewed after a third of their duration, so that two renewals may fail.
 const RENEWALS: u32 = 3;
 
-/// How a group member handles its records: prints them or runs a command, and acknowledges them.
+/// The work of a group member for each record: print it or run a command, then acknowledge it.
 #[derive(Debug)]
 pub struct MemberTask {
     pub kind: GroupKind,

@@ -18,7 +18,7 @@ use crate::state::State;
 /// The number of a record's entries that are shown; the rest is only counted.
 const ENTRIES_SAID: usize = 8;
 
-/// Decodes the records of state topics, according to each topic's configuration.
+/// Decodes the records of state topics into readable entries, according to each topic's reducer.
 #[derive(Default)]
 pub struct Interpreters {
     /// The node that knows the topics' configurations; `None` for records from files.

@@ -40,7 +40,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 const NAME: &str = "dunlin";
 
-/// Sends spans to an OpenTelemetry collector.
+/// A client of an OpenTelemetry collector, which sends the node's spans.
 #[derive(Debug)]
 pub struct Collector {
     provider: SdkTracerProvider,

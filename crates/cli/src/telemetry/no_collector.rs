@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::AnyLayer;
 use crate::outcome::CommandRefusal;
 
-/// Replaces the span exporter in programs without the feature `otel`: no value of this type can exist.
+/// A span exporter that cannot exist, because the program is built without the feature `otel`.
 #[derive(Debug)]
 pub enum Collector {}
 

@@ -49,7 +49,7 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// The error code, if a node refused.
+    /// The error code, if a node refused the request.
     pub fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             KvError::Moved { .. } => ErrorCode::KeyMoved,

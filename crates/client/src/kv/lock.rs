@@ -23,7 +23,7 @@ impl Kv {
         self.lock_while(name, &lease.handle(), value)
     }
 
-    /// Like [`lock`](Self::lock), with a handle to another owner's lease.
+    /// Like [`lock`](Self::lock), but under a lease that another part of the program owns.
     pub fn lock_while(
         &self,
         name: impl AsRef<[u8]>,
@@ -48,7 +48,7 @@ impl Kv {
         self.try_lock_while(name, &lease.handle(), value)
     }
 
-    /// Like [`try_lock`](Self::try_lock), with a handle to another owner's lease.
+    /// Like [`try_lock`](Self::try_lock), but under a lease that another part of the program owns.
     pub fn try_lock_while(
         &self,
         name: impl AsRef<[u8]>,

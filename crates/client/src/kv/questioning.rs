@@ -17,7 +17,7 @@ pub struct PendingQuery {
 }
 
 impl PendingQuery {
-    /// Waits for the response.
+    /// Waits for the response to the query.
     pub fn wait(self) -> Result<QueryAnswer, KvError> {
         let PendingQuery { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;

@@ -34,7 +34,7 @@ pub enum WatchFrom {
     Oldest,
 }
 
-/// The changes of one revision that a watch received.
+/// The keys that one revision wrote or deleted, as a watch receives them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The epoch of the revision.
@@ -74,7 +74,7 @@ pub enum WatchError {
     Kv(#[from] KvError),
 }
 
-/// Receives the changes of keys, revision by revision.
+/// A subscription to the changes of keys, which returns them revision by revision.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,
@@ -139,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// Resolves when there may be a change, of any key.
+    /// Waits in async code until [`try_next`](Self::try_next) may return a change.
     #[cfg(feature = "tokio")]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WatchError>> {
         self.subscriber.poll_ready(cx).map_err(WatchError::from)

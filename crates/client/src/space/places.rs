@@ -9,7 +9,7 @@ use super::World;
 use super::command::CommandError;
 use crate::kv::{KvEntry, KvError};
 
-/// A region of a world, and the process that owns it.
+/// One region of a world, with the process that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOwner {
     /// The region.
@@ -18,7 +18,7 @@ pub struct RegionOwner {
     pub owner: Option<(u64, u64)>,
 }
 
-/// The regions of a world with their owners, and the addresses of its processes.
+/// The owners of all regions of a world, and the addresses of the world's processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorldMap {
     /// The world's name.
@@ -92,7 +92,7 @@ pub enum WorldMapError {
 }
 
 impl World {
-    /// Reads where the world's regions are now.
+    /// Reads the current owners of the world's regions.
     pub fn world_map(&self) -> Result<WorldMap, WorldMapError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);

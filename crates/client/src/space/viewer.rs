@@ -41,7 +41,7 @@ impl From<SpaceDecodeError> for ViewError {
     }
 }
 
-/// Watches the surroundings of an entity, wherever it moves.
+/// Receives updates about the entities around one entity of a world, also when that entity changes its region.
 /// Every process of the world reports its own entities. The viewer finds new processes, and new owners of a dead
 /// process's regions, by itself; until then the last known entities stay visible.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_tasks::TaskStart;
 
-/// A task that the cluster assigned to this worker, which must complete or fail it.
+/// A task that the cluster assigned to this worker, and that the worker must complete or fail.
 #[derive(Debug, Clone)]
 pub struct AssignedTask {
     pub(super) start: TaskStart,

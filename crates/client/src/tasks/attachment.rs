@@ -72,7 +72,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// The number of a worker's current and past tasks.
+/// The numbers of an attached worker's tasks: assigned, unfinished, accepted and lost ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
     /// The worker's number in the cluster; 0 if it has none yet.
@@ -91,7 +91,8 @@ pub struct AttachmentLoad {
     pub lost: u64,
 }
 
-/// A worker attached to a node, which sends it tasks. Dropping it detaches the worker; its tasks go to others.
+/// A worker's attachment to a node, which sends it tasks.
+/// Dropping the attachment detaches the worker, whose tasks go to other workers.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,
@@ -367,7 +368,7 @@ impl Attachment {
         self.core.with(|phase| phase.error.clone())
     }
 
-    /// Waits until the cluster has responded to all results, at most `timeout`. Returns whether it has.
+    /// Waits at most `timeout` until the cluster has answered all results. Returns whether it has.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {

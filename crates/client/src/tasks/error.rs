@@ -26,7 +26,7 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// The error code, if a node refused.
+    /// The error code, if a node refused the request.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),

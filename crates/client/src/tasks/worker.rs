@@ -36,7 +36,7 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// Stops a running worker: it takes no new tasks, finishes those that it holds, and returns. Clones share it.
+/// A handle that stops a running worker after the tasks that the worker holds. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
 
@@ -81,7 +81,7 @@ impl<E: std::error::Error> From<E> for TaskFailure {
     }
 }
 
-/// A task that a worker passes to the function for its kind.
+/// A task to run, which a worker passes to the function for the task's kind.
 #[derive(Debug, Clone)]
 pub struct Task {
     given: AssignedTask,
@@ -148,7 +148,7 @@ impl Runner {
 }
 
 impl Worker {
-    /// Makes a worker without functions.
+    /// Creates a worker that has no function for any kind of task yet.
     pub fn new(client: &Client) -> Worker {
         Worker {
             client: client.clone(),
@@ -199,7 +199,7 @@ impl Worker {
         self
     }
 
-    /// Sets the name, for people.
+    /// Sets the worker's name, which lists of workers show.
     pub fn name(mut self, name: &str) -> Worker {
         name.clone_into(&mut self.options.name);
         self

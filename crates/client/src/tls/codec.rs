@@ -132,7 +132,7 @@ impl TlsCodec {
         if taken == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
-    /// Sends encrypted bytes. Returns whether none are left.
+    /// Sends encrypted bytes. Returns whether all of them were sent.
     pub fn flush(&mut self, send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
         let mut wire = Wire(send);
         while self.connection.wants_write() {

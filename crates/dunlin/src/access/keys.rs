@@ -11,7 +11,7 @@ use dunlin_topic::{Filter, PayloadView};
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// Makes a pattern from its text.
+    /// Parses a pattern of keys.
     pub fn new(text: impl Into<String>) -> KeyPattern {
         KeyPattern(text.into())
     }
@@ -40,7 +40,7 @@ fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The keys that a user may read and write: allowed patterns, except for denied ones.
+/// The keys that a user may read and write: all of the allowed patterns, except for denied patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
     /// At least one of these patterns must cover the keys.

@@ -25,7 +25,7 @@ pub enum Action {
     Join,
     /// Read and write the keys.
     Keys,
-    /// Use tasks.
+    /// Submit, run or manage tasks.
     Tasks,
 }
 

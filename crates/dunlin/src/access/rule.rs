@@ -2,7 +2,7 @@
 
 use dunlin_topic::{Pattern, Selection, TailPattern};
 
-/// How much of a pattern a user may access: nothing, a part or everything.
+/// How much of a pattern a user may access: no subject, some subjects, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Extent {
     /// The user may access no subject of the pattern.
@@ -13,7 +13,7 @@ pub enum Extent {
     All,
 }
 
-/// The subjects to which a permission applies: allowed patterns, except for denied ones.
+/// The subjects for which a user has a permission: all of the allowed patterns, except for denied patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// At least one of these patterns must cover the subject or pattern.

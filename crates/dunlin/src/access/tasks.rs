@@ -24,17 +24,17 @@ pub struct TaskRule {
 /// The tenants whose tasks a worker may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WorkScope {
-    /// No tenant.
+    /// The worker may run no tasks.
     #[default]
     None,
-    /// Only these tenants.
+    /// The worker may run only these tenants' tasks.
     Of(BTreeSet<String>),
-    /// All tenants.
+    /// The worker may run all tenants' tasks.
     All,
 }
 
 impl WorkScope {
-    /// Whether the worker may run tasks of at least one tenant.
+    /// Whether a worker may run at least one tenant's tasks.
     pub fn is_any(&self) -> bool {
         *self != WorkScope::None
     }

@@ -6,7 +6,7 @@ use dunlin_topic::Start;
 
 use super::dead_letters;
 
-/// How a group distributes records to its members.
+/// The kind of a group, which decides how records go to its members: `share` or `work`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.
@@ -24,7 +24,8 @@ impl std::fmt::Display for GroupKind {
     }
 }
 
-/// Options of a member of a `share` group. Several apply only if this member creates the group.
+/// Options with which a member joins a `share` group.
+/// Several apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareOptions {
     /// The member's name, which operators see.
@@ -66,7 +67,8 @@ impl Default for ShareOptions {
     }
 }
 
-/// Options of a member of a `work` group. All but its name apply only if this member creates the group.
+/// Options with which a member joins a `work` group.
+/// Except for the member's name, they apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
     /// The member's name, which operators see.
@@ -83,7 +85,7 @@ pub struct WorkOptions {
     pub dead_letters: DeadLetters,
 }
 
-/// The destination of a work group's records whose attempts have all failed.
+/// The destination of a work group's dead letters: a subject, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeadLetters {
     /// Dead letters go to the subject `dead.<topic>`.

@@ -24,7 +24,7 @@ use away::RemoteMember;
 pub(super) use here::ConsumptionMode;
 use here::Here;
 
-/// A member of a share group. Each record goes to one member of the group, at most once.
+/// A member of a share group, in which each record goes to one member, at most once.
 ///
 /// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
 /// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
@@ -97,7 +97,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that the log dropped before a member received them. Not counted if another node owns
+    /// The number of lost records that the log dropped before any member received them. Unknown if another node owns
     /// the topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {

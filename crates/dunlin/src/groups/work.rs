@@ -17,7 +17,7 @@ use crate::clock::now_ns;
 /// The number of a member's claims from which on expired claims are removed from its list.
 const OPEN_SWEEP: usize = 1_024;
 
-/// A member of a work group. The member claims each record until a member acknowledges it.
+/// A member of a work group, in which a member claims each record and then acknowledges it.
 ///
 /// Dropping the member counts as its death and as a failed attempt: others can claim its records at once.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ impl Node {
         failed
     }
 
-    /// Explains why there is no topic of this name: its files could not be opened, or no such topic exists.
+    /// The error for a missing topic: its files could not be opened, or no such topic exists.
     pub fn why_missing(&self, name: &str) -> Refused {
         match self.refused_topics().into_iter().find(|refused| refused.name == name) {
             Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),

@@ -63,16 +63,16 @@ impl Drop for PrivateMirrorPermit {
     }
 }
 
-/// The position at which a mirror begins to receive records from the owner.
+/// The position from which a mirror receives records of the owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedStart {
-    /// At this start, for each log.
+    /// The mirror begins each log at this start.
     At(Start),
     /// After the records that the mirrors hold.
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// What became of an event from the owner: applied, to be offered again later, or the feed has ended.
+/// The result of passing an event of the owner to a mirror: it was applied, must be repeated, or ends the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedOutcome {
     /// The event was applied.
@@ -122,7 +122,7 @@ impl MirrorFeed {
         }
     }
 
-    /// The position at which to begin.
+    /// The position from which the mirror needs records of the owner.
     pub fn beginning(&self) -> FeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let held: Vec<_> = logs

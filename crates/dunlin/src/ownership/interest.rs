@@ -32,7 +32,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// Whether a node has a subscriber for a subject, or a reply inbox that takes replies to the subject.
+/// The result of an [`InterestQuery`]: whether a node has subscribers of a subject, and its inbox for replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
@@ -43,7 +43,7 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query that asks one node for subscribers of a subject. A dropped query counts as one without a response.
+/// A query whether one node has subscribers for a subject. A dropped query counts as unanswered.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
@@ -108,12 +108,12 @@ impl InterestQuery {
         &self.round.pattern
     }
 
-    /// Called with the node's answer.
+    /// Reports the node's response to the query.
     pub fn answer(&self, interest: Interest) {
         self.round.answered(self.node, Some(interest));
     }
 
-    /// Called if the node will not respond.
+    /// Reports that the node will not respond to the query.
     pub fn fail(&self) {
         self.round.answered(self.node, None);
     }
@@ -221,7 +221,7 @@ fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
 }
 
 impl Node {
-    /// This node's answer to a query about a subject or pattern.
+    /// Returns this node's subscribers and inbox for a subject or pattern.
     pub fn interest_here(&self, pattern: &Pattern) -> Interest {
         let is_subscribed = self.is_subscribed_here(pattern);
         let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));

@@ -26,7 +26,7 @@ use crate::refusal::Refused;
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// How a member joins a share group at another node.
+/// The options with which a member joins a share group at another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteMemberOptions {
     /// The group's name.
@@ -39,7 +39,7 @@ pub struct RemoteMemberOptions {
     pub lasting: bool,
 }
 
-/// A membership in a share group of a topic that another node owns.
+/// The membership of a subscriber in a share group whose topic another node owns.
 #[derive(Debug)]
 pub struct RemoteMembership {
     /// The topic's name.

@@ -6,7 +6,7 @@ use dunlin_topic::Topic;
 
 use super::route::Route;
 
-/// Reports to a state topic's owner that publishers of the topic are connected to this node.
+/// Informs a state topic's owner whether publishers of the topic are connected to this node.
 #[derive(Debug)]
 pub struct PublisherPresence {
     /// The subjects of the topic.

@@ -34,7 +34,7 @@ pub use figures::RegionFigures;
 /// The largest size of a record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// Where a [`Host`] publishes its regions: the node, the world's name, and the history of each topic.
+/// The topics to which a [`Host`] publishes its regions: their node, their world, and their history.
 #[derive(Debug, Clone)]
 pub struct WorldTopics {
     /// The node with the topics.
@@ -49,7 +49,7 @@ pub struct WorldTopics {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The region runs here already.
+    /// The region already runs in this process.
     #[error("this process already runs region {}", .0.0)]
     Here(RegionId),
     /// The region is not in the partition of this world.
@@ -73,7 +73,7 @@ pub enum HostError {
     },
 }
 
-/// The records and messages that a [`Host`] produces. Send the records before the messages.
+/// The records and messages of a [`Host`] that its caller must send, the records first.
 #[derive(Debug, Default)]
 pub struct HostOutput {
     /// Changes of regions that have a standby.
@@ -82,7 +82,7 @@ pub struct HostOutput {
     pub messages: Vec<(RegionId, Vec<u8>)>,
 }
 
-/// Counters of a [`Host`] since it was created: ticks, missed ticks, and refused messages.
+/// Counters of a [`Host`] since its creation, such as the ticks that its regions ran and missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// The number of ticks of all regions.
@@ -263,7 +263,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Delivers a message for one of this host's regions.
+    /// Delivers a message from another process to one of the host's regions.
     pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
         let heard = self
             .regions
@@ -273,7 +273,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Informs the regions that a region of another process has an owner with this epoch.
+    /// Records that a region of another process has an owner with this epoch.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut met = Ok(());
         for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
@@ -283,7 +283,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         met
     }
 
-    /// Informs the regions of the present time, between ticks.
+    /// Handles timeouts of handovers between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             // This fails for a region without a valid lease, which then does nothing.
@@ -363,7 +363,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         })
     }
 
-    /// Returns the output since the last call.
+    /// Returns the host's output since the last call.
     pub fn take_turn(&mut self) -> HostOutput {
         self.publish();
         std::mem::take(&mut self.turn)
@@ -378,7 +378,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Returns the reports since the last call.
+    /// Returns the regions' reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
@@ -408,7 +408,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.counts
     }
 
-    /// The number of handovers that are not complete, out of and into this host's regions.
+    /// The number of unfinished handovers from and to the host's regions.
     pub fn under_way(&self) -> (usize, usize) {
         let each = self.regions.values().map(|running| running.region.handover().under_way());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))

@@ -13,7 +13,7 @@ use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 
-/// A topic that was found in the data directory at the start, with the state of its logs.
+/// A topic that a starting node found in its data directory, and whether the topic's logs are intact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
     /// The topic's name.

@@ -21,8 +21,8 @@ use tokio::runtime::Handle;
 /// number.
 const SWEPT_MIN: usize = 64;
 
-/// Orders to workers that wait to be sent over one connection. If the queue is dropped, its workers receive no more
-/// orders; their tasks stay assigned to them as long as their leases last.
+/// The queue of orders to workers that have not been sent over one connection yet.
+/// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
@@ -33,7 +33,7 @@ pub struct OrderQueue {
 }
 
 impl OrderQueue {
-    /// Creates a queue that notifies `waiter` with `token` when it has orders.
+    /// Creates an empty queue, which notifies `waiter` with `token` when orders arrive.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<OrderQueue> {
         Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }

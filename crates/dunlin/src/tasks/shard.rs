@@ -117,7 +117,7 @@ impl TaskShard {
         }
     }
 
-    /// Begins a cluster of these nodes. To be called once, on one of them.
+    /// Begins a cluster of these nodes. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), TasksError> {
         Ok(self.group()?.begin(members).await?)
     }
@@ -127,12 +127,12 @@ impl TaskShard {
         Ok(self.group()?.is_begun().await?)
     }
 
-    /// Status of the raft group.
+    /// The status of the shard's Raft group at this node.
     pub fn status(&self) -> Result<Status, TasksError> {
         Ok(self.group()?.status())
     }
 
-    /// The present leader of the shard.
+    /// The leader of the shard's Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, TasksError> {
         Ok(self.group()?.lead())
     }
@@ -177,7 +177,7 @@ impl TaskShard {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// This node's state for a backup. Call [`TaskShard::catch_up`] first to include all earlier commands.
+    /// Returns this node's state for a backup. Call [`TaskShard::catch_up`] before, to include the latest commands.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
         Ok(self.group()?.freeze())
     }

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a worker may take to reconnect before its tasks go to other workers.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// A worker's request to attach to this node, with the tasks that it still holds.
+/// A worker's request to receive tasks from this node, with the tasks that it still holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.

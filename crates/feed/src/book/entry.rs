@@ -22,7 +22,7 @@ pub(crate) const SET: u8 = 1;
 pub(crate) const REMOVE: u8 = 2;
 pub(crate) const CLEAR: u8 = 3;
 
-/// One change of an order book by price level. Prices and sizes are in the instrument's units.
+/// One change of an order book by price level, with price and size in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BookEntry {
     /// Sets a level's size.

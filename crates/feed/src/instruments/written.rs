@@ -12,7 +12,7 @@ pub const SCENARIOS: [(&str, &str); 4] = [
     ("loss_1x10_1k", include_str!("../../scenarios/loss_1x10_1k.json")),
 ];
 
-/// The text of an instrument file, not validated yet.
+/// The text of an instrument file before its validation, in JSON or TOML.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstrumentsText {
     /// The whole text.

@@ -25,7 +25,7 @@ pub struct Order {
     pub size: i64,
 }
 
-/// The number and size of the orders that trade before a given order at the same price.
+/// The orders that trade before a given order at the same price: their number and their total size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
     /// Number of orders ahead at the same price.

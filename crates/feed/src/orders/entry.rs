@@ -24,7 +24,7 @@ const CHANGE: u8 = 2;
 const DELETE: u8 = 3;
 const CLEAR: u8 = 4;
 
-/// One change of an order book by order. Prices and sizes are in the instrument's units.
+/// One change of an order book by order, with price and size in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderEntry {
     /// Adds an order behind all others of its side and price.

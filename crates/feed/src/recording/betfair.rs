@@ -46,7 +46,7 @@ pub struct Betfair {
     tally: BetfairTally,
 }
 
-/// Counters of a Betfair recording.
+/// The numbers of messages and changes in a Betfair recording, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BetfairTally {
     /// Number of market change messages.

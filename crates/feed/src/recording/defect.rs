@@ -3,7 +3,7 @@
 use crate::decimal::DecimalError;
 use crate::side::Side;
 
-/// A part of a recording that could not be read, with its line number.
+/// A part of a recording that could not be read, with its line number and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Defect {

@@ -34,9 +34,9 @@ impl<F> StateChange<'_, F> {
 /// The cause of a change of a replica's state: a record, a merged record or a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub enum ChangeCause<'a> {
-    /// The next record.
+    /// The next record of the log was applied.
     Record(Frame<'a>),
-    /// One record in place of several.
+    /// One record was applied that merges several records.
     Merged(Frame<'a>),
     /// A snapshot in place of all records before it.
     Snapshot,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The number and delays of records that were published after their intended time.
+/// The number of records that were published after their intended time, with their delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lateness {
     /// Delay above which a record counts as late, ns.

@@ -25,7 +25,7 @@ use super::{DirLock, Disk, DiskFile};
 use file::FakeFile;
 use handle::{FakeFileHandle, count_down};
 
-/// A simulated disk for fault injection. Clones share the disk.
+/// A simulated [`Disk`] that injects faults for tests. Clones share the files.
 #[derive(Debug, Clone)]
 pub struct FakeDisk {
     state: Arc<Mutex<State>>,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirLock, Disk, DiskFile};
 
-/// A disk in memory. Clones share the disk.
+/// A [`Disk`] in memory, for tests and nodes without a directory. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk(Arc<Inner>);
 

@@ -13,7 +13,7 @@ const LOCK_FILE: &str = "lock";
 /// Maximum number of buffers that Linux accepts in one vectored write.
 const PARTS_MAX: usize = 1024;
 
-/// The machine's file system.
+/// A [`Disk`] that uses the machine's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 

@@ -4,10 +4,10 @@ use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
-/// The records that were loaded from a position, or the range that cannot be read.
+/// The result of loading from a position: records, or the range of records that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadOutcome {
-    /// Records.
+    /// The records from the position on.
     Records(LoadedRecords),
     /// The records from the position to the end of the hole cannot be read.
     Hole(Hole),

@@ -12,7 +12,7 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// Reads a log from a position to its end. Later calls return newer records.
+/// A reader of a log from a position to its end; later calls return records appended since.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,
@@ -47,7 +47,7 @@ pub enum ScanItem<'a> {
     Hole(Hole),
 }
 
-/// Consecutive records that a scan read from one block.
+/// Consecutive records that a scan of a log read from one block.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     /// The records' epoch.

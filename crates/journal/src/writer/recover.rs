@@ -49,8 +49,8 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// An incomplete write that was cut from the end of a log after a crash. Such a write contains no record that was
-/// acknowledged as synced, unless the disk was damaged at the same place.
+/// An incomplete write at the end of a log after a crash, which was cut off when the log was opened.
+/// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.

@@ -45,7 +45,7 @@ impl Default for SimulatedNode {
     }
 }
 
-/// How much of each resource of a simulated node is used, from 0 to 1.
+/// The utilization of each resource of a simulated node, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
     /// Scheduling processors.

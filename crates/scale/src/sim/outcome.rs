@@ -59,7 +59,7 @@ pub struct SimulationOutcome {
     pub digest: u64,
 }
 
-/// The median, 99th percentile and maximum of waiting times.
+/// The median, 99th percentile and maximum of the tasks' waiting times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitTimes {
     /// Number of values.
@@ -72,7 +72,7 @@ pub struct WaitTimes {
     pub max_us: u64,
 }
 
-/// The number of tasks and the resources of one tenant in a simulation.
+/// The tasks and the used resources of one tenant in a simulation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantOutcome {
     /// The tenant's name.

@@ -35,7 +35,7 @@ pub struct SimulationScenario {
     pub warm_up_ms: u64,
 }
 
-/// The service time of simulated tasks: how long each runs, uniformly distributed around a mean.
+/// The run times of simulated tasks, evenly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
     /// The mean, µs.
@@ -61,7 +61,7 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// When a simulated tenant submits tasks: at random with a mean rate, or so that a constant number of its tasks wait.
+/// The load that a simulated tenant submits: a mean rate, or as much as keeps a number of tasks waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
@@ -81,7 +81,7 @@ pub enum WorkerSupply {
         /// Number of workers.
         workers: u32,
     },
-    /// A scaled fleet.
+    /// A fleet whose size a scaler controls.
     ScaledFleet {
         /// The policy.
         policy: Box<Policy>,

@@ -2,7 +2,7 @@
 //!
 //! The file belongs to others and is not part of the repository: `cargo xtask data` downloads it.
 
-/// Numbers measured at equal intervals, such as the load of each half hour.
+/// A series of numbers measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     values: Vec<f64>,

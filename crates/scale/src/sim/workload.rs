@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::series::Series;
 
-/// The simulated number of tasks per second, as a function of time.
+/// The arrival rate of simulated tasks as a function of time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// A constant rate.
+    /// A rate that does not change.
     Constant {
         /// Tasks per second.
         per_s: f64,

@@ -77,7 +77,7 @@ pub(crate) struct AccessTenant {
     pub(crate) limits: TenantLimits,
 }
 
-/// The limits of one user: connections and publish rates. `None` means no limit.
+/// The limits of one user: connections and publish rates. A limit of `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {
     /// Simultaneous connections.
@@ -88,7 +88,7 @@ pub struct UserLimits {
     pub publish_bytes_per_s: Option<u64>,
 }
 
-/// The limits that all users of a tenant share. `None` means no limit.
+/// The limits that all users of a tenant share. A limit of `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
     /// Connections and publish rates of all users together.
@@ -175,7 +175,7 @@ impl UserDirectory {
     }
 }
 
-/// The description of a user, without secrets.
+/// The description of a user for operators, without passwords or tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct UserInfo<'u> {
     /// The user's name.

@@ -40,7 +40,7 @@ const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
 pub(super) const FIRST: u64 = 1;
 
-/// The header of a backup file: cluster, release and time.
+/// The header of a backup file: the cluster, release and time of the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
     /// The cluster's id.

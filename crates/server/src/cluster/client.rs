@@ -31,7 +31,7 @@ pub struct ClusterClient {
     seat: std::sync::Arc<ClusterMember>,
 }
 
-/// The status of one node of a cluster, or the error that the request for it returned.
+/// The response of one node to a status request: the status, or the error.
 #[derive(Debug, Clone)]
 pub struct NodeSurvey {
     /// The node's number.

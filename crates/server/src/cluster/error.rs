@@ -41,7 +41,7 @@ pub enum ClusterError {
     /// TLS could not be configured.
     #[error("cannot configure TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The agreed state cannot be used.
+    /// The state of keys, leases and locks cannot be used.
     #[error(transparent)]
     Control(#[from] dunlin::ControlError),
     /// A system call failed.

@@ -22,7 +22,7 @@ const ALL: &[u8] = b"$cluster/";
 const NODES: &str = "$cluster/nodes/";
 const TOKENS: &str = "$cluster/tokens/";
 
-/// A node in the cluster's table of members: its number, addresses and release.
+/// One row of the cluster's table of members: a node's number, addresses and release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// The node's number, which is never reused.

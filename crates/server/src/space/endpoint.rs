@@ -24,8 +24,7 @@ use super::runner::{Runner, SpawnError};
 /// Retention of a subject for requests, bytes. It is small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Serves the clients of a world at one process: watching, commands and spawning. The service ends when this is
-/// dropped.
+/// The service of one process for clients of a world: watches, commands and spawns. Dropping it ends the service.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
     _watch: Responder,

@@ -18,7 +18,7 @@ pub enum SpaceError {
     /// The lease's time to live is too short to be renewed, or longer than a cluster allows.
     #[error("the time to live of a process's lease must be {} ms to 366 days, not {} ms", TTL_MIN.as_millis(), .0.as_millis())]
     Ttl(Duration),
-    /// Listening failed.
+    /// Listening on the address failed.
     #[error("cannot listen on {address} for other processes of this world: {why}")]
     Listen {
         /// The address.
@@ -41,7 +41,7 @@ pub enum SpaceError {
     /// The process's number is 0.
     #[error("a process's number must be above 0")]
     NumberZero,
-    /// More processes are configured than the limit allows.
+    /// The world has too many processes.
     #[error("{count} other processes exceed the limit of {max}")]
     Peers {
         /// The number of other processes.
@@ -63,7 +63,7 @@ pub enum SpaceError {
     /// The runner's thread cannot be started.
     #[error("cannot start the thread that runs the regions: {0}")]
     Thread(io::Error),
-    /// The runner has ended.
+    /// The thread that runs the regions has ended.
     #[error("the thread that runs the regions has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     Ended(Option<String>),
     /// The runner's queue of orders is full.
@@ -80,7 +80,7 @@ pub enum SpaceError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerRefusal {
-    /// The peer is no runner.
+    /// The peer is not a process of a world.
     #[error("the peer does not use the protocol between a world's processes")]
     Stranger,
     /// The peer does not know the world's secret.
@@ -97,7 +97,7 @@ pub enum RunnerRefusal {
         /// This runner's version.
         ours: u16,
     },
-    /// The peer runs another world.
+    /// The peer is a process of another world.
     #[error("the peer runs world {theirs:?}, but this process runs world {ours:?}")]
     World {
         /// The peer's world.
@@ -124,7 +124,7 @@ pub enum RunnerRefusal {
         /// This process's epoch.
         ours: u64,
     },
-    /// The limit of connected processes is reached.
+    /// Too many other processes are connected.
     #[error("{max} processes are connected already")]
     Full {
         /// The limit.
@@ -133,7 +133,7 @@ pub enum RunnerRefusal {
     /// The peer violated the protocol.
     #[error("the peer sent an invalid message: {0}")]
     Frame(&'static str),
-    /// The peer refused this runner.
+    /// The peer refused the connection.
     #[error("the peer refused the connection: {0}")]
     ByThem(String),
 }

@@ -19,7 +19,7 @@ pub const VERSION: u16 = 4;
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
-/// Identifies a world when two processes connect: the world's name, and a hash of its setup.
+/// The identity of a world, which two processes compare when they connect: its name, and a hash of its setup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldKey {
     /// The world's name.

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// When a process makes ticks: never, at an interval, or one directly after another.
+/// The pace of a process's ticks: none, one at each interval, or one directly after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickPace {
     /// No ticks are made, but messages are handled.

@@ -47,7 +47,7 @@ const TIMED_MAX: usize = 1 << 16;
 /// A function that is called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
-/// Runs a process's regions of a world, on one thread: ticks, messages and requests.
+/// Executes the ticks, messages and requests of all regions of one process, on one thread.
 pub struct Runner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,

@@ -2,7 +2,7 @@
 
 use super::samples::DurationHistogram;
 
-/// Counters and durations of a process's regions, since the start or the last [reset](super::Runner::stats_anew).
+/// Counters and durations of a process's regions since its start, or since [`stats_anew`](super::Runner::stats_anew).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {
     /// Time from the start of a tick until its results are published and written.

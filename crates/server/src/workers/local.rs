@@ -32,7 +32,7 @@ pub struct WorkerCommand {
     pub prefix: String,
 }
 
-/// Limits of a node's worker processes: their number, and their times to become ready.
+/// Limits of a node's worker processes: their number, and their time to become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
     /// Time limit for a worker to attach after its start or call, and for a process to be prepared after its start, ms.
@@ -49,7 +49,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// Starts, drains and kills worker processes on this machine. All of them are killed when this is dropped.
+/// A provider of worker processes on this machine. Dropping it kills all of them.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,

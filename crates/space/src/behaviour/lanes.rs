@@ -7,10 +7,10 @@ use crate::world::Point;
 /// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// One number for each of the [`LANES`] entities that vector instructions move at once.
+/// An array with one number for each of the [`LANES`] entities that vector instructions process together.
 pub type Lanes = [f32; LANES];
 
-/// Up to [`LANES`] entities that a behaviour moves at once, each in one lane of the vector instructions.
+/// Up to [`LANES`] entities that a behaviour moves together by vector instructions.
 /// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntityLanes<const D: usize> {
@@ -24,7 +24,7 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [Lanes; D],
 }
 
-/// An entity near those that a behaviour moves at once, with its distance from each of them.
+/// An entity near the entities that a behaviour moves together, with its distance from each of them.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
@@ -39,7 +39,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub seen: Lanes,
 }
 
-/// The entities near those that a behaviour moves at once.
+/// The entities near the entities that a behaviour moves together by vector instructions.
 ///
 /// Some of these entities may be out of sight; [`OtherEntityLanes::seen`] is then 0.
 pub trait NearbyEntityLanes<const D: usize> {

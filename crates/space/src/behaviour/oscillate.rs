@@ -2,7 +2,7 @@
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 
-/// A behaviour for tests: entities move to and fro between two walls.
+/// A behaviour for tests that moves entities back and forth between two walls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Oscillate {
     /// Coordinate of the lower wall.

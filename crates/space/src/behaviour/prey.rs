@@ -8,7 +8,7 @@ pub const PREY: u32 = 1;
 /// The kind of predators.
 pub const PREDATOR: u32 = 2;
 
-/// A behaviour for predators and prey. Entities of other kinds fly straight on.
+/// A behaviour that moves predators and prey. Entities of other kinds fly straight on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prey {
     /// How prey flies while no predator is in sight.

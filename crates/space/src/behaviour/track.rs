@@ -6,7 +6,7 @@ use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 use crate::entity::EntityId;
 use crate::world::Point;
 
-/// Recorded positions of one entity over time, with straight lines between them.
+/// The recorded path of one entity: positions at given times, joined by straight lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Track<const D: usize> {
     /// The recorded points in ascending order of time: seconds since the start of the recording, and position.
@@ -62,7 +62,7 @@ impl<const D: usize> Track<D> {
     }
 }
 
-/// A behaviour that replays recorded tracks. An entity without a track does not move.
+/// A behaviour that moves entities along recorded tracks. An entity without a track does not move.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracks<const D: usize> {
     tracks: BTreeMap<EntityId, Track<D>>,

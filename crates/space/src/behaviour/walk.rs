@@ -2,7 +2,7 @@
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 
-/// A behaviour for random walks: the velocity changes a little at every tick.
+/// A behaviour that moves entities at random: the velocity changes a little in every tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Walk {
     /// Highest speed, units a second.

@@ -3,7 +3,7 @@
 use super::{Curve, Morton};
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
-/// A square or cube of the Morton curve, at a level of refinement.
+/// A cell of the Morton curve: a square or cube whose size depends on its level of refinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<const D: usize> {
     /// Lower corner, in grid coordinates.

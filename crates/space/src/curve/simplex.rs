@@ -16,7 +16,7 @@ use crate::world::{GRID_BITS, GridPoint};
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
 const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 
-/// A triangle or tetrahedron of the tetrahedral Morton curve, at a level of refinement.
+/// A cell of the tetrahedral Morton curve: a triangle or tetrahedron at a level of refinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Simplex<const D: usize> {
     /// Lower corner of the simplex' cube, in grid coordinates.

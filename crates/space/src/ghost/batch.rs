@@ -11,7 +11,7 @@ use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 use crate::store::EntityStore;
 
-/// The entities near a border that a region sends to its neighbour.
+/// The states of entities near a border, which a region sends to its neighbour as ghosts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GhostBatch<const D: usize> {
     /// The region that owns the entities.

@@ -8,7 +8,7 @@ use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
-/// A step of a handover, as an owner records it for its standby.
+/// A record of one step of a handover, which a region's owner sends to its standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoverEntry {
     /// The region on the other side.
@@ -19,7 +19,7 @@ pub struct HandoverEntry {
     pub step: HandoverStep,
 }
 
-/// The step of a handover that an owner records.
+/// A step of a handover that a region's owner records, such as the offer of entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverStep {
     /// At the source: these entities stand still and are offered to the peer.

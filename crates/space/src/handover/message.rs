@@ -56,10 +56,10 @@ pub enum MessageBody {
     Settled,
 }
 
-/// The kind and main numbers of a message between regions, read without decoding the whole message.
+/// The kind and main numbers of a message between regions, read without decoding the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
-    /// A source offers entities.
+    /// The source region offers entities.
     Prepare {
         /// The source.
         from: RegionId,
@@ -75,14 +75,14 @@ pub enum MessageSummary {
         /// The transfer.
         transfer: TransferId,
     },
-    /// A batch of ghosts.
+    /// The message contains a batch of ghosts.
     Ghosts {
         /// Number of ghosts.
         count: u32,
         /// Tick of the batch.
         tick: u64,
     },
-    /// Any other message.
+    /// The message is of any other kind.
     Other,
 }
 

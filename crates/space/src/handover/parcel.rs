@@ -10,8 +10,8 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The id of a handover: the source's fencing epoch and a number. An id is used only once, so that a receiver
-/// recognises a repeated message.
+/// The id of a handover: the fencing epoch of the region that gives the entities, and a number.
+/// An id is used only once, so that repeated messages are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.
@@ -20,7 +20,7 @@ pub struct TransferId {
     pub number: u64,
 }
 
-/// An entity with its whole state, as one region hands it to another.
+/// The complete state of an entity, as one region sends it to another in a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
     /// Id of the entity.
@@ -31,7 +31,7 @@ pub struct Parcel {
     pub state: Arc<[u8]>,
 }
 
-/// The reason why a region refuses to take an entity. The source keeps the entity.
+/// The reason why a region refuses to take an entity, which then stays in its present region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityRefusal {
@@ -65,7 +65,7 @@ impl EntityRefusal {
     }
 }
 
-/// An entity that a region refused to take, by its index in the batch.
+/// An entity that a region refused to take, as an index in the handover's batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedEntity {
     /// Index in the batch.

@@ -4,7 +4,7 @@ use super::{Columns, NearItem, NearestItems, SpatialIndex};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
-/// A spatial index that checks every item; the reference for the other indexes.
+/// A spatial index that compares every item. Tests compare the other indexes with it.
 #[derive(Debug, Clone, Default)]
 pub struct LinearScan<const D: usize> {
     points: Vec<Point<D>>,

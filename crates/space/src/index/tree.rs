@@ -21,15 +21,16 @@ use crate::curve::{Curve, Morton, Tetrahedral};
 use crate::shape::{Aabb, Shape};
 use crate::world::{Point, WorldBox};
 
-/// A spatial index with the Morton curve: a linear octree, or a quadtree in two dimensions.
+/// A spatial index along the Morton curve: a linear octree, or a quadtree in two dimensions.
 pub type Octree<const D: usize> = Tree<D, Morton>;
-/// A spatial index with the tetrahedral Morton curve: a linear tree of tetrahedra, or of triangles.
+
+/// A spatial index along the tetrahedral Morton curve: a linear tree of tetrahedra or triangles.
 pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
 
 /// Maximum number of points in a leaf, unless all its points are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;
 
-/// A spatial index: a tree of cells over points that are sorted along a curve.
+/// A spatial index: a tree of cells over points that are sorted along a space-filling curve.
 #[derive(Debug, Clone)]
 pub struct Tree<const D: usize, C: Curve<D>> {
     world: WorldBox<D>,

@@ -49,7 +49,7 @@ pub enum Denial {
     Busy,
 }
 
-/// The update that one region sends to one viewer after a tick.
+/// The changes in a viewer's sight that one region sends to the viewer after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewerUpdate<'a> {
     /// The region.

@@ -36,7 +36,7 @@ pub enum WorldRequest<'a, const D: usize> {
     Despawn(EntityId),
 }
 
-/// A client's change to an entity. Fields that are `None` do not change.
+/// A client's command that changes an entity. Fields that are `None` stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EntityCommand<'a, const D: usize> {
     /// Id of the entity.

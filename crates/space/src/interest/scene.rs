@@ -13,7 +13,7 @@ use crate::layout::SpaceDecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
 
-/// An entity in a viewer's sight, as of its last update.
+/// An entity in a viewer's sight, with the state of its last update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VisibleEntity<const D: usize> {
     /// Region of the entity.
@@ -30,7 +30,7 @@ pub struct VisibleEntity<const D: usize> {
     pub components: Vec<u8>,
 }
 
-/// A change in a viewer's sight: an entity came, moved or left.
+/// A change in a viewer's sight: an entity appeared, moved or disappeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SceneChange {
     /// An entity came into sight.
@@ -41,7 +41,7 @@ pub enum SceneChange {
     Left(EntityId),
 }
 
-/// All entities in a viewer's sight.
+/// The entities that are in a viewer's sight at present.
 #[derive(Debug)]
 pub struct Scene<const D: usize> {
     schema: Schema,

@@ -61,11 +61,11 @@ impl SurroundingsWatch {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum VisibilityRule {
-    /// All entities.
+    /// The viewer may see all entities.
     All,
     /// Entities of this kind, such as a team.
     OfKind(u32),
-    /// Entities of any other kind.
+    /// The viewer may see entities of all kinds but this one.
     NotOfKind(u32),
     /// Entities that this predicate accepts, by id and kind.
     Where(fn(EntityId, u32) -> bool),
@@ -117,7 +117,7 @@ impl ViewerState {
     }
 }
 
-/// An event for a viewer: an entity came into sight, moved, or left it.
+/// An event in a viewer's sight: an entity appeared, moved or disappeared.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewerEvent<'a, const D: usize> {
     /// An entity came into sight.

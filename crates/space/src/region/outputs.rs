@@ -3,7 +3,7 @@
 use crate::entity::EntityId;
 use crate::handover::{EntityRefusal, RegionId};
 
-/// The outputs of a region for its caller: messages, a record and reports. The caller takes and clears them.
+/// The messages, records and reports that a region produces, until its caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outputs {
     /// Messages to other regions.

@@ -30,12 +30,12 @@ pub struct RegionState<const D: usize> {
     tick: u64,
 }
 
-/// One section of a region's record: a change of the region's state other than a movement.
+/// A part of a region's record: one change of the region's state, except movements of entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordSection {
     /// A step of a handover.
     HandoverEntry(HandoverEntry),
-    /// A new entity.
+    /// A new entity is inserted.
     Insert(Parcel),
     /// An entity is removed from the world.
     Remove(EntityId),
@@ -43,7 +43,7 @@ pub enum RecordSection {
     Put(Parcel),
     /// Rows are sorted.
     Sort(SortWindow),
-    /// An entity is frozen, or thawed.
+    /// An entity is frozen for a handover, or released.
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
     Tick(u64),

@@ -7,7 +7,7 @@ use super::state::StateError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComponentKind {
-    /// One number.
+    /// A number of 32 bits.
     F32,
     /// The given number of bytes, opaque to this crate.
     Bytes(u32),
@@ -23,7 +23,7 @@ impl ComponentKind {
     }
 }
 
-/// A field that a program adds to every entity: a name and a type.
+/// A named and typed field that a program adds to every entity of a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// Name of the component.
@@ -32,7 +32,7 @@ pub struct Component {
     pub kind: ComponentKind,
 }
 
-/// The components of a world's entities, in the order of registration.
+/// The list of components that every entity of a world has, in the order of registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     components: Vec<Component>,
@@ -44,7 +44,7 @@ pub struct Schema {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// The name is taken.
+    /// A component with this name exists already.
     #[error("component `{0}` is already registered")]
     Twice(String),
     /// The total size is too large, or a component has no bytes.

@@ -14,7 +14,7 @@ use crate::world::WorldBox;
 /// Minimum number of rows in a window, if there are enough rows.
 const ROWS_MIN: usize = 512;
 
-/// The rows of an entity store that one step of the sort covers: `count` rows at equal distances.
+/// The rows of an entity store that one sorting step compares: `count` rows at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortWindow {
     first: u32,

@@ -19,7 +19,7 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_point, put_u32};
 use crate::store::component::Schema;
 use crate::world::{Point, WorldBox};
 
-/// An entity with all of its state.
+/// The complete state of an entity: its id, position, velocity and components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entity<'a, const D: usize> {
     /// Id of the entity.

@@ -246,7 +246,7 @@ impl Cursor {
         }
     }
 
-    /// Whether each read gives one merged record.
+    /// Whether each read returns one record that merges all changes since the last read.
     #[inline]
     pub fn is_conflated(&self) -> bool {
         self.following.as_ref().is_some_and(|following| following.conflate)

@@ -10,7 +10,7 @@ use super::PayloadView;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
-/// Selects the records of a log that a subscriber receives, and can reduce their payloads.
+/// A filter that selects the records of a log for a subscriber, and may shorten their payloads.
 #[derive(Clone)]
 pub struct Filter {
     /// Whether the subscriber wants records with this subject tail.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Cursor, RecordVerdict};
 use crate::segment::{SegmentFrame, SegmentFrames};
 
-/// Consecutive records of a log that a session sends together.
+/// Consecutive records of a log that a session can send together, or skips together.
 #[derive(Debug)]
 pub struct Span<'a> {
     /// Number of records.
@@ -16,7 +16,7 @@ pub struct Span<'a> {
     pub content: SpanContent<'a>,
 }
 
-/// The bytes of a span of records, or the reason why its records are not sent.
+/// The content of a span: bytes to send, or the reason why the session does not send the span.
 #[derive(Debug)]
 pub enum SpanContent<'a> {
     /// Whole, contiguous frames.

@@ -10,7 +10,7 @@ use dunlin_frame::{Frame, Meta};
 use super::{Cursor, Hint};
 use crate::log::MergedRecord;
 
-/// Reduces a record's payload to the part that a subscriber may see, or leaves the record out.
+/// A view for one subscriber that shortens payloads to the visible part, or leaves records out.
 #[derive(Clone)]
 pub struct PayloadView(Arc<PayloadShow>);
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A range that contains records which a group lost, so that no member receives them.
+/// A range of records that a group lost, so that no member receives them.
 ///
 /// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

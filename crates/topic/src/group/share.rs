@@ -91,7 +91,7 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Whether there are returned records.
+    /// Whether the group has records that a member returned.
     pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }

@@ -22,7 +22,7 @@ const AHEAD_OF_ONE_BYTES: usize = 128;
 /// The same distance within a batch, bytes.
 const AHEAD_OF_MANY_BYTES: usize = 512;
 
-/// Identifies a batch for deduplication: its producer, and the producer's number of its first record.
+/// The producer of a batch and the number of its first record, by which a repeated batch is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerMark {
     /// The producer's id.

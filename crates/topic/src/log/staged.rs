@@ -16,7 +16,7 @@ pub struct StagedRecords {
     pub(super) appended_bytes: u64,
 }
 
-/// Consecutive records of one segment, which the store writes to disk.
+/// Consecutive records of one segment, which a store writes to disk next.
 #[derive(Debug)]
 pub struct StagedBatch {
     pub(super) pinned: PinnedSegment,
@@ -24,7 +24,7 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of staged records. The log stores it with the records, to recognize retries after a restart.
+/// The producer of records that are written to disk, stored with them to recognize retries after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and its number of the first record.
@@ -46,7 +46,7 @@ impl StagedRecords {
         &self.runs
     }
 
-    /// The producers of the records; records without a producer have none.
+    /// The producers of the records that were published with a producer identity.
     pub fn marks(&self) -> &[StagedProducer] {
         &self.marks
     }

@@ -64,7 +64,7 @@ struct Waiting {
     level: AckLevel,
 }
 
-/// Whether an appended record has reached the required acknowledgement level.
+/// The progress of an appended record towards its acknowledgement level, such as reached or waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckProgress {
     /// The record has reached the level.
@@ -77,7 +77,7 @@ pub enum AckProgress {
     Answered(Receipt),
 }
 
-/// How far a durable log is written to disk, and how much disk it uses.
+/// The position up to which a durable log is on disk, and the disk space that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
     /// The last record written to the disk's cache.
@@ -462,7 +462,7 @@ impl Log {
         }
     }
 
-    /// Removes a waiter.
+    /// Removes a waiter that no longer waits for stored records.
     pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);

@@ -5,14 +5,14 @@
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// The records that a subscription's pattern selects from a topic: none, all, or those of some subjects.
+/// The part of a topic's records that a subscription's pattern selects: none, all, or some subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// No record of the topic.
+    /// The pattern selects no record of the topic.
     Nothing,
-    /// All records: no filter is needed.
+    /// The pattern selects all records, so that no filter is needed.
     Everything,
-    /// Records whose subject tails match.
+    /// The pattern selects the records whose subject tails match.
     Tails(TailPattern),
 }
 

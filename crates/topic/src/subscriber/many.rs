@@ -14,7 +14,8 @@ use crate::cursor::Filter;
 
 /// Number of reads of one cursor before another cursor is read.
 const TURN_LOOKS: u32 = 64;
-/// The logs of newly created topics that a running subscription has to read as well.
+
+/// The logs of newly created topics that a running subscription must also read.
 #[derive(Debug, Default)]
 pub struct NewLogs {
     waiter: Arc<Waiter>,
@@ -24,8 +25,7 @@ pub struct NewLogs {
     is_for_node: bool,
 }
 
-/// Lists which of a session's subscriptions have received new logs. A subscription is entered by the number of its
-/// [`NewLogs`].
+/// A list of a session's subscriptions that have received new logs, by the subscriptions' numbers.
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 

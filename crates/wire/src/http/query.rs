@@ -6,7 +6,7 @@ pub enum QueryError {
     /// A percent sign is not followed by two hexadecimal digits.
     #[error("{0:?} has a % without two hexadecimal digits after it")]
     Percent(String),
-    /// The decoded text is not UTF-8.
+    /// The decoded text is not valid UTF-8.
     #[error("{0:?} does not decode to UTF-8")]
     Utf8(String),
 }

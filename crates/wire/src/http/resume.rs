@@ -41,7 +41,7 @@ pub struct ResumeError;
 pub enum ResumeToken {
     /// The position of the last record of the stream's only log.
     One(Position),
-    /// The position of the last record of each log.
+    /// The last record of each of several logs.
     Many(BTreeMap<LogKey, Position>),
 }
 

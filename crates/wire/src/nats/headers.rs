@@ -18,7 +18,7 @@ pub const STATUS_HEADER: &str = ":status";
 
 const FIRST_LINE: &[u8] = b"NATS/1.0";
 
-/// The headers of a NATS message, as received.
+/// The headers of a NATS message, as the bytes received from the client.
 #[derive(Debug, Clone, Copy)]
 pub struct HeaderBlock<'a> {
     status: &'a [u8],

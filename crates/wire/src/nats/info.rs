@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The content of the NATS operation `INFO`: the server's names, versions and limits.
+/// The content of NATS operation `INFO`: the server's name, version and limits.
 #[derive(Debug, Clone, Serialize)]
 pub struct Info<'a> {
     /// The node's id.

@@ -7,11 +7,11 @@ use crate::Decoded;
 /// An operation of a NATS client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsOperation<'a> {
-    /// `CONNECT`, with the JSON that follows it.
+    /// Operation `CONNECT`, with its options as JSON.
     Connect(&'a [u8]),
-    /// `PUB` or `HPUB`.
+    /// Operation `PUB` or `HPUB`: publishes a record.
     Publish(PublishOperation<'a>),
-    /// `SUB`: begins a subscription.
+    /// Operation `SUB`: subscribes to a subject.
     Subscribe {
         /// The subject or pattern.
         subject: &'a [u8],
@@ -20,16 +20,16 @@ pub enum NatsOperation<'a> {
         /// The client's name for the new subscription.
         sid: &'a [u8],
     },
-    /// `UNSUB`: ends a subscription.
+    /// Operation `UNSUB`: ends a subscription.
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
         /// Number of messages after which the subscription ends, counted from its start; `None` to end it at once.
         max: Option<u64>,
     },
-    /// `PING`: asks for a `PONG`.
+    /// Operation `PING`, to which the peer replies with `PONG`.
     Ping,
-    /// `PONG`: the reply to the node's `PING`.
+    /// Operation `PONG`, the reply to `PING`.
     Pong,
 }
 

@@ -9,7 +9,7 @@ pub enum Violation {
     /// The verb is known, but its arguments are invalid.
     #[error("Parser Error")]
     Arguments,
-    /// The line is longer than the limit.
+    /// A line that is longer than allowed.
     #[error("maximum control line exceeded")]
     LineTooLong,
     /// The payload is larger than the limit.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use dunlin_feed::recording::RecordingFormat;
 use serde_json::Value;
 
-/// The size at each side (true for bids) and price, in the recording's smallest units.
+/// A map from side (true for bids) and price to the total size, in the recording's smallest units.
 pub type SizeByPrice = BTreeMap<(bool, i64), i64>;
 
 /// The expected order books of one recording, computed independently of Dunlin.
@@ -15,7 +15,7 @@ pub enum Oracle {
     Bitstamp(BitstampOrders),
 }
 
-/// All open orders of a Bitstamp recording. The key is the order's number; the value is its side, price and size.
+/// All open orders of a Bitstamp recording: side, price and size, by order number.
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,

@@ -6,7 +6,7 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// The position up to which one reader has read a topic, and a hash of the lines that it received.
+/// The progress of one reader in one topic, with a hash of the received lines.
 #[derive(Debug, Default)]
 pub struct TopicCopy {
     /// The position up to which the reader has received every record.
@@ -19,7 +19,7 @@ pub struct TopicCopy {
     pub fault: Option<String>,
 }
 
-/// The copies of one reader. The key is the topic.
+/// The progress of one reader in all of its topics: a [`TopicCopy`] for each topic.
 pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
 /// Adds a record or notice to the copy of its topic.

@@ -21,7 +21,7 @@ const SUBSCRIBERS: u64 = 2;
 /// more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// When the demo kills nodes: a number of times in all, or at an interval.
+/// The plan by which the demo kills nodes: a number of kills, or an interval between kills.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
     /// This number of kills, spread evenly over the lines.

@@ -11,7 +11,7 @@ use dunlin::space::{
 /// The kind of the entities that are recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
-/// The behaviour of a world with a flock of birds and recorded aircraft. The flock ignores the aircraft.
+/// The behaviour of a world with a flock of birds and with recorded aircraft, which the flock ignores.
 #[derive(Debug, Clone)]
 pub struct FlockAndAircraft {
     pub flock: Flock,

@@ -1,6 +1,6 @@
 //! A map of a world in characters of two by four dots (Unicode Braille patterns).
 
-/// A map of a world, drawn with characters in a terminal.
+/// A map of a world, which is drawn in a terminal with characters.
 #[derive(Debug)]
 pub struct Map {
     columns: usize,

@@ -45,7 +45,7 @@ const HAS_KINDS: u32 = 2;
 const NOT_SAID: u32 = u32::MAX;
 const HEAD_BYTES: usize = 40;
 
-/// A thread that publishes snapshots of a process's regions for maps. Dropping the handle ends the thread.
+/// A thread that publishes snapshots of a process's regions, to draw maps. Dropping the handle ends the thread.
 pub struct SnapshotThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

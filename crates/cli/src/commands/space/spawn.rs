@@ -40,7 +40,7 @@ pub struct Arguments {
     timeout: Duration,
 }
 
-/// Arguments of `dunlin space despawn`, which removes an entity from a world.
+/// Arguments of `dunlin space despawn`, which removes one entity from a world.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

@@ -26,7 +26,7 @@ const SLOW_PART: f32 = 1e-3;
 /// The initial number of neighbours of a bird.
 const NEIGHBOURS: f32 = 30.0;
 
-/// The settings of a world, from which each of its processes creates the world.
+/// The settings from which each process of a world creates the world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldSpec {
     pub name: String,

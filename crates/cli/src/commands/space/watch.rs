@@ -93,7 +93,7 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
-/// Follows all regions of a world, each at its current owner.
+/// Receives the positions of a world's entities from the owners of all regions, to draw a map.
 pub struct Watcher {
     /// The node on which a recording of the world is replayed, if no process runs the world.
     replayed: Option<Client>,

@@ -49,7 +49,7 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// How `dunlin sub` acknowledges the records of a work group: the values of option `--ack`.
+/// Whether `dunlin sub` acknowledges a work group's records by itself: the values of option `--ack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,

@@ -43,7 +43,7 @@ pub struct CommandRunner<'r> {
     pub orphaned: &'r StopFlag,
 }
 
-/// The reason why a task's command failed, and whether a retry is useful.
+/// The reason why a task's command failed, and whether another attempt may succeed.
 #[derive(Debug)]
 pub struct CommandFailure {
     pub why: Vec<u8>,

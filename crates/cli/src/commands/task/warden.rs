@@ -12,7 +12,7 @@ const BEGUN: u8 = b'+';
 const ENDED: u8 = b'-';
 const WORD_BYTES: usize = 5;
 
-/// A handle to a process that kills a worker's commands if the worker dies. Dropping it ends the process.
+/// A process that kills a worker's commands if the worker dies. Dropping this handle ends the process.
 #[derive(Debug)]
 pub struct Warden {
     pipe: Mutex<Option<ChildStdin>>,

@@ -31,7 +31,7 @@ enum StatusEvent {
     Refused(anyhow::Error),
 }
 
-/// The result of waiting for a node's status: it has changed, or the node refused.
+/// The outcome of waiting for a node's status: a new status, or the node's refusal.
 pub enum NodeEvent {
     /// The status has changed.
     NodeReport,

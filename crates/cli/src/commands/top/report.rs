@@ -20,7 +20,7 @@ pub struct NodeReport {
     outage: Option<NodeOutage>,
 }
 
-/// How long a node has been unreachable, and why.
+/// The time for which a node has been unreachable, and the reason.
 #[derive(Debug, Clone)]
 pub struct NodeOutage {
     pub since: Instant,

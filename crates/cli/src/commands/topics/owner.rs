@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-/// The node that owns a topic, and whether it is reachable, as a command's output shows it.
+/// A topic's owner node and whether it is reachable, as a command prints them.
 pub struct Owner {
     node: u64,
     epoch: u32,

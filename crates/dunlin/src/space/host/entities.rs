@@ -7,7 +7,7 @@ use dunlin_space::{
 
 use super::{Host, HostedRegion};
 
-/// Whether an entity belongs to a region of this process, or is being handed over.
+/// The status of an entity in this process: owned by one of its regions, or in a handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityStatus {
     /// The entity belongs to the region.
@@ -62,7 +62,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// The region of this host that has an entity with this id, and the entity's status in the region.
+    /// The region of this host that contains the entity with this id, and the entity's status there.
     pub fn holding(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
         let held = |running: &HostedRegion<D, B>| {
             let region = &running.region;
@@ -107,7 +107,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.unproven.remove(&id);
     }
 
-    /// Removes an [unproven](Host::is_unproven) entity because another region has its id.
+    /// Removes an [unproven](Host::is_unproven) entity because another region has an entity with the same id.
     pub fn take_back(&mut self, id: EntityId, other: RegionId) {
         if !self.unproven.remove(&id) {
             return;

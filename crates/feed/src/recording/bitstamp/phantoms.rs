@@ -28,7 +28,7 @@ use crate::side::Side;
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
-/// An order at the start of a Bitstamp recording that provably did not exist at the exchange.
+/// An order in the initial book of a Bitstamp recording that provably no longer existed at the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phantom {
     /// Id of the order.
@@ -47,7 +47,7 @@ pub struct Phantom {
     pub line: u64,
 }
 
-/// The proof that an order at the start of a recording did not exist.
+/// The proof that an order in a recording's initial book no longer existed at the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhantomProof {
     /// A trade took place at this price.

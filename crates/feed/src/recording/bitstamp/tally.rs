@@ -1,6 +1,6 @@
 //! Counters of a Bitstamp recording.
 
-/// Counters of a Bitstamp recording.
+/// The numbers of orders, by the changes that a Bitstamp recording contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
     /// Number of orders of the opening, all in the first record.

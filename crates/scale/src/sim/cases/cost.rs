@@ -11,7 +11,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The simulated cost of a month, with and without a strategy that saves money.
+/// The simulated cost of one month with and without one cost-saving measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The strategy.

@@ -5,7 +5,7 @@ use dunlin_tasks::Quota;
 use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// The quotas of a simulated tenant, and how much of them its tasks used.
+/// The quotas of a simulated tenant, and the resources that the tenant's tasks used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
     /// The tenant's name.

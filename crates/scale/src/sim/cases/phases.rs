@@ -29,7 +29,7 @@ impl ScaleOutRow {
     }
 }
 
-/// The simulated durations of removing a worker, until it is gone.
+/// The simulated duration of each phase of removing a worker: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInRow {
     /// Time until fewer workers had sufficed long enough, ms.
@@ -49,7 +49,7 @@ impl ScaleInRow {
     }
 }
 
-/// The simulated time to add workers with a warm pool of one size, and the hours that the pool costs.
+/// The simulated time for adding workers with a warm pool of one size, and the hours that its machines wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
     /// Size of the pool.

@@ -5,7 +5,7 @@ use crate::sim::outcome::WaitTimes;
 use crate::sim::scenario::{SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// The simulated throughput and waiting times of one number of workers.
+/// The simulated throughput and waiting times for a given number of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputRow {
     /// Number of workers.

@@ -20,7 +20,7 @@ use crate::space::handle::Space;
 use crate::space::pace::TickPace;
 use crate::space::secret::Secret;
 
-/// The configuration with which a process takes part in distributing a world's regions.
+/// The configuration with which a process acquires regions of a world.
 #[derive(Debug, Clone)]
 pub struct RegionOwnershipConfig {
     /// The world's name.
@@ -50,10 +50,10 @@ pub struct RegionOwnershipConfig {
     pub recipe: Value,
 }
 
-/// A function that inserts the entities of a region that begins for the first time.
+/// A function that inserts a region's initial entities when the region begins for the first time.
 pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
 
-/// An event of a process that owns regions, such as a region that begins to run here.
+/// An event of a process that owns regions, such as the start of a region in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorldEvent {
@@ -122,8 +122,7 @@ pub const TTL_MIN: Duration = Duration::from_millis(100);
 /// Maximum time to live that a cluster grants.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// Acquires a process's regions of a world, and gives them up. When this is dropped, the regions are given to their
-/// standbys.
+/// The ownership of a process's regions of a world. Dropping it gives the regions to their standbys.
 #[derive(Debug)]
 pub struct RegionOwnership {
     stop: Arc<AtomicBool>,

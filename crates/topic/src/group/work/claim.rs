@@ -28,7 +28,7 @@ pub struct Claim {
     pub deadline_ns: u64,
 }
 
-/// The error for a claim that has ended: its deadline has passed, or it was settled before.
+/// The error for a claim that was settled before, or whose deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("claim {token} of record {seq} has ended or belongs to another member")]
 pub struct ClaimError {
@@ -38,7 +38,7 @@ pub struct ClaimError {
     pub token: u64,
 }
 
-/// Whether a member left a work group by itself or died.
+/// The end of a member of a work group: the member left the group, or it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// The member leaves by itself: its open claims do not count as attempts.
@@ -47,7 +47,7 @@ pub enum Departure {
     Died,
 }
 
-/// A record of a work group whose last allowed attempt has failed.
+/// A record of a work group after its last allowed attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.
@@ -63,8 +63,8 @@ pub struct DeadLetter {
 pub enum DeadCause {
     /// The member returned the record.
     Refused,
-    /// The deadline passed.
+    /// The claim's deadline passed.
     Expired,
-    /// The member died.
+    /// The member with the claim died.
     MemberDied,
 }

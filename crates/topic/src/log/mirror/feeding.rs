@@ -196,7 +196,7 @@ impl Log {
         }
     }
 
-    /// Drops all records of a mirror without subscribers.
+    /// Drops all records of a mirror that has no subscribers.
     pub fn starve(&self) {
         self.change(|state| {
             self.liveness.forget();

@@ -10,7 +10,7 @@ use serde_json::json;
 use dunlin_cli::console::Console;
 use dunlin_cli::table::TextTable;
 
-/// Prints what happens in the demo, each event with the time since the start.
+/// Prints each event of the demo with the time since the demo's start.
 pub struct NarratorVoice<'a> {
     pub console: &'a Console,
     began: Instant,
@@ -55,7 +55,7 @@ impl<'a> NarratorVoice<'a> {
 /// The result of one part of the demo: its name, whether it passed, and a sentence about the result.
 pub type PartResult = (&'static str, (bool, String));
 
-/// Collects the final tables and results of all parts of the demo, to print them together at the end.
+/// The final tables and results of all parts of the demo, collected to be printed together at the end.
 #[derive(Debug, Default)]
 pub struct ClosingReport {
     tables: Vec<u8>,

@@ -17,7 +17,7 @@ const HEADING_1: &str = "dunlin recording 1";
 /// The largest size of a list of topics, in bytes.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
-/// The entry of one topic in a recording's list of topics.
+/// The description of one topic in a recording's list of topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedTopic {
     pub records: u64,
@@ -33,7 +33,7 @@ impl RecordedTopic {
     }
 }
 
-/// A recording's list of topics: the entry of each topic, by name.
+/// The list of the topics in a recording: a [`RecordedTopic`] for each topic name.
 pub type RecordedTopics = BTreeMap<String, RecordedTopic>;
 
 /// Writes the list beside the logs and syncs it.
