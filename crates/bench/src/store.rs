@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_are_read_without_their_misnamed_metrics() {
+    fn misnamed_metrics_of_older_runs_are_left_out() {
         let row = |case: &str, metric: &str, value: f64| {
             let summary = Summary::of(&[value, 5.0]).unwrap();
             FigureRow::new("feed", case, "dunlin", &Params::new(), metric, summary, true)

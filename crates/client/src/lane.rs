@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn numbering_continues_at_the_first_refused_batch() {
+    fn next_batch_reuses_the_number_of_the_first_refused_batch() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);

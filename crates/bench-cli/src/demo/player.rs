@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_and_overrun_readers_are_both_accounted_for() {
+    fn records_and_gaps_of_late_readers_add_up_to_the_recording() {
         let recordings = [recording(20_000)];
         let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
         let stream = |topic: &Arc<Topic>| {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_from_the_lines_and_never_go_back() {
+    fn times_are_read_from_recorded_lines_and_never_decrease() {
         let betfair = parse(BETFAIR, TimeLayout::Betfair).unwrap();
         assert_eq!(betfair.topic, "market.betfair.1.5");
         assert_eq!([0, 1, 2].map(|at| betfair.offset_ms(at)), [0, 500, 500]);

@@ -47,7 +47,7 @@ fn lock_of_a_dead_holder_skips_dead_waiters() {
 }
 
 #[test]
-fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
+fn ended_lease_is_removed_from_every_lock_queue() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("x", a, true).unwrap();
@@ -89,7 +89,7 @@ fn only_the_elected_holder_can_proclaim() {
 }
 
 #[test]
-fn token_fences_a_write_of_a_deposed_holder() {
+fn write_with_the_token_of_a_former_lock_holder_is_refused() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();

@@ -112,7 +112,7 @@ fn members_read_every_partition() {
 }
 
 #[test]
-fn group_keeps_its_kind_and_its_member_limit() {
+fn joining_a_group_of_another_kind_or_a_full_one_is_refused() {
     let node = node();
     let member = node.join_share("jobs", "g", &sharing()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
@@ -128,7 +128,7 @@ fn group_keeps_its_kind_and_its_member_limit() {
 }
 
 #[test]
-fn deleted_topic_ends_its_groups_for_good() {
+fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
     let node = node();
     publish(&node, "jobs", 1..=1);
     let mut member = node.join_share("jobs", "g", &sharing()).unwrap();

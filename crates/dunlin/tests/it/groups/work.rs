@@ -259,7 +259,7 @@ fn dead_letter_waits_for_room_in_its_topic() {
 }
 
 #[test]
-fn group_finishes_every_record_of_a_deleted_topic() {
+fn work_group_of_a_deleted_topic_ends_after_its_last_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -276,7 +276,7 @@ fn group_finishes_every_record_of_a_deleted_topic() {
 }
 
 #[test]
-fn groups_without_members_end_after_a_while() {
+fn groups_without_members_end_after_group_idle_max() {
     let node = |group_idle_max| {
         let limits = NodeLimits { groups_max: 1, group_idle_max, ..Default::default() };
         Node::start(Config { limits, ..Config::default() }).unwrap()
