@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_seeds_and_streams_differ() {
+    fn random_numbers_of_adjacent_seeds_and_streams_differ() {
         let first = |seed, index| Random::new(seed, index).next();
         let mut drawn: Vec<u64> = (0..10).flat_map(|seed| (0..10).map(move |at| first(seed, at))).collect();
         drawn.sort_unstable();

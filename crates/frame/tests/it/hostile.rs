@@ -23,13 +23,13 @@ fn truncated_frame_error_has_the_needed_bytes() {
 }
 
 #[test]
-fn oversized_frame_is_refused_from_its_head_alone() {
+fn oversized_frame_is_refused_after_its_first_8_bytes() {
     let bytes = plain(&[0; 100]);
     assert_eq!(Frame::check(&bytes[..8], 64), Err(FrameError::TooLarge { bytes: 120, bytes_max: 64 }));
 }
 
 #[test]
-fn by_reference_flag_in_received_bytes_is_refused() {
+fn received_frame_with_the_by_reference_flag_is_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] |= FLAG_BY_REF;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::ForbiddenFlags(FLAG_BY_REF)));

@@ -69,7 +69,7 @@ fn load_returns_whole_blocks_up_to_the_byte_limit() {
 }
 
 #[test]
-fn unclean_end_requires_a_higher_epoch() {
+fn append_after_an_unclean_end_needs_a_higher_epoch() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 3, 1, 4, 10).unwrap();

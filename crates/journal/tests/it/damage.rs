@@ -258,7 +258,7 @@ fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
 }
 
 #[test]
-fn damage_before_synced_records_is_a_hole_not_a_torn_tail() {
+fn damage_followed_by_synced_records_is_an_exact_hole() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..=12 {

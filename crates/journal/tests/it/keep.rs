@@ -200,7 +200,7 @@ fn first_record_at_or_after_a_time_is_found() {
 }
 
 #[test]
-fn time_search_over_two_files_finds_the_first_equal_record() {
+fn time_search_over_several_files_finds_the_first_match() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
     let frames = crate::fixture::frames(1, 1, 1, 900);

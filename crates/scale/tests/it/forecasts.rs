@@ -141,7 +141,7 @@ fn forecaster_stays_finite_for_any_measurement() {
 }
 
 #[test]
-fn forecast_appears_when_the_history_is_long_enough() {
+fn forecast_starts_when_the_history_covers_two_seasons() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
     // Ten busy seconds in each minute, observed twice a second as by a node.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };

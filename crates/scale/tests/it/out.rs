@@ -110,7 +110,7 @@ fn warm_pool_shortens_scale_out_and_is_refilled() {
 }
 
 #[test]
-fn weekly_window_has_its_workers_when_it_begins() {
+fn workers_of_a_weekly_window_are_ready_when_it_begins() {
     // 1970 began on a Thursday.
     let window =
         WeeklyWindow { days: WeeklyWindow::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };

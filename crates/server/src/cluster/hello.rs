@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn restarted_node_is_admitted_and_a_copied_directory_is_not() {
+    fn copied_data_directory_is_not_admitted_to_the_cluster() {
         let known = incarnation(5, "e");
         let check = |now: Incarnation, before: Option<Incarnation>| {
             check_incarnation(3, (Some(&now), before.as_ref()), &known).is_ok()

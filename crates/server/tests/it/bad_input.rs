@@ -38,7 +38,7 @@ fn silent_client_is_disconnected_with_an_error() {
 }
 
 #[test]
-fn garbage_is_answered_with_an_error() {
+fn client_that_sends_no_preamble_gets_a_protocol_error() {
     let (_node, server) = serve();
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

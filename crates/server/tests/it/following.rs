@@ -13,7 +13,7 @@ const PLENTY: u64 = 1 << 40;
 /// A sent conflated channel is queued again. It is queued once more when its client consumes the records before the
 /// channel's turn.
 #[test]
-fn channel_queued_twice_is_sent_once() {
+fn conflated_channel_queued_twice_is_sent_once() {
     /// Enough attempts to meet the race in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();

@@ -53,7 +53,7 @@ fn clients_share_a_topics_records() {
 }
 
 #[test]
-fn work_is_delivered_on_claim_and_settled_once() {
+fn work_group_record_is_delivered_on_claim_and_settled_once() {
     let (node, server) = serve();
     publish(&node, &["1", "2"]);
     let client = connect(&server);

@@ -169,7 +169,7 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 }
 
 #[test]
-fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
+fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
     let stage = ViewerTest::new();
     let mut world = stage.world();
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
