@@ -78,7 +78,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 }
 
 #[test]
-fn handover_commits_only_after_both_standbys_have_it() {
+fn handover_is_committed_once_both_standbys_have_received_it() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
@@ -95,7 +95,7 @@ fn handover_commits_only_after_both_standbys_have_it() {
 }
 
 #[test]
-fn unanswered_handover_is_released_at_its_deadline() {
+fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     let mut effects = Vec::new();
@@ -113,7 +113,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
 
 /// The tokens of an earlier handover must not block the same handover for ever.
 #[test]
-fn entity_can_repeat_the_same_handover() {
+fn entity_can_be_handed_over_back_and_forth_many_times() {
     let (mut source, mut target) = pair(StandbyMode::None);
     for round in 1..=20 {
         let mut effects = offer(&mut source, &[7], round);
@@ -163,7 +163,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 
 /// After the new owner of the source asked, messages of its predecessor come too late.
 #[test]
-fn late_commit_of_a_transfer_reported_as_not_taken_is_ignored() {
+fn commit_is_ignored_after_a_new_owner_asked_about_its_transfer() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();

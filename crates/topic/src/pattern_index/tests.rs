@@ -34,7 +34,7 @@ fn index_finds_a_subjects_topic_by_name_or_wildcard() {
 }
 
 #[test]
-fn subscription_finds_every_topic_it_may_read_from() {
+fn pattern_index_finds_every_topic_that_overlaps_a_pattern() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, ">"), ["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, "*"), ["a"]);
@@ -135,7 +135,7 @@ fn agrees_with_a_list(changes: &[(bool, String)], asked: &[String], disjoint: bo
 
 proptest! {
     #[test]
-    fn index_of_owned_patterns_agrees_with_a_list(
+    fn index_of_owned_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn index_of_watched_patterns_agrees_with_a_list(
+    fn index_of_watched_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {

@@ -70,7 +70,7 @@ impl Crowd {
 }
 
 #[test]
-fn one_publish_wakes_all_sleepers_through_a_chain() {
+fn one_publish_wakes_all_subscribers_one_after_another() {
     let mut crowd = Crowd::asleep();
     for round in 1..=3 {
         let mut ledger = crowd.topic.publisher("t");

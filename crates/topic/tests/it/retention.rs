@@ -107,7 +107,7 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
 }
 
 #[test]
-fn age_counts_from_each_records_own_append() {
+fn retention_age_counts_from_the_append_of_each_record() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_after_ready_is_still_delivered() {
+fn record_that_expires_between_ready_and_take_is_delivered() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);

@@ -82,7 +82,7 @@ fn list_count_beyond_the_messages_bytes_is_refused() {
 }
 
 #[test]
-fn only_handshake_messages_may_have_trailing_bytes() {
+fn trailing_bytes_are_refused_except_in_handshake_messages() {
     let decoder = Decoder::new(DecoderLimits::default());
     for (kind, mut bytes) in encoded(&Values::fixed()) {
         if kind.carries_records() {
@@ -102,7 +102,7 @@ fn only_handshake_messages_may_have_trailing_bytes() {
 }
 
 #[test]
-fn contradictory_publish_header_is_refused() {
+fn publish_with_inconsistent_header_or_flags_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let frames = frame(b"one");
     let sound = PublishHeader {
@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn delivery_with_miscounted_or_unsound_records_is_refused() {
+fn delivery_with_a_wrong_count_or_bad_frame_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let sound = Values::fixed().deliver;
     assert!(decoder.next_from_node(&sound).is_ok());

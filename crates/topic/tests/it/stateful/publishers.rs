@@ -56,7 +56,7 @@ fn subscriber_learns_since_when_no_publisher_is_connected() {
 }
 
 #[test]
-fn first_arriving_and_last_leaving_publisher_are_reported() {
+fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
