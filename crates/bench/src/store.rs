@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_are_read_with_their_implied_parameters() {
+    fn rows_of_older_runs_get_the_parameters_that_they_lack() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)

@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_follows_the_owners_last_appended_record() {
+    fn next_producer_sequence_follows_the_last_appended_record() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);

@@ -57,7 +57,7 @@ fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 }
 
 #[test]
-fn report_names_its_run_and_marks_unmeasured_figures() {
+fn benchmark_report_names_its_run_and_unmeasured_figures() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     let mut kept = StoredRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_requests_and_responses_decode_only_when_whole() {
+    fn truncated_forwarded_requests_and_responses_are_refused() {
         let mut commands = Commands::one(b"one");
         commands.push(b"");
         for request in [ForwardedRequest::Propose(commands), ForwardedRequest::ReadIndex] {

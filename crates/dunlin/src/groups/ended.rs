@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_ended_groups_are_remembered() {
+    fn node_remembers_deliveries_of_the_newest_ended_groups_only() {
         let name = |n: usize| ("t".to_owned(), n.to_string());
         let mut ended = EndedGroups::default();
         ended.put(name(0), vec![HandedOut::default()]);

@@ -149,7 +149,7 @@ fn returning_subscriber_is_notified_of_a_new_epoch() {
 }
 
 #[test]
-fn topic_limit_is_enforced() {
+fn topic_over_topics_max_is_refused() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();
@@ -197,7 +197,7 @@ fn pages_list_each_topic_once_for_every_kind_of_pattern() {
 }
 
 #[test]
-fn reserved_names_are_refused() {
+fn topic_names_reserved_for_the_system_are_refused() {
     let node = node();
     for name in ["$SYS.x", "_INBOX.1"] {
         let refused = node.create_topic(name, TopicConfig::default(), false).err();

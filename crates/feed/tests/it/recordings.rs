@@ -102,7 +102,7 @@ fn each_runner_is_a_book_with_one_record_per_message() {
 }
 
 #[test]
-fn image_replaces_each_book_of_its_market_in_one_record() {
+fn full_market_message_replaces_each_book_in_one_record() {
     let came = betfair(concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
         r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,

@@ -76,7 +76,7 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
 /// A golden number. If it changes, earlier recordings and reports of simulated feeds are no longer
 /// comparable: note that in the changelog.
 #[test]
-fn seed_always_gives_the_same_bytes() {
+fn simulator_seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
     assert_eq!(stream_hash(&resets, 123, 20_000), 0xf446_cb95_7916_afea);
     let crossing = instruments(r#""allowCrossedBooks": true,"#, 2.5, 8, 2);

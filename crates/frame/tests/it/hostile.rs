@@ -72,12 +72,12 @@ fn contradictory_batch_header_is_refused() {
 
 proptest! {
     #[test]
-    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn decoding_random_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         try_frame(&bytes);
     }
 
     #[test]
-    fn damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
+    fn decoding_a_damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
         let meta = Meta { key: Some(b"key"), subject_tail: "a.b", headers: &[("n", b"v")], ..Meta::default() };
         let encoded = meta.measure(9).unwrap();
         let mut bytes = vec![0; encoded.padded()];

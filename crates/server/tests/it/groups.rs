@@ -36,7 +36,7 @@ fn next(member: &mut Member, patience: Duration) -> Option<(String, u64, u32)> {
 }
 
 #[test]
-fn clients_share_a_topics_records() {
+fn two_clients_of_a_share_group_get_each_record_once() {
     let (node, server) = serve();
     publish(&node, &[]);
     let (one, two) = (connect(&server), connect(&server));

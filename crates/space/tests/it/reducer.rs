@@ -95,7 +95,7 @@ fn reducer_equals_owner_when_records_omit_velocities() {
 }
 
 #[test]
-fn frozen_state_does_not_change() {
+fn frozen_copy_of_a_state_does_not_change_with_the_state() {
     let (mut stage, mut reducer) = (stage(), reducer(1));
     stage.tick().unwrap();
     apply(&mut reducer, &stage.take_records()[0].1).unwrap();

@@ -104,7 +104,7 @@ fn dropped_woken_subscribers_still_wake_the_others() {
 }
 
 #[test]
-fn dropped_sleepers_leave_the_list_of_waiters() {
+fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
     let mut crowd = Crowd::asleep();
     for index in (0..SLEEPERS).rev().filter(|index| index % 2 == 0) {
         crowd.readers[index] = None;
@@ -117,7 +117,7 @@ fn dropped_sleepers_leave_the_list_of_waiters() {
 }
 
 #[test]
-fn deletion_wakes_every_sleeper() {
+fn deletion_wakes_every_sleeping_subscriber() {
     let mut crowd = Crowd::asleep();
     crowd.topic.close();
     let mut told = 0;

@@ -319,7 +319,7 @@ fn clock_set_back_does_not_extend_the_owners_lease() {
 }
 
 #[test]
-fn records_before_the_mirror_are_read_from_the_owner() {
+fn records_older_than_the_mirrors_first_come_from_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     publish(&owned, &["1", "2", "3"]);
@@ -332,7 +332,7 @@ fn records_before_the_mirror_are_read_from_the_owner() {
 }
 
 #[test]
-fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
+fn resuming_before_a_mirrors_start_gives_all_records_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);

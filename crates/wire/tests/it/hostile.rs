@@ -144,7 +144,7 @@ fn gap_of_negative_length_is_refused() {
 }
 
 #[test]
-fn message_with_any_byte_changed_never_panics() {
+fn decoding_a_message_with_a_changed_byte_never_panics() {
     for (_, bytes) in encoded(&Values::fixed()) {
         for at in 0..bytes.len() {
             for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
@@ -160,13 +160,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn decoding_random_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         try_messages(&bytes);
         let _ = Preamble::parse(&bytes);
     }
 
     #[test]
-    fn random_bodies_with_valid_headers_never_panic(
+    fn decoding_random_bodies_with_valid_headers_never_panics(
         kind in 0usize..43,
         flags in 0u8..8,
         body in proptest::collection::vec(prop_oneof![Just(0u8), 0u8..4, any::<u8>()], 0..200),
@@ -193,7 +193,7 @@ fn delivery_with_a_wrong_count_or_bad_frame_is_refused() {
 
 proptest! {
     #[test]
-    fn arbitrary_queries_ids_and_payloads_never_panic(
+    fn decoding_arbitrary_queries_ids_and_payloads_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         text in "[a-z0-9=&%+m_-]{0,60}",
         id in "m[A-Za-z0-9_-]{0,80}",

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn first_node_uses_the_given_cluster_address() {
+    fn only_the_first_dev_node_uses_the_given_cluster_address() {
         let mut raw = RawConfig::dev_defaults();
         let mut say = |name: &str, text: &str| {
             raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));

@@ -68,7 +68,7 @@ fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
 }
 
 #[test]
-fn next_member_continues_after_the_last_members_records() {
+fn share_group_continues_with_unread_records_after_a_departure() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();
@@ -94,7 +94,7 @@ fn removed_unread_records_are_a_gap_for_every_member() {
 }
 
 #[test]
-fn members_read_every_partition() {
+fn share_group_members_read_every_partition() {
     let node = node();
     node.create_topic("jobs", TopicConfig { partitions: 5, ..Default::default() }, false).unwrap();
     let mut publisher = node.publisher("jobs").unwrap();

@@ -51,7 +51,7 @@ fn each_publish_wakes_exactly_one_waiting_member() {
 }
 
 #[test]
-fn earlier_deadline_wakes_housekeeping() {
+fn claim_deadline_before_all_others_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
