@@ -39,7 +39,7 @@ def test_key_is_put_read_swapped_and_deleted(client: dunlin.Client, topic: str) 
     assert large.value.numbers[:2] == (5000, 4096)
 
 
-def test_ranges_come_in_pages(client: dunlin.Client, topic: str) -> None:
+def test_key_ranges_are_read_in_pages(client: dunlin.Client, topic: str) -> None:
     keys = [f"{topic}/{number:03}" for number in range(250)]
     client.kv.batch({key: "v" for key in keys})
     assert client.kv.batch([(f"{topic}0", "after")]) > 0

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_does_not_keep_the_log_read_by_local_subscribers() {
+    fn log_counts_mirrors_and_local_subscribers_separately() {
         let subscribers = LogSubscribers::default();
         subscribers.enter(None, true);
         assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));

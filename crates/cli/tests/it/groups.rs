@@ -200,7 +200,7 @@ fn last_failed_attempt_names_the_dead_letter_topic() {
 }
 
 #[test]
-fn group_member_with_a_missing_command_is_refused() {
+fn group_member_with_a_missing_command_claims_no_record() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let plain = tempfile::NamedTempFile::new().unwrap();

@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_counts_from_the_last_read_record() {
 }
 
 #[test]
-fn subscriber_lost_after_a_gap_resumes_before_that_gap() {
+fn subscriber_disconnected_after_a_gap_resumes_before_it() {
     let peer = Peer::new();
     let url = peer.url();
     let (gap_told, is_told) = mpsc::channel();

@@ -261,7 +261,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 }
 
 #[test]
-fn sight_with_an_invalid_radius_is_refused() {
+fn viewer_with_an_invalid_radius_is_refused() {
     let stage = ViewerTest::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
         let mut viewer =

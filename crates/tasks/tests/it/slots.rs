@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn shard_gets_at_most_one_slot_less_than_its_exact_share(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn shard_gets_at_most_one_slot_below_its_exact_share(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {

@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn list_of_sleeping_cursors_behaves_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
+        fn sleeping_cursors_behave_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
             let waiter = Waiter::new();
             let (mut sleepers, mut plain) = (Sleepers::default(), Plain::default());
             let mut ids = Vec::new();

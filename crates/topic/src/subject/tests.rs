@@ -61,7 +61,7 @@ fn literal_prefix_of_the_longest_subject_is_the_whole_subject() {
 }
 
 #[test]
-fn names_of_any_script_and_of_the_system_are_allowed() {
+fn subjects_in_any_script_and_system_subjects_are_valid() {
     assert!(Subject::parse("преис.größe.値-1_x$").is_ok());
     assert!(subject("$DUNLIN.seq.a").is_system() && pattern("$SYS.>").is_system());
     assert!(!subject("a.$b").is_system() && !pattern(">").is_system());
