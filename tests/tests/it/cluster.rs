@@ -385,7 +385,7 @@ fn cluster_founder_without_its_data_directory_does_not_start() {
 }
 
 #[test]
-fn writes_continue_while_nodes_end_one_after_another() {
+fn key_writes_continue_while_leaders_end_one_after_another() {
     let mut flock = ClusterUnderTest::of(3);
     flock.put(0, "key", "0");
     for round in 1..=3 {

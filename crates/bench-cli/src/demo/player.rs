@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_play_counts_only_its_published_records() {
+    fn interrupted_demo_playback_counts_only_published_records() {
         let recordings = [recording(10)];
         let topic = topic("whole", 1 << 20);
         let mut streams =

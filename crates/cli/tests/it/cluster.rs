@@ -189,7 +189,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
 /// A member that lost its identity must not receive the advice to create a cluster: that would make a second cluster
 /// beside the first.
 #[test]
-fn member_that_lost_its_identity_is_not_told_to_init_a_cluster() {
+fn lost_member_identity_gives_no_advice_to_init_a_cluster() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));

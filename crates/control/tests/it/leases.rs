@@ -162,7 +162,7 @@ fn lease_of_a_node_cannot_be_revoked_by_users() {
 }
 
 #[test]
-fn user_command_envelope_refuses_cluster_commands() {
+fn cluster_command_on_behalf_of_a_user_is_refused() {
     let mut bytes = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut bytes);
     let command = ControlCommand::ByUser { user: b"ana", all_leases: true, command: &bytes };

@@ -203,7 +203,7 @@ fn one_tenant_cannot_use_up_the_room_for_keys() {
 }
 
 #[test]
-fn tenant_command_envelope_takes_only_client_commands() {
+fn system_command_on_behalf_of_a_tenant_is_refused() {
     let mut limit = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut limit);
     let mut of_tenant = Vec::new();

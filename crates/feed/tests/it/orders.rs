@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn order_keeps_its_place_unless_it_grows_or_changes_price() {
+fn order_keeps_its_priority_unless_it_grows_or_changes_price() {
     let three = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
     let ids = |entry: OrderEntry| {
         let mut orders = orders_of(&three);

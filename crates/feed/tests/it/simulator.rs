@@ -102,7 +102,7 @@ fn simulated_instrument_is_unaffected_by_updates_of_others() {
 }
 
 #[test]
-fn update_changes_one_level_and_never_crosses_the_book() {
+fn simulated_update_changes_one_level_and_crosses_no_book() {
     for (volatility, levels) in [(0.0, 4), (0.08, 40), (0.9, 4), (0.9, 40), (50.0, 10)] {
         let settings = instruments("", volatility, levels, 1);
         let (mut simulator, mut book, mut payload) =

@@ -50,7 +50,7 @@ fn reader_sees_only_synced_records_and_continues_later() {
 }
 
 #[test]
-fn load_returns_whole_blocks_up_to_the_byte_limit() {
+fn journal_load_returns_whole_blocks_up_to_the_byte_limit() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for block in 0..50 {

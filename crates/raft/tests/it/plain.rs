@@ -40,7 +40,7 @@ async fn concurrent_proposals_share_entries_and_get_own_replies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn single_node_group_keeps_its_state_over_crashes() {
+async fn single_node_raft_group_keeps_its_state_over_crashes() {
     let mut stage = TestCluster::of(1, LIMITS).await;
     for round in 0..5 {
         stage.say(&format!("round {round}")).await;

@@ -156,7 +156,7 @@ fn forecast_starts_when_the_history_covers_two_seasons() {
 }
 
 #[test]
-fn outlook_shows_the_forecast_and_its_worker_count() {
+fn autoscaler_outlook_shows_forecast_and_needed_workers() {
     assert!(Scaler::new(Policy::local(1, 8), ScalerLimits::default()).unwrap().outlook(0).is_none());
     let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), ScalerLimits::default()).unwrap();
     let empty = scaler.outlook(0).unwrap();

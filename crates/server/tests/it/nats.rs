@@ -220,7 +220,7 @@ fn large_payloads_arrive_whole_through_small_writes() {
 }
 
 #[test]
-fn client_without_echo_gets_no_own_records() {
+fn nats_client_without_echo_gets_none_of_its_own_records() {
     let (_node, server) = serve_nats(|_| {});
     let mut quiet = NatsPeer::open_with(&server, ",\"echo\":false");
     let mut other = NatsPeer::open(&server);

@@ -126,7 +126,7 @@ fn entity_can_be_handed_over_back_and_forth_many_times() {
 }
 
 #[test]
-fn only_refused_entities_of_a_batch_stay() {
+fn refused_entities_of_a_batch_handover_stay_and_others_leave() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let takes = Takes(Some((EntityId(8), EntityRefusal::Held)));
     let prepare = offer(&mut source, &[7, 8, 9, 9], 0);

@@ -116,7 +116,7 @@ fn task_classes_of_ended_tasks_with_labels_are_freed() {
 }
 
 #[test]
-fn unused_names_are_dropped_from_snapshots() {
+fn task_snapshots_do_not_contain_unused_names() {
     let mut scene =
         small(SchedulerLimits { classes_max: 4, lanes_max: 4, pools_max: 2, ..SchedulerLimits::default() });
     let mut sizes = Vec::new();

@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
+    fn arbitrary_pattern_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
         if let Ok(parsed) = Pattern::parse(&text) {
             prop_assert_eq!(parsed.as_str(), &text);
             prop_assert!(parsed.overlaps(&parsed) && parsed.covers(&parsed));

@@ -196,7 +196,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
 }
 
 #[test]
-fn extra_history_is_not_kept_when_half_the_budget_is_used() {
+fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let budget = Budget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();

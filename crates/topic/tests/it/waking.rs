@@ -222,7 +222,7 @@ fn dropped_sleeping_cursor_wakes_the_others() {
 }
 
 #[test]
-fn wakeup_of_a_leaving_reader_goes_to_the_next_reader() {
+fn wakeup_of_a_departing_cursor_goes_to_the_next_cursor() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();

@@ -70,7 +70,7 @@ fn reserved_bits_are_refused() {
 }
 
 #[test]
-fn list_count_beyond_the_messages_bytes_is_refused() {
+fn list_with_more_items_than_its_message_holds_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);

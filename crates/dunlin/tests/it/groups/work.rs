@@ -113,7 +113,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
 }
 
 #[test]
-fn dead_member_frees_its_claims_and_counts_the_attempt() {
+fn death_of_a_member_frees_its_claims_and_counts_an_attempt() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut dies = node.join_work("jobs", "g", &working()).unwrap();

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_remembered_copy_takes_over_after_keys_are_lost() {
+    fn process_with_the_newest_copy_takes_over_after_key_loss() {
         let memory = |epoch, owner| Some(RegionMemory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &remembers(1, EPOCH, false)), [], "its owner is there");

@@ -34,7 +34,7 @@ fn group_position_moves_once_all_earlier_records_are_acked() {
 }
 
 #[test]
-fn expired_claim_is_given_again_and_its_late_ack_refused() {
+fn expired_claim_redelivers_its_record_and_refuses_a_late_ack() {
     let mut work = work(5);
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());

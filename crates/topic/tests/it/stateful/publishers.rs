@@ -104,7 +104,7 @@ fn plain_subscriber_receives_no_publisher_notices() {
 }
 
 #[test]
-fn sleeping_readers_are_woken_when_the_last_publisher_goes() {
+fn exit_of_the_last_publisher_wakes_sleeping_subscribers() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let publisher = topic.publisher("t");
     let readers: Vec<_> = (0..4)
