@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_one_line_of_the_file() {
+    fn each_benchmark_row_is_one_line_of_the_run_file() {
         let folder = tempfile::tempdir().unwrap();
         let row = |bytes: u64| {
             let (params, summary) = (Params::new().with("bytes", bytes), Summary::of(&[0.5, 1e9]).unwrap());

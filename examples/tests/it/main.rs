@@ -40,7 +40,7 @@ fn safe_retry_returns_the_position_of_the_first_attempt() {
 }
 
 #[test]
-fn ask_and_answer_prints_the_reply() {
+fn ask_and_answer_example_prints_the_reply() {
     assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
 }
 

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_with_their_newlines_equal_the_file() {
+    fn recorded_lines_with_newlines_equal_the_file() {
         for (text, layout) in [(BETFAIR, TimeLayout::Betfair), (BITSTAMP, TimeLayout::Bitstamp)] {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();

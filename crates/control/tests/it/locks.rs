@@ -111,7 +111,7 @@ fn write_with_the_token_of_a_former_lock_holder_is_refused() {
 }
 
 #[test]
-fn lock_queue_has_a_limit() {
+fn lock_waiter_beyond_the_queue_limit_is_refused() {
     let limits = ControlStateLimits { waiters_max: 1, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));

@@ -293,7 +293,7 @@ fn unfinished_or_withdrawn_order_proves_no_phantom_order() {
 }
 
 #[test]
-fn format_is_recognized_by_its_first_bytes() {
+fn recording_format_is_recognized_by_its_first_bytes() {
     assert_eq!(RecordingFormat::of(b" {\"op\""), Some(RecordingFormat::Betfair));
     assert_eq!(RecordingFormat::of(b"id,timestamp\n{"), Some(RecordingFormat::Bitstamp));
     assert_eq!(

@@ -36,21 +36,21 @@ fn received_frame_with_the_by_reference_flag_is_refused() {
 }
 
 #[test]
-fn flags_without_their_fields_are_refused() {
+fn frame_flags_without_their_fields_are_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] = FLAG_HEADERS;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Meta("headers")));
 }
 
 #[test]
-fn nonzero_padding_is_refused() {
+fn frame_with_nonzero_padding_is_refused() {
     let mut bytes = plain(b"hello");
     *bytes.last_mut().unwrap() = 1;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Padding));
 }
 
 #[test]
-fn fields_too_long_for_the_layout_are_refused() {
+fn frame_fields_too_long_for_their_layout_are_refused() {
     let key = vec![0; 70_000];
     let meta = Meta { key: Some(&key), ..Meta::default() };
     assert!(matches!(meta.measure(0), Err(FrameError::FieldTooLong { field: "meta", .. })));

@@ -105,7 +105,7 @@ fn nonconsecutive_batch_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn second_writer_is_refused() {
+fn second_writer_of_a_journal_is_refused() {
     let disk = FakeDisk::new(6);
     let (journal, _) = open(&disk).unwrap();
     assert!(matches!(open(&disk), Err(OpenError::InUse(_))));

@@ -37,7 +37,7 @@ fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
 }
 
 #[test]
-fn files_with_only_outdated_records_are_dropped() {
+fn journal_files_with_only_outdated_records_are_dropped() {
     let disk = FakeDisk::new(2);
     let config = JournalConfig { retain_ns: Some(1_000), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();

@@ -81,7 +81,7 @@ fn document_error_names_the_wrong_field() {
 }
 
 #[test]
-fn plan_has_the_workers_the_cost_and_the_warnings() {
+fn scaling_plan_has_workers_cost_and_warnings() {
     let document = Document::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);

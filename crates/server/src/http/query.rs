@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_refuses_unknown_repeated_and_invalid_parameters() {
+    fn invalid_unknown_or_repeated_query_parameters_are_refused() {
         let parse = |text| QueryParameters::parse(Some(text), &["from", "name"]);
         assert_eq!(parse("from=latest").unwrap().get("from"), Some("latest"));
         for text in ["form=latest", "from=1&from=2", "name=%ff"] {

@@ -197,7 +197,7 @@ fn backward_clock_changes_no_deadline() {
 }
 
 #[test]
-fn offers_beyond_the_limits_are_refused_with_the_limit() {
+fn handover_offers_beyond_a_limit_are_refused_with_the_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();

@@ -259,7 +259,7 @@ fn tasks_complete_in_a_full_state_and_free_its_room() {
 }
 
 #[test]
-fn errors_and_notes_of_a_full_state_are_truncated() {
+fn task_errors_and_notes_are_truncated_if_the_state_is_full() {
     let mut scene = in_small_room();
     fill(&mut scene, b"a");
     scene.join(1);

@@ -47,7 +47,7 @@ fn every_query_and_its_result_are_read_back_as_written() {
 }
 
 #[test]
-fn list_is_paged_and_has_payloads_only_on_request() {
+fn task_list_is_paged_and_has_payloads_only_on_request() {
     let mut scene = Scene::new();
     let ids = scene.submit_all("a", vec![work(); 25]);
     let mut found = Vec::new();

@@ -11,7 +11,7 @@ fn subject(text: &str) -> Subject<'_> {
 }
 
 #[test]
-fn invalid_text_is_refused_with_the_defect() {
+fn invalid_subject_text_is_refused_with_the_defect() {
     use SubjectError::*;
     let character = |subject: &str, character| Err(Character { subject: subject.to_owned(), character });
     let long = "a".repeat(SUBJECT_BYTES_MAX + 1);

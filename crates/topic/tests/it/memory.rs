@@ -100,7 +100,7 @@ fn refused_oversized_charge_fails_no_concurrent_charge() {
 }
 
 #[test]
-fn all_memory_is_released_with_the_topic_and_subscribers() {
+fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
     let budget = budget();
     let topic = topic_of(config(1 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(500, 1_000);

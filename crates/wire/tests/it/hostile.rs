@@ -59,7 +59,7 @@ fn impossible_message_length_is_refused() {
 }
 
 #[test]
-fn reserved_bits_are_refused() {
+fn message_with_reserved_bits_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromClient::Ping(Ping { token: 1 }).encode(&mut bytes);
