@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_content_is_detected() {
+    fn changed_byte_in_a_test_payload_is_detected() {
         let content = Content { writer: 3, n: 77, last: false };
         let bytes = content.encode(100);
         assert_eq!(Content::decode(&bytes), Some(content));

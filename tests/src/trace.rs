@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trace_lines_parse_back() {
+    fn trace_lines_are_read_back_as_written() {
         let all = [
             TraceLine::Up,
             TraceLine::Records { writer: 1, epoch: 2, seqs: (3, 4), ns: (5, 6) },

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_file_counts_only_for_the_folder_that_contains_it() {
+    fn changed_file_marks_only_its_own_folder_as_changed() {
         assert!(holds_any("crates/topic", &["README.md", "crates/topic/src/log.rs"]));
         assert!(!holds_any("crates/topic", &["crates/topics/src/log.rs", "crates/topic"]));
     }

@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn style_is_inserted_inside_the_svg() {
+    fn chart_style_is_inserted_inside_the_svg_element() {
         assert_eq!(styled("<svg width=\"1\"><g/></svg>"), format!("<svg width=\"1\">{STYLE}<g/></svg>"));
     }
 
     #[test]
-    fn kept_runs_have_the_data_of_every_chart() {
+    fn stored_benchmark_runs_have_the_data_of_every_chart() {
         let runs = stored::newest_first().unwrap();
         assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|drawn| drawn.is_ok())));
         assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|drawn| drawn.is_ok())));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_by_path_with_their_content() {
+    fn dashboard_files_are_listed_with_path_and_content() {
         let directory = std::env::temp_dir().join(format!("dunlin-xtask-dashboard-{}", std::process::id()));
         fs::create_dir_all(directory.join("assets")).unwrap();
         fs::write(directory.join("index.html"), "a").unwrap();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_damaged_file_prevents_the_whole_installation() {
+    fn damaged_data_file_prevents_installing_any_file() {
         let (data, staging) = folders("damaged");
         fs::write(staging.0.join("good"), "abc").unwrap();
         fs::write(staging.0.join("bad"), "abd").unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_demo_parts_run_unless_one_is_named() {
+    fn demo_runs_all_parts_unless_an_option_names_one() {
         assert_eq!(read(&[]), (DemoPart::Together, "--together".into()));
         assert_eq!(read(&["--once"]), (DemoPart::Together, "--once --together".into()));
         assert_eq!(read(&["--once", "--only", "feed"]), (DemoPart::Feed, "--once".into()));

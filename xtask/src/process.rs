@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_cargo_gets_no_package_variables() {
+    fn cargo_subprocess_gets_no_package_variables() {
         assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "cargo runs this test");
         let told = text(Command::new("env").envs(std::env::vars_os())).unwrap();
         assert!(told.contains("CARGO_PKG_NAME="));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oversized_program_fails() {
+    fn program_file_over_its_size_limit_fails() {
         let folder = std::env::temp_dir().join(format!("xtask-sizes-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = |name: &str, bytes: u64| {

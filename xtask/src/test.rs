@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_failure_ends_the_run() {
+    fn first_failed_test_step_ends_the_run() {
         static STEPS: [Step; 3] = [
             Step { name: "good", run: || Ok(()) },
             Step { name: "bad", run: || bail!("broken") },
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_steps_and_parts_are_distinct() {
+    fn test_steps_and_parts_have_distinct_names() {
         let steps = DEFAULT.iter().chain(parts::ALL.iter().flat_map(|part| part.steps));
         let mut names: Vec<_> = steps.map(|step| step.name).collect();
         names.sort_unstable();

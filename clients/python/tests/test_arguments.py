@@ -258,7 +258,7 @@ def working() -> Iterator[Callable[[dunlin.Worker], None]]:
         assert not thread.is_alive()
 
 
-def test_one_string_is_one_queue_or_tenant_of_a_worker(
+def test_worker_accepts_one_string_as_its_queue_or_tenant(
     client: dunlin.Client, url: str, topic: str, working: Callable[[dunlin.Worker], None]
 ) -> None:
     worker = dunlin.Worker(url, slots=1, queues="bulk", tenants=f"tenant-{topic}")
@@ -292,7 +292,7 @@ def test_invalid_worker_options_are_refused_at_construction(
     assert SLOTS_MAX == 10_000
 
 
-def test_worker_that_lacks_threads_ends_the_started_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_ends_started_threads_if_another_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 
@@ -311,7 +311,7 @@ def test_worker_that_lacks_threads_ends_the_started_ones(monkeypatch: pytest.Mon
         assert not thread.is_alive()
 
 
-def test_encode_refuses_lone_surrogates_wherever_they_are() -> None:
+def test_encode_refuses_lone_surrogates_in_keys_and_values() -> None:
     for given in ("\ud800", {"a": "\ud800"}, {"\udfff": 1}, ["x", ["\udc00\ud800"]]):
         refused(given, lambda given=given: encode(given), ValueError, "UTF-8 cannot encode the lone surrogate")  # type: ignore[misc]
     # These texts contain no lone surrogate: an escaped backslash, a character beyond 16 bits, and a pair of surrogates.

@@ -70,7 +70,7 @@ def test_cancelled_read_loses_no_record(url: str, topic: str) -> None:
     run(program())
 
 
-def test_many_subscriptions_wait_at_once(url: str, topic: str) -> None:
+def test_many_async_subscriptions_wait_at_once(url: str, topic: str) -> None:
     async def read(client: dunlin.aio.AsyncClient, name: str, ready: asyncio.Semaphore) -> list[bytes]:
         seen = []
         async with client.subscribe(name) as events:

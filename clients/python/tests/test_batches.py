@@ -67,7 +67,7 @@ def test_array_of_payloads_of_different_lengths_is_an_error(client: dunlin.Clien
         batch.as_array("u1")
 
 
-def test_views_outlive_the_batch_and_the_client(url: str, topic: str) -> None:
+def test_payload_views_outlive_the_batch_and_the_client(url: str, topic: str) -> None:
     with dunlin.connect(url) as client:
         client.publisher(topic).publish_batch([b"first", b"other"])
         events = client.subscribe(topic, start="earliest")

@@ -39,7 +39,7 @@ def test_key_is_put_read_swapped_and_deleted(client: dunlin.Client, topic: str) 
     assert large.value.numbers[:2] == (5000, 4096)
 
 
-def test_ranges_come_in_pages(client: dunlin.Client, topic: str) -> None:
+def test_key_ranges_are_read_in_pages(client: dunlin.Client, topic: str) -> None:
     keys = [f"{topic}/{number:03}" for number in range(250)]
     client.kv.batch({key: "v" for key in keys})
     assert client.kv.batch([(f"{topic}0", "after")]) > 0
@@ -122,7 +122,7 @@ def test_watch_before_the_history_reports_the_oldest_revision(tmp_path_factory: 
         node.kill()
 
 
-def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
+def test_watch_raises_when_revisions_restart_in_a_new_epoch(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client:
         for number in range(3):
             client.kv.put("a", str(number))
@@ -205,7 +205,7 @@ def test_lock_has_one_holder_and_a_growing_token(url: str, topic: str) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def test_held_lock_is_refused_or_waited_for(url: str, client: dunlin.Client, topic: str) -> None:
+def test_lock_without_wait_raises_with_the_current_holder(url: str, client: dunlin.Client, topic: str) -> None:
     with dunlin.connect(url) as other, client.kv.lease(60.0) as lease:
         with client.kv.elect(topic, "host-1", lease=lease) as elected:
             with pytest.raises(errors.LockHeldError) as held, other.kv.lock(topic, wait=False):
@@ -256,7 +256,7 @@ def test_asyncio_client_supports_all_key_operations(url: str, topic: str) -> Non
     run(program())
 
 
-def test_lock_waits_are_not_limited_by_call_threads(url: str, topic: str) -> None:
+def test_more_coroutines_than_call_threads_can_wait_for_a_lock(url: str, topic: str) -> None:
     async def program() -> None:
         inside = 0
         tokens = []

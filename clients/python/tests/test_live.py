@@ -93,7 +93,7 @@ def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic:
         assert 0 < changes < 1998
 
 
-def test_snapshot_clears_the_earlier_event_time_of_a_book(brittle_node: Node) -> None:
+def test_snapshot_without_event_time_clears_the_books_event_time(brittle_node: Node) -> None:
     def publish(price: int, event_time_ns: int | None) -> None:
         with dunlin.connect(brittle_node.url) as publishing:
             publishing.create_topic("book", reducer="book", exist_ok=True)

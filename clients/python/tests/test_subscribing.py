@@ -123,7 +123,7 @@ def test_waiting_thread_lets_other_threads_run(client: dunlin.Client, topic: str
     publisher.join()
 
 
-def test_closing_ends_a_wait_in_another_thread(client: dunlin.Client, topic: str) -> None:
+def test_closing_a_subscription_ends_another_threads_wait(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
     seen: list[object] = []
     waiting = threading.Event()
@@ -144,7 +144,7 @@ def test_closing_ends_a_wait_in_another_thread(client: dunlin.Client, topic: str
         events.next(0)
 
 
-def test_closing_the_client_closes_its_handles(url: str, topic: str) -> None:
+def test_closing_a_client_closes_its_open_handles(url: str, topic: str) -> None:
     with dunlin.connect(url) as client:
         events = client.subscribe(topic)
         publisher = client.publisher(topic)

@@ -112,7 +112,7 @@ def test_warm_worker_reports_prepared_and_attaches_when_called(own_node: Node) -
             worker.wait()
 
 
-def test_cancelled_task_stops_in_process_and_in_coroutine(
+def test_cancelling_stops_tasks_in_processes_and_coroutines(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start("--processes")
@@ -294,7 +294,7 @@ def test_implausible_task_options_are_refused(client: dunlin.Client, tenant: str
         dunlin.Worker(slots=-1)
 
 
-def test_idempotency_key_gives_the_same_task_or_a_refusal(client: dunlin.Client, tenant: str) -> None:
+def test_idempotency_key_of_a_different_task_is_refused(client: dunlin.Client, tenant: str) -> None:
     submit = client.tasks.submit
     task = submit(tenant, "mail", "x", idempotency_key="order-17", timeout=90.0, retry=7)
     assert submit(tenant, "mail", "x", idempotency_key="order-17") == task

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_line_is_consistent() {
+    fn bench_command_tree_passes_the_debug_checks_of_clap() {
         Arguments::command().debug_assert();
     }
 }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_beyond_the_spread_is_a_regression() {
+    fn rate_drop_beyond_the_spread_is_a_regression() {
         let then =
             kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
         let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn drop_within_a_wide_spread_is_no_regression() {
+    fn rate_drop_within_a_wide_spread_is_no_regression() {
         let then = kept(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
         let comparison = RunComparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
         assert!(!comparison.rows()[0].is_worse());
     }
 
     #[test]
-    fn drop_shared_with_all_peers_is_no_regression() {
+    fn rate_drop_shared_with_all_peers_is_no_regression() {
         let peers = |value: f64| (0..5).map(move |bytes| ("nats", "msgs_per_s", bytes, value));
         let all = |ours: f64, theirs: f64| {
             let mut set = rows(&[("dunlin", "msgs_per_s", 64, &[ours])]);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_measurements_have_distinct_rows() {
+    fn broker_measurements_differ_in_case_target_or_parameters() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn control_measurements_have_distinct_rows() {
+    fn control_measurements_differ_in_case_target_or_parameters() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(

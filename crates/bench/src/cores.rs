@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_pin_restores_the_threads_affinity() {
+    fn dropping_a_cpu_pin_restores_the_threads_cpu_affinity() {
         let before = sched_getaffinity(None).unwrap().count();
         let pinned = Pinned::to_nth(0).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_a_benchmark_share_the_only_core() {
+    fn client_and_node_of_a_benchmark_may_share_a_single_core() {
         // Like `taskset -c 0`.
         let _only = Pinned::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_measurements_have_distinct_rows() {
+    fn feed_measurements_differ_in_case_target_or_parameters() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(

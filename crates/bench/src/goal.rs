@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ratio_goal_is_met_missed_or_undecided() {
+    fn ratio_goal_without_figures_of_both_targets_is_undecided() {
         let goal = Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn unfairly_slow_peer_gets_no_ratio() {
+    fn peer_slower_than_its_expected_rate_gets_no_ratio() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
         mark_unfair_peers(&mut slow, &[KNOWN]);
         let verdict =
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn slow_peer_on_a_slow_machine_is_fair() {
+    fn expected_rate_of_a_peer_is_lower_on_a_slow_machine() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 2e6), (FLOOR, 3e9)]);
         mark_unfair_peers(&mut rows, &[KNOWN]);
         assert!(!rows.find(&PEER).unwrap().unfair);
     }
 
     #[test]
-    fn peer_with_a_fixed_expected_rate_is_fair_on_fast_sockets() {
+    fn fixed_expected_peer_rate_does_not_rise_with_the_baseline() {
         let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_claim_is_beaten_by_a_lower_value() {
+    fn lower_latency_or_higher_rate_beats_a_claimed_figure() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
         assert_eq!(ClaimedFigure { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
         assert_eq!(ClaimedFigure { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_match_compares_numbers_as_text() {
+    fn parameter_pattern_matches_a_number_by_its_whole_text() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         assert!(params.contain(&[("bytes", "64"), ("transport", "tcp")]));
         assert!(!params.contain(&[("bytes", "640")]));

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payload_check_refuses_another_sequence_number() {
+    fn payload_with_a_wrong_sequence_number_is_refused() {
         for bytes in [16, 64, 1024, 65536] {
             let mut payload = NumberedPayload::new(bytes);
             let carried = payload.of(7).to_vec();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_steal_share_covers_the_time_between_two_samples() {
+    fn stolen_cpu_share_is_computed_between_two_samples() {
         let before = [100, 0, 100, 100, 0, 0, 0, 10, 0, 0];
         let after = [140, 0, 120, 120, 0, 0, 0, 30, 0, 0];
         assert_eq!(steal_share(&before, &after), 0.2);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn space_measurements_have_distinct_rows() {
+    fn space_measurements_differ_in_case_target_or_parameters() {
         let mut seen = HashSet::new();
         for point in points() {
             let known = (point.case, point.target, point.params.to_string());

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn spot_measurements_have_distinct_rows() {
+    fn spot_measurements_differ_in_case_target_or_parameters() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_over_a_tenth_is_noisy() {
+    fn measurement_with_a_spread_over_a_tenth_is_noisy() {
         assert!(!Summary::of(&[95.0, 100.0, 104.0]).unwrap().is_noisy());
         assert!(Summary::of(&[90.0, 100.0, 104.0]).unwrap().is_noisy());
     }

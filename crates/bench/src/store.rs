@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_one_line_of_the_file() {
+    fn each_benchmark_row_is_one_line_of_the_run_file() {
         let folder = tempfile::tempdir().unwrap();
         let row = |bytes: u64| {
             let (params, summary) = (Params::new().with("bytes", bytes), Summary::of(&[0.5, 1e9]).unwrap());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_are_read_with_their_implied_parameters() {
+    fn rows_of_older_runs_get_the_parameters_that_they_lack() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_are_read_without_their_misnamed_metrics() {
+    fn misnamed_metrics_of_older_runs_are_left_out() {
         let row = |case: &str, metric: &str, value: f64| {
             let summary = Summary::of(&[value, 5.0]).unwrap();
             FigureRow::new("feed", case, "dunlin", &Params::new(), metric, summary, true)

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn task_measurements_have_distinct_rows() {
+    fn task_measurements_differ_in_case_target_or_parameters() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let mut seen = HashSet::new();
         for point in points::groups(&options, true).into_iter().flatten() {

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_record_stripped_only_of_its_newline() {
+    fn each_input_line_becomes_one_record_without_its_newline() {
         let node = Node::start(Config::default()).unwrap();
         let mut feed = feed(&node, None);
         feed.send_lines(&Input::new(&b"one\r\n\nthree"[..], StopFlag::never())).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     #[test]
-    fn long_help_paragraphs_wrap_differently_from_examples() {
+    fn wrapped_example_is_indented_and_wrapped_paragraph_is_not() {
         let about = "to be read by those who want it all the time and more than that";
         let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
         let fitted = fitted(&text);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn description_of_an_example_wraps_below_its_command() {
+    fn too_long_description_of_an_example_moves_below_its_command() {
         let indent = " ".repeat(45);
         let text = format!(
             "Examples:\n  dunlin dev --workers w\n{indent}workers for tasks, as many as those that wait need"

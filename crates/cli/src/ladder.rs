@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_shows_best_bid_best_ask_and_level_counts() {
+    fn book_line_shows_best_bid_best_ask_and_level_counts() {
         let line = one_line("md.X", Position { epoch: 1, seq: 9 }, &book());
         assert_eq!(line, "md.X 1-9 bid 100.10 x 7 ask 100.20 x 5 levels 2/1");
     }

@@ -175,7 +175,7 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn error_code_is_found_inside_an_added_context() {
+    fn error_code_is_found_below_an_added_context_message() {
         let name = |error: anyhow::Error| row(&error.context("pub")).map(|row| row.name);
         assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));
         assert_eq!(name(PublishError::Refused("SUBJECT: \"a b\" …".into()).into()), Some("SUBJECT"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn own_advice_of_an_error_replaces_the_advice_of_its_code() {
+    fn advice_inside_an_error_replaces_the_advice_of_its_code() {
         let (said, own) = ("no".to_owned(), "Do this.".to_owned());
         let error =
             anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn cause_in_the_context_is_printed_once() {
+    fn cause_repeated_in_an_error_context_is_printed_once() {
         let file = std::fs::read("/nonexistent").unwrap_err();
         let told = anyhow::Error::from(file).context("reading").context("opening");
         let once = "opening: reading: No such file or directory (os error 2)";

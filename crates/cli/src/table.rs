@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn words_align_left_and_numbers_right() {
+    fn table_aligns_words_left_and_numbers_right() {
         let mut table = TextTable::new(&["TOPIC", "RECORDS"]);
         table.row(["ticks".into(), "1,042".into()]);
         table.row(["orders.>".into(), "7".into()]);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn message_larger_than_a_chunk_gets_room() {
+    fn message_larger_than_a_chunk_gets_a_large_enough_buffer() {
         let mut chunks = Chunks::new(64);
         chunks.room(8).extend_from_slice(&[3; 60]);
         chunks.advance_to(40);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn numbering_continues_at_the_first_refused_batch() {
+    fn next_batch_reuses_the_number_of_the_first_refused_batch() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_follows_the_owners_last_appended_record() {
+    fn next_producer_sequence_follows_the_last_appended_record() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn change_shows_only_events_of_permitted_keys() {
+    fn watched_change_contains_only_events_of_permitted_keys() {
         let both = change(&["a/1", "b/1", "a/2"]);
         let of_a = |key: &[u8]| key.starts_with(b"a/");
         assert_eq!(visible_events(&both, of_a).unwrap().unwrap(), change(&["a/1", "a/2"]));

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_puts_by_clients_count_as_growing_the_state() {
+    fn only_put_commands_of_clients_count_as_growing_the_state() {
         let put = KeyOperation::Put { key: b"k", value: b"v", lease: 0 };
         let delete = KeyOperation::Delete { key: b"k" };
         let transaction = |then, otherwise| ControlCommand::Transaction { compare: vec![], then, otherwise };

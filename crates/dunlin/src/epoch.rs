@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn many_inboxes_advance_no_epoch_beyond_the_clock() {
+    fn epochs_of_many_inboxes_do_not_run_ahead_of_the_clock() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn restart_after_the_opening_wait_gives_higher_epochs() {
+    fn restart_after_the_wait_for_epochs_gives_higher_epochs() {
         for started_ns in [BEGIN_NS, BEGIN_NS + 77 * UNIT_NS + 1, BEGIN_NS + 78 * UNIT_NS - 1] {
             let first = Epochs::new(started_ns);
             let wait_ns = first.wait_ns(started_ns);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_before_2025_still_gives_an_epoch() {
+    fn first_epoch_is_1_if_the_clock_is_before_2025() {
         assert_eq!(Epochs::new(0).next("a", 0), 1);
     }
 }

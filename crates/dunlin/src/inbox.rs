@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_subject_with_two_leading_tokens_can_be_an_inbox() {
+    fn only_a_reply_subject_of_three_or_more_tokens_is_an_inbox() {
         assert_eq!(Inbox::patterns_of("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
         for other in ["orders.eu", "orders", "$SRV.a.b", "_INBOX.a.b"] {
             assert!(Inbox::patterns_of(other).is_none(), "{other}");

@@ -446,7 +446,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn new_log_is_announced_only_to_lists_with_a_matching_pattern() {
+    fn new_log_is_listed_only_for_subscribers_of_its_pattern() {
         let node = Node::start(Config::default()).unwrap();
         let arrivals = Arc::new(NewLogArrivals::default());
         let listed = |text: &str, number: u32| {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_page_visits_only_possible_matches() {
+    fn topic_page_visits_only_names_that_its_pattern_may_match() {
         let node = Node::start(Config::default()).unwrap();
         for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
         {

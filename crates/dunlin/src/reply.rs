@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_inbox_remembers_the_latest_subjects() {
+    fn only_the_newest_reply_subjects_are_remembered() {
         let budget = Budget::node(1 << 30, 0);
         let replies = ReplySubjects::new(&budget);
         (0..2 * SUBJECTS_MAX).for_each(|number| replies.name(&format!("acme.reply.{number}"), 1));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_inbox_owns_no_subject() {
+    fn reply_inbox_does_not_own_its_subjects() {
         let node = Node::start(crate::Config::default()).unwrap();
         let subject = |text| Subject::parse(text).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");

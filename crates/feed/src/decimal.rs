@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_is_read_back_as_it_was_written() {
+    fn decimal_number_is_read_back_as_written() {
         for (units, decimals, written) in [(-1250, 2, "-12.50"), (5, 3, "0.005"), (0, 1, "0.0"), (7, 0, "7")]
         {
             assert_eq!(text(units, decimals), written);

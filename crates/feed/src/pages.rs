@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn page_layers_are_dropped_with_their_frozen_states() {
+    fn page_layers_between_two_frozen_states_are_dropped() {
         let mut pages = Pages::default();
         pages.push(0);
         let oldest = pages.freeze();

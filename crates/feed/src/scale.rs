@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_options_are_refused_by_name() {
+    fn impossible_scale_options_are_refused_by_name() {
         let refused = |name, value| parse(&[(name, value)]).unwrap_err();
         assert_eq!(
             refused("tick", "0"),

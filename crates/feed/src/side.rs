@@ -47,7 +47,7 @@ mod tests {
     use super::Side;
 
     #[test]
-    fn side_is_read_back_from_its_byte() {
+    fn bid_and_ask_are_read_back_from_their_codes() {
         for side in [Side::Bid, Side::Ask] {
             assert_eq!(Side::from_code(side.code()), Some(side));
         }

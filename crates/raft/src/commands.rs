@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joined_commands_are_split_again() {
+    fn joined_commands_are_read_back_one_by_one() {
         let mut commands = Commands::one(b"a");
         commands.push(b"");
         commands.push(b"longer");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_bytes_are_no_commands() {
+    fn truncated_command_list_is_refused() {
         let commands = Commands::one(b"ab");
         (1..commands.bytes().len())
             .for_each(|len| assert_eq!(Commands::from_bytes(&commands.bytes()[..len]), None));

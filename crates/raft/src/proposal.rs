@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_proposals_are_split_again() {
+    fn joined_proposals_are_read_back_one_by_one() {
         let joined = joined();
         let (now_ms, split) = split(&joined.0);
         assert_eq!((now_ms, split.collect::<Vec<_>>()), (7, vec![&b"a"[..], b"", b"longer"]));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_counts_only_time_in_which_a_thread_could_run() {
+    fn watchdog_does_not_count_time_spent_waiting_for_a_cpu() {
         let spent = |running_ms: u64, waiting_ms: u64| ThreadTimes {
             running_ns: running_ms * 1_000_000,
             waiting_ns: waiting_ms * 1_000_000,

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_above_the_limit_is_refused() {
+    fn file_larger_than_the_byte_limit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "12345").unwrap();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn device_and_directory_are_refused() {
+    fn reading_a_device_or_directory_as_a_file_is_refused() {
         for path in ["/dev/zero", "/"] {
             let refused = read_file(Path::new(path)).unwrap_err();
             assert!(refused.to_string().contains("not a regular file"), "{path}: {refused}");

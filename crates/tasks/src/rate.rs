@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bucket_gives_a_burst_and_then_one_token_when_due() {
+    fn rate_bucket_gives_its_burst_and_then_single_tokens_in_time() {
         let rate = Rate { count: 3, per_ms: 1_000, burst: 2 };
         let mut bucket = Bucket::default();
         assert_eq!((bucket.tokens(&rate, 0), bucket.full_ms(&rate)), (2, 0));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_change_keeps_missing_tokens_up_to_the_new_burst() {
+    fn tokens_missing_before_a_rate_change_are_missing_after_it() {
         let (slow, fast) = (Rate { count: 1, per_ms: 60_000, burst: 10 }, Rate::per_second(5));
         let mut bucket = Bucket::default();
         (0..4).for_each(|_| bucket.spend(&slow, 0));

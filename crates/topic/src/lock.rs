@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_increment_is_lost_among_more_threads_than_cores() {
+    fn lock_loses_no_increment_of_eight_threads() {
         let lock = ShortLock::new(0u64);
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_is_read_until_its_last_subscriber_leaves() {
+    fn subject_counts_as_read_until_its_last_subscriber_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.enter(Some(&eu), false);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriber_of_a_private_mirror_counts_for_its_log() {
+    fn subscriber_of_a_private_mirror_counts_as_local_to_its_log() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         let private = LogSubscribers::of_private_mirror(&subscribers);
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn feed_of_another_nodes_mirror_is_no_local_subscriber() {
+    fn mirror_of_another_node_reads_but_is_no_local_subscriber() {
         let subscribers = LogSubscribers::default();
         subscribers.enter(None, true);
         assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));
     }
 
     #[test]
-    fn mirror_does_not_count_as_a_local_subscriber() {
+    fn log_counts_mirrors_and_local_subscribers_separately() {
         let subscribers = LogSubscribers::default();
         subscribers.enter(None, true);
         assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));

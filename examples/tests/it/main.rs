@@ -26,7 +26,7 @@ fn missed_records_example_accounts_for_every_record() {
 }
 
 #[test]
-fn one_log_many_subjects_keeps_one_order_and_filters() {
+fn subject_example_prints_one_order_and_a_filtered_subscription() {
     let output = output_of(env!("CARGO_BIN_EXE_one-log-many-subjects"));
     assert_eq!(
         output,
@@ -40,12 +40,12 @@ fn safe_retry_returns_the_position_of_the_first_attempt() {
 }
 
 #[test]
-fn ask_and_answer_prints_the_reply() {
+fn ask_and_answer_example_prints_the_reply() {
     assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
 }
 
 #[test]
-fn work_queue_leaves_no_job_undone() {
+fn work_queue_example_completes_or_dead_letters_every_job() {
     let output = output_of(env!("CARGO_BIN_EXE_work-queue"));
     let lines: Vec<_> = output.lines().collect();
     let expected = [

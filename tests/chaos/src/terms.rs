@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decreasing_term_is_reported_except_just_after_a_start() {
+    fn decreasing_term_of_a_running_node_is_reported() {
         let terms = HighestTerms::default();
         for (node, term) in [(1, 3), (2, 5), (1, 0), (1, 3), (1, 4)] {
             terms.note(node, Some(term));

@@ -17,7 +17,7 @@ fn verdict(told: &[TraceLine]) -> Result<AuditCounts, String> {
 }
 
 #[test]
-fn complete_trace_passes_the_audit() {
+fn trace_with_all_records_or_exact_gaps_passes_the_audit() {
     // Records 16 to 20 had no response; two of them were appended.
     verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
         .unwrap();
@@ -30,7 +30,7 @@ fn complete_trace_passes_the_audit() {
 }
 
 #[test]
-fn broken_trace_fails_the_audit() {
+fn trace_with_a_lost_or_repeated_record_fails_the_audit() {
     let start = records(7, (1, 4), (1, 4));
     let changed = |last_seen| TraceLine::Epoch { old: 7, last_seen, new_first: (8, 1) };
     let broken: [&[TraceLine]; 13] = [

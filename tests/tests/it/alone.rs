@@ -66,7 +66,7 @@ fn restart(node: Node) -> Node {
 }
 
 #[test]
-fn idle_handles_resume_after_a_restart_when_next_used() {
+fn idle_client_handles_reconnect_after_a_restart_when_used() {
     let mut node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
@@ -133,7 +133,7 @@ fn assert_all_fail_soon(
 }
 
 #[test]
-fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
+fn client_handles_of_a_dead_node_fail_within_two_heartbeats() {
     let address = port::free();
     let node = Node::start_with(address, &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
@@ -153,7 +153,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
 }
 
 #[test]
-fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
+fn client_handles_of_a_frozen_node_fail_in_time_and_resume() {
     let node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
@@ -176,7 +176,7 @@ fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
 }
 
 #[test]
-fn subscriber_overtaken_while_idle_gets_an_exact_gap() {
+fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
     let node = Node::anywhere(&[]);
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();

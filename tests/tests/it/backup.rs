@@ -188,7 +188,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
 /// A restored cluster must serve clients only after it has a leader and has skipped numbers. It must elect the leader
 /// without waiting for an election timeout.
 #[test]
-fn restored_cluster_with_slow_heartbeats_leads_when_it_serves() {
+fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let flock = ClusterUnderTest::with(&[Vec::new()]);
     let kv = flock.members[0].connect().kv();
     kv.put("a", "1").expect("a leader");

@@ -371,7 +371,7 @@ fn node_without_a_majority_names_no_dead_leader() {
 
 /// A founder without its directory must not found another cluster at the same address.
 #[test]
-fn founder_without_its_directory_does_not_start() {
+fn cluster_founder_without_its_data_directory_does_not_start() {
     let mut flock = ClusterUnderTest::of(2);
     flock.put(0, "key", "1");
     let founder = flock.kill(0);
@@ -385,7 +385,7 @@ fn founder_without_its_directory_does_not_start() {
 }
 
 #[test]
-fn writes_continue_while_nodes_end_one_after_another() {
+fn key_writes_continue_while_leaders_end_one_after_another() {
     let mut flock = ClusterUnderTest::of(3);
     flock.put(0, "key", "0");
     for round in 1..=3 {

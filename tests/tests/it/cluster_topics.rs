@@ -301,7 +301,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 }
 
 #[test]
-fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
+fn resumed_former_owner_relays_records_to_the_new_owner() {
     let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -335,7 +335,7 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
 
 /// Clients must receive the last records of an ending owner once, also after they move to another node.
 #[test]
-fn ended_owner_of_a_durable_topic_delivers_every_record() {
+fn owner_that_ends_delivers_each_durable_record_once() {
     let mut flock = ClusterUnderTest::of(3);
     let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -408,7 +408,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 }
 
 #[test]
-fn any_node_answers_requests_and_names_the_node_of_a_group() {
+fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // The responder is a NATS client of one node. The requesters use NATS and Dunlin's own protocol at the other nodes.

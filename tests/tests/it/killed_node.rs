@@ -23,13 +23,13 @@ struct Total {
 }
 
 #[test]
-fn killed_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+fn subscriber_of_a_killed_node_misses_no_record_unreported() {
     kill_nodes(3);
 }
 
 mod long {
     #[test]
-    fn killed_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+    fn subscriber_of_a_killed_node_misses_no_record_unreported() {
         super::kill_nodes(10);
     }
 }

@@ -73,7 +73,7 @@ fn urls(members: &[Member]) -> BTreeSet<String> {
 }
 
 #[test]
-fn connect_urls_follow_nodes_that_come_and_go() {
+fn nats_connect_urls_list_the_current_cluster_nodes() {
     let mut flock = ClusterUnderTest::of(2);
     let mut peers: Vec<Peer> = urls(&flock.members).iter().map(|address| Peer::connect(address)).collect();
     let await_all = |peers: &mut Vec<Peer>, flock: &ClusterUnderTest| {

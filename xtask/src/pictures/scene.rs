@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_lines_are_counted_and_others_kept() {
+    fn repeated_screen_lines_are_replaced_by_their_count() {
         let ticks: String = (1..=10).map(|n| format!("\x1b[2m{n}\x1b[0m tick\n")).collect();
         let text = without_repeats(&format!("{ticks}GAP 11 … 20\n21 tick\n22 tock\n"));
         let lines: Vec<_> = text.lines().map(without_colours).collect();

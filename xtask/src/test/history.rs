@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_run_restarts_the_count_of_successes() {
+    fn failed_run_resets_the_count_of_consecutive_successes() {
         let row =
             |busy: u32, verdict: &str| format!("2026-11-26T12:00Z\tabc\ttest\t{busy}\t9.0\t{verdict}\n");
         let text = [row(0, "passed"), row(0, "failed"), row(0, "passed"), row(2, "passed"), row(0, "passed")];

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn line_over_120_characters_fails() {
+    fn changelog_line_over_120_characters_fails() {
         let line = |characters: usize| format!("## [Unreleased]\n{}\n", "é".repeat(characters));
         assert_eq!(findings(&line(120)), [""; 0]);
         let found = findings(&line(121));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn heading_outside_the_format_fails() {
+    fn changelog_heading_outside_the_format_fails() {
         let others = [
             "# Changes",
             "### Deprecated",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn release_before_the_unreleased_changes_fails() {
+    fn changelog_with_a_release_above_unreleased_fails() {
         let found = findings("# Changelog\n## [0.1.0] - 2026-11-27\n## [Unreleased]\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("CHANGELOG.md:2: comes before"), "{found:?}");

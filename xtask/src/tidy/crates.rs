@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_reachable_in_the_table_are_allowed() {
+    fn dependencies_that_follow_from_the_table_are_allowed() {
         assert_eq!(findings(three(), ""), [""; 0]);
     }
 

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn long_source_warns_and_a_longer_one_fails() {
+    fn source_over_500_lines_warns_and_over_800_lines_fails() {
         assert!(findings("a.rs", 500).warnings().is_empty());
         assert_eq!(findings("a.rs", 501).warnings().len(), 1);
         assert!(findings("a.rs", 800).failures().is_empty());

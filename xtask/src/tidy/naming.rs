@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_contain_a_forbidden_word_pass() {
+    fn name_with_a_forbidden_word_as_a_part_passes() {
         assert!(findings("crates/a/src/utility.rs", "mod commonwealth {}").is_empty());
     }
 }

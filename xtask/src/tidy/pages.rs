@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_missing_files_fail() {
+    fn page_that_names_a_missing_file_fails() {
         for gone in ["crates/topic/src/segmint.rs", "docs/gone.md", "xtask/", "ring.rs", "peers/x:12"] {
             let found = findings(&format!("\nsee `{gone}`"));
             assert_eq!(found.len(), 1, "{gone}: {found:?}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_existing_files_pass() {
+    fn page_that_names_existing_files_passes() {
         let page = "`crates/topic/src/segment.rs:12`, `segment.rs`, `crates/topic/`, `topic.md`, `data/orders.csv`,\n\
                     [the log](topic.md#life), [far](https://example.org/x.md)";
         assert_eq!(findings(page), [""; 0]);

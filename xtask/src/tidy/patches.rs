@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn outdated_patch_fails() {
+    fn patch_that_does_not_apply_fails() {
         let mut findings = Findings::default();
         let good = patch(include_str!("patches.rs").lines().next().unwrap());
         let stale = patch("//! Every patch is fresh.");

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_table_headers_and_code_are_not_read() {
+    fn prose_check_ignores_headings_table_headers_and_code() {
         let long = words(36);
         let page = format!(
             "# What {long}\n\n```text\nWhat {long}\n```\n\n    What {long}\n\n| What {long} |\n|---|\n| x |\n"

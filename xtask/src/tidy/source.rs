@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn braced_imports_are_listed_one_by_one() {
+    fn each_name_of_a_braced_import_is_listed() {
         let used = used("use std::{net::{self, TcpStream},\n fs as disk};");
         let expected = [(1, "use"), (1, "std::net::self"), (1, "std::net::TcpStream"), (2, "std::fs")];
         for (line, path) in expected {

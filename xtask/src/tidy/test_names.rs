@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn name_over_60_characters_fails() {
+    fn test_name_over_60_characters_fails() {
         assert_eq!(findings_of(&"n".repeat(60)), [[""; 0]; 2]);
         for (found, path) in findings_of(&"n".repeat(61))
             .iter()

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_generated_and_test_types_pass() {
+    fn private_generated_and_test_types_may_repeat_a_name() {
         for (path, text) in [
             ("crates/b/src/b.rs", "pub(crate) struct Lane;"),
             ("crates/b/src/b.rs", "#[cfg(test)]\nmod tests { pub struct Lane; }"),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn content_digest_depends_on_where_each_line_ends() {
+    fn content_digest_depends_on_line_boundaries() {
         let content = |lines: &[&[u8]]| {
             let mut content = ContentDigest::default();
             lines.iter().for_each(|line| content.add(line));

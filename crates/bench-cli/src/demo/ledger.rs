@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn all_records_received_equal_the_recording_bytes() {
+    fn received_bytes_equal_the_recording_if_no_record_is_missing() {
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (0, ContentMatch::Equal));
     }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_and_overrun_readers_are_both_accounted_for() {
+    fn records_and_gaps_of_late_readers_add_up_to_the_recording() {
         let recordings = [recording(20_000)];
         let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
         let stream = |topic: &Arc<Topic>| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_play_counts_only_its_published_records() {
+    fn interrupted_demo_playback_counts_only_published_records() {
         let recordings = [recording(10)];
         let topic = topic("whole", 1 << 20);
         let mut streams =

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_with_their_newlines_equal_the_file() {
+    fn recorded_lines_with_newlines_equal_the_file() {
         for (text, layout) in [(BETFAIR, TimeLayout::Betfair), (BITSTAMP, TimeLayout::Bitstamp)] {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_from_the_lines_and_never_go_back() {
+    fn times_are_read_from_recorded_lines_and_never_decrease() {
         let betfair = parse(BETFAIR, TimeLayout::Betfair).unwrap();
         assert_eq!(betfair.topic, "market.betfair.1.5");
         assert_eq!([0, 1, 2].map(|at| betfair.offset_ms(at)), [0, 500, 500]);

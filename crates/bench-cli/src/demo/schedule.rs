@@ -78,13 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn by_default_short_and_long_recordings_end_together() {
+    fn fixed_play_time_ends_short_and_long_recordings_together() {
         let within = order(Speed::Within(Duration::from_secs(4)));
         assert_eq!(within, [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1000, 0, 1), (4000, 0, 2), (4000, 1, 2)]);
     }
 
     #[test]
-    fn unpaced_schedule_has_every_line_due_at_once() {
+    fn schedule_at_maximum_speed_has_every_line_due_at_once() {
         let max = order(Speed::Max);
         assert_eq!(max.len(), 6);
         assert!(max.iter().all(|due| due.0 == 0));

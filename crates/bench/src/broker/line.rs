@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn send_time_is_read_only_from_the_expected_intact_payload() {
+    fn send_time_of_an_unexpected_or_damaged_payload_is_not_read() {
         let mut line = SequencePayload::default();
         let mut bytes = line.of(7, u64::MAX - 1).to_vec();
         assert_eq!(SequencePayload::time(&bytes, 7), Some(u64::MAX - 1));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busiest_window_gives_the_highest_write_rate() {
+    fn highest_write_rate_is_measured_over_the_busiest_window() {
         let seconds = |at: u64, bytes: u64| (at * 1_000_000_000, bytes);
         let looks = [seconds(0, 0), seconds(1, 10), seconds(2, 110), seconds(3, 230), seconds(4, 231)];
         assert_eq!(most_per_s(&looks, Duration::from_secs(2)), Some(110.0));

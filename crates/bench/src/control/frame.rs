@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_frames_are_read_back() {
+    fn incomplete_request_frame_is_not_read() {
         let mut all = BytesMut::new();
         push(&mut all, 7, COMMAND, b"one");
         push(&mut all, 8, DONE, b"");

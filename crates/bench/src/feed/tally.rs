@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_of_a_slow_client_covers_its_reading_time() {
+    fn delivery_rate_counts_the_time_that_slow_reading_takes() {
         // 1,000 records a second were published for one second, and read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_each_point_has_its_measured_percentiles() {
+    fn plot_line_shows_exactly_the_measured_percentiles() {
         let mut rows = RowSet::default();
         push(&mut rows, "nats", 64, &[("p50_ns", 9e4), ("p99_ns", 2e5), ("p9999_ns", 9e5)]);
         push(&mut rows, "dunlin", 64, &[("p50_ns", 2e4), ("p99_ns", 5e4)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn crowded_plot_keeps_lines_of_each_target() {
+    fn plot_with_too_many_lines_keeps_some_of_each_target() {
         let mut rows = RowSet::default();
         for target in ["dunlin", "nats"] {
             (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_fit_recovers_a_line() {
+    fn linear_fit_finds_slope_and_base_of_points_on_a_line() {
         let (slope, base, fit) = line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]);
         assert!((slope - 2.0).abs() < 1e-9 && (base - 3.0).abs() < 1e-9 && (fit - 1.0).abs() < 1e-9);
     }

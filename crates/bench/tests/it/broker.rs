@@ -51,6 +51,6 @@ fn connections_case_measures_bytes_per_connection() {
 }
 
 #[test]
-fn misbehaving_clients_do_not_stop_service_to_others() {
+fn isolation_case_measures_latency_beside_misbehaving_clients() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

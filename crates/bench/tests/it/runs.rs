@@ -15,7 +15,7 @@ pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<FigureRow> {
 }
 
 #[test]
-fn raw_stream_arrives_whole_over_tcp_and_unix_sockets() {
+fn raw_stream_loses_no_message_over_tcp_and_unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
     for transport in ["tcp", "uds"] {
         let transport_flag = format!("--transport={transport}");
@@ -28,7 +28,7 @@ fn raw_stream_arrives_whole_over_tcp_and_unix_sockets() {
 }
 
 #[test]
-fn raw_round_trips_are_measured_parked_and_spinning() {
+fn raw_latency_is_measured_with_parked_and_spinning_threads() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["peers", "spot", "--case=latency", "--bytes=64"]);
     let of = |transport: &str, wait: &str| {
@@ -57,7 +57,7 @@ fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 }
 
 #[test]
-fn report_names_its_run_and_marks_unmeasured_figures() {
+fn benchmark_report_names_its_run_and_unmeasured_figures() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     let mut kept = StoredRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);

@@ -24,7 +24,7 @@ fn empty_tasks_run_once_each_through_three_nodes() {
 }
 
 #[test]
-fn sharded_task_rows_name_their_shards_and_tenants() {
+fn rows_of_sharded_task_cases_have_shard_and_tenant_counts() {
     let rows = rows(&["--case=noop", "--case=scaling", "--nodes=1", "--shards=2"]);
     for case in ["noop", "scaling"] {
         assert!(has(&rows, case, "ops_per_s"), "{case}: {rows:?}");
@@ -33,7 +33,7 @@ fn sharded_task_rows_name_their_shards_and_tenants() {
 }
 
 #[test]
-fn sleeping_workers_are_compared_with_a_run_without_a_node() {
+fn scaling_case_measures_efficiency_against_a_bare_run() {
     let rows = rows(&["--case=scaling", "--workers=10", "--tenants=1"]);
     for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
         assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");
@@ -74,7 +74,7 @@ fn outlive_leaders_and_workers(runs: u32) {
 }
 
 #[test]
-fn pending_tasks_start_worker_processes_of_a_real_node() {
+fn queue_phase_measures_detection_and_start_of_new_workers() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["tasks", "--via=local", "--phase=queue"]);
     for metric in ["detection_ns", "ready_ns", "total_ns", "workers_more"] {

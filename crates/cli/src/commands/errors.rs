@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_is_found_by_name_and_by_number() {
+    fn error_code_is_found_by_name_and_by_number() {
         assert_eq!(find("seq-moved").unwrap().name, "SEQ_MOVED");
         assert_eq!(find("47").unwrap().name, "FULL");
         assert!(find("nope").unwrap_err().to_string().ends_with("`dunlin errors` lists them all"));

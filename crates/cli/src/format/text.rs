@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_line_shows_what_is_known_of_the_old_epoch() {
+    fn epoch_line_shows_which_records_of_the_old_epoch_are_missed() {
         let change = |known_through| {
             move |log| {
                 let new_first = Position { epoch: 4, seq: 1 };

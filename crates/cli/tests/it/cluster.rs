@@ -188,7 +188,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
 
 /// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
 #[test]
-fn member_without_its_identity_begins_no_second_cluster() {
+fn lost_member_identity_gives_no_advice_to_init_a_cluster() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
@@ -262,7 +262,7 @@ fn member_without_its_identity_begins_no_second_cluster() {
 }
 
 #[test]
-fn removed_node_ends_with_exit_code_1_also_when_started_again() {
+fn removed_node_exits_with_1_and_again_when_it_is_restarted() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
@@ -299,7 +299,7 @@ fn nats_port() -> String {
 }
 
 #[test]
-fn system_keys_are_hidden_and_refusals_name_their_limit() {
+fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     run(&["cluster", "init", "--data-dir", dir]).done();

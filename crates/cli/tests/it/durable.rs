@@ -11,7 +11,7 @@ fn read(node: &Node, topic: &str, count: &str) -> String {
 }
 
 #[test]
-fn durable_topic_of_each_ack_level_survives_stop_and_kill() {
+fn records_of_each_ack_level_survive_stop_and_kill() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let node = Node::start_with(&data);

@@ -77,7 +77,7 @@ fn dump_that_starts_after_the_last_record_is_empty() {
 }
 
 #[test]
-fn foreign_log_and_repeated_list_line_are_refused() {
+fn recording_with_a_foreign_log_or_repeated_line_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| recorded(folder.path(), name, ROWS));
     let list = format!("{a}/topics");

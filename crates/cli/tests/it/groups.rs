@@ -151,7 +151,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn group_of_several_topics_or_another_kind_is_refused() {
+fn joining_over_several_topics_or_as_another_kind_is_refused() {
     let node = Node::start();
     let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(wild.code, Some(1));
@@ -200,7 +200,7 @@ fn last_failed_attempt_names_the_dead_letter_topic() {
 }
 
 #[test]
-fn missing_command_claims_no_record() {
+fn group_member_with_a_missing_command_claims_no_record() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let plain = tempfile::NamedTempFile::new().unwrap();

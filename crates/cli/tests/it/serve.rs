@@ -22,7 +22,7 @@ fn ready_line_names_bound_addresses_and_sigterm_ends_cleanly() {
 }
 
 #[test]
-fn port_in_use_fails_with_the_address() {
+fn serve_on_a_port_in_use_fails_with_the_address() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap();
     let outcome = run(&["serve", "--listen", address]);

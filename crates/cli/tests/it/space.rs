@@ -198,7 +198,7 @@ fn world_of_an_external_program_is_shown() {
 
 /// A map printed once is not older than its request.
 #[test]
-fn map_printed_once_is_no_older_than_its_request() {
+fn space_watch_once_prints_a_map_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
     let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
@@ -237,8 +237,8 @@ fn world_continues_when_its_first_process_restarts() {
 
 /// Two processes as in the README: one is killed, and the other runs all regions until another joins.
 #[test]
-fn world_continues_in_the_only_process_left() {
-    // With this longer lease, a pause of the machine does not end the lease.
+fn world_continues_in_one_process_after_the_other_is_killed() {
+    // With a longer lease, a stopped machine does not end it.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -339,7 +339,7 @@ fn spawned_entity_exists_once_until_despawned() {
 
 /// The first of two processes stops waiting for the other after `--patience`, and reports that.
 #[test]
-fn first_process_reports_that_it_stopped_waiting_for_others() {
+fn first_process_reports_the_end_of_its_wait_for_others() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
     let first = Process::start(&[&run_two[..], &["--listen", "127.0.0.1:0"]].concat());
     let said = first.hears("waited_out");
@@ -378,7 +378,7 @@ fn metrics_include_the_figures_of_a_region() {
 
 /// Entities that are handed over are counted once, at any time.
 #[test]
-fn lines_of_one_map_count_every_entity_once() {
+fn map_counts_every_entity_once_during_handovers() {
     let run_two =
         ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
     let first = Process::start(&run_two);

@@ -228,7 +228,7 @@ impl Drop for Holders {
 }
 
 #[test]
-fn task_ends_with_its_command_and_its_process_group() {
+fn task_ends_when_its_command_and_its_process_group_end() {
     let node = Node::start();
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
@@ -313,7 +313,7 @@ fn killed_worker_leaves_no_process_and_frees_its_task_early() {
 }
 
 #[test]
-fn repeated_task_key_is_reported_and_refused_for_other_work() {
+fn repeated_task_key_is_reported_and_refused_if_tasks_differ() {
     let node = Node::start();
     let submit =
         |payload: &str| node.run(&["task", "submit", "mail", payload, "--key", "order-17", "--retries", "7"]);
@@ -356,7 +356,7 @@ fn worker_waits_for_a_node_that_is_not_up_yet() {
 }
 
 #[test]
-fn worker_name_given_by_the_node_overrides_the_option() {
+fn worker_name_in_the_environment_overrides_the_name_option() {
     let node = Node::start();
     let mut command = node.command(&["task", "worker", "--kind", "k", "--name", "own", "--", "true"]);
     let _worker = Program::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());

@@ -160,7 +160,7 @@ mod long {
 
     // The node keeps idle workers for at least ten seconds.
     #[test]
-    fn backlog_uses_warm_workers_and_refills_their_pool() {
+    fn backlog_attaches_warm_workers_and_refills_the_warm_pool() {
         let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
         let node = Node::start_with(&options);
         until(

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnected_worker_waits_only_while_it_has_results() {
+    fn disconnected_worker_keeps_waiting_only_with_unsent_results() {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
         phase.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnected_draining_worker_ends_when_no_result_is_valid() {
+    fn draining_worker_keeps_unsent_results_until_its_lease_ends() {
         let (ttl, since) = (Duration::from_secs(1_000), Instant::now());
         let (soon, late) = (since + Duration::from_secs(10), since + 2 * ttl);
         assert!(away(since).may_go_unheard(ttl, soon));

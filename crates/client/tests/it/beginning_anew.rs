@@ -118,7 +118,7 @@ fn subscriber_of_a_lost_state_creates_no_topic() {
 }
 
 #[test]
-fn plain_topic_is_not_mistaken_for_a_lost_state() {
+fn state_publisher_is_refused_if_its_topic_became_plain() {
     let running = RunningNode::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
@@ -199,7 +199,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
 }
 
 #[test]
-fn restarts_of_a_durable_state_report_no_fault() {
+fn restarts_of_a_durable_state_topic_report_no_fault() {
     for conflate in [false, true] {
         let disk = FakeDisk::new(51);
         let running = RunningNode::of(on_disk(&disk));
@@ -260,7 +260,7 @@ fn prices(client: &Client, topic: &str, count: usize) -> Vec<i64> {
 }
 
 #[test]
-fn refused_record_removes_no_other_record() {
+fn refusal_of_one_record_drops_no_other_sent_record() {
     let running = RunningNode::start();
     let client = running.client();
     for (topic, count, bad) in [("few", 5, 2), ("many", 2_000, 1_000)] {
@@ -283,7 +283,7 @@ fn refused_record_removes_no_other_record() {
 }
 
 #[test]
-fn refused_record_of_an_idle_publisher_removes_no_other_record() {
+fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -329,7 +329,7 @@ fn batch_refusal_names_the_bad_record_and_appends_nothing() {
 }
 
 #[test]
-fn sent_record_is_delivered_without_another_call() {
+fn sent_record_is_delivered_without_a_flush() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

@@ -101,13 +101,13 @@ impl Program for PublishEveryWay {
 }
 
 #[test]
-fn remote_records_and_receipts_equal_local_ones() {
+fn remote_and_local_clients_get_equal_records_and_receipts() {
     let config = TopicConfig { record_bytes_max: 200_000, ..TopicConfig::default() };
     everywhere(&config, "", &SubscribeOptions::default(), PublishEveryWay);
 }
 
 #[test]
-fn remote_subjects_below_a_pattern_equal_local_ones() {
+fn publishing_below_a_pattern_is_equal_for_remote_and_local() {
     let config =
         TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
     everywhere(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);
@@ -140,7 +140,7 @@ impl Program for StartEverywhere {
 }
 
 #[test]
-fn remote_start_positions_equal_local_ones() {
+fn remote_and_local_subscribers_start_at_equal_positions() {
     everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
 }
 
@@ -181,7 +181,7 @@ impl Program for FallBehind {
 }
 
 #[test]
-fn remote_gaps_equal_local_ones() {
+fn remote_and_local_subscribers_get_equal_gaps() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
     everywhere(&config, "", &SubscribeOptions { on_gap: OnGap::Oldest, ..Default::default() }, FallBehind);

@@ -51,7 +51,7 @@ fn refused_connection_keeps_its_error_code() {
 }
 
 #[test]
-fn connect_error_names_the_other_protocol() {
+fn connect_error_names_the_protocol_of_a_nats_listener() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());
     let node = thread::spawn(move || {

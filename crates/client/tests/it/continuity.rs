@@ -79,7 +79,7 @@ fn gap_is_delivered_once_and_reading_continues() {
 }
 
 #[test]
-fn gap_message_is_extended_to_earlier_missing_records() {
+fn reported_gap_includes_missing_records_before_the_message() {
     let told = told(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.run(2, 19, 20, &["end"]);
@@ -88,7 +88,7 @@ fn gap_message_is_extended_to_earlier_missing_records() {
 }
 
 #[test]
-fn heartbeat_reveals_lost_last_records() {
+fn heartbeat_position_turns_lost_last_records_into_a_gap() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
@@ -112,7 +112,7 @@ fn repeated_records_are_not_delivered_again() {
 }
 
 #[test]
-fn replaced_owner_is_ignored_after_an_epoch_change() {
+fn records_of_a_replaced_owner_are_ignored_after_a_new_epoch() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         link.send(FromNode::EpochChanged(EpochChanged {
@@ -187,7 +187,7 @@ fn large_and_small_batches_are_read_in_order() {
 }
 
 #[test]
-fn credit_is_renewed_when_half_of_it_was_read() {
+fn client_grants_credit_again_after_reading_half_of_it() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 64 << 10, ..ClientLimits::default() };
     let (client, node) =

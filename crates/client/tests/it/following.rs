@@ -36,7 +36,7 @@ fn expect_follow(link: &mut Link) {
 }
 
 #[test]
-fn merged_record_after_a_gap_starts_at_the_last_read_record() {
+fn merged_record_after_a_gap_counts_from_the_last_read_record() {
     let (client, node) = Peer::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_starts_at_the_last_read_record() {
 }
 
 #[test]
-fn disconnected_subscriber_resumes_before_its_last_gap() {
+fn subscriber_disconnected_after_a_gap_resumes_before_it() {
     let peer = Peer::new();
     let url = peer.url();
     let (gap_told, is_told) = mpsc::channel();
@@ -96,7 +96,7 @@ fn disconnected_subscriber_resumes_before_its_last_gap() {
 }
 
 #[test]
-fn credit_used_by_advance_messages_is_renewed() {
+fn client_grants_credit_again_for_advance_messages() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

@@ -222,7 +222,7 @@ fn record_without_attempts_left_goes_to_the_dead_letters() {
 }
 
 #[test]
-fn work_shared_by_clients_is_done_once_without_failures() {
+fn several_clients_of_a_work_group_do_each_record_once() {
     const RECORDS: u64 = 3_000;
     let (running, client) = start(TopicConfig { partitions: 4, ..TopicConfig::default() });
     publish(&client, 0..RECORDS);
@@ -255,7 +255,7 @@ fn work_shared_by_clients_is_done_once_without_failures() {
 }
 
 #[test]
-fn member_continues_after_a_restart_only_if_its_topic_returns() {
+fn member_ends_after_a_restart_if_its_topic_is_lost() {
     for topic_comes_back in [true, false] {
         let (running, client) = start(TopicConfig::default());
         publish(&client, [1]);

@@ -55,7 +55,7 @@ fn every_waiting_thread_of_a_connection_is_interrupted() {
 }
 
 #[test]
-fn outer_interrupt_check_is_restored_after_an_inner_call() {
+fn nested_interruptible_call_restores_the_outer_check() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

@@ -137,7 +137,7 @@ fn node_of_another_cluster_is_reported() {
 }
 
 #[test]
-fn standalone_node_may_return_as_a_cluster_member() {
+fn client_continues_with_a_node_that_became_a_cluster_member() {
     let peer = Peer::new();
     let url = peer.url();
     let node = thread::spawn(move || {
@@ -160,7 +160,7 @@ fn standalone_node_may_return_as_a_cluster_member() {
 }
 
 #[test]
-fn resumption_at_a_later_position_delivers_a_gap() {
+fn resuming_at_a_later_position_than_requested_delivers_a_gap() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -305,7 +305,7 @@ fn silent_node_is_an_error_after_two_heartbeats() {
 }
 
 #[test]
-fn each_wait_on_a_dead_node_fails_after_two_heartbeats() {
+fn every_wait_for_a_dead_node_fails_after_two_heartbeats() {
     let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
     });

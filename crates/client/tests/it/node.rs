@@ -265,7 +265,7 @@ fn idle_publisher_delivers_every_sent_record() {
 }
 
 #[test]
-fn threads_that_publish_over_one_connection_wake_each_other() {
+fn threads_publishing_over_one_connection_all_get_responses() {
     const THREADS: usize = 6;
     const RECORDS: usize = 2_000;
     let running = RunningNode::start();

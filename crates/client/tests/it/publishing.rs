@@ -158,7 +158,7 @@ fn unanswered_bytes_are_bounded_while_the_node_is_away() {
 }
 
 #[test]
-fn sequence_of_a_refused_record_is_used_again() {
+fn next_record_reuses_the_sequence_of_a_refused_record() {
     let (client, node) = Peer::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
@@ -197,7 +197,7 @@ fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
 }
 
 #[test]
-fn unknown_record_keeps_its_number_while_the_owner_is_away() {
+fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
     let (client, node) = Peer::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
@@ -242,7 +242,7 @@ fn flush_resends_a_record_of_unknown_outcome() {
 }
 
 #[test]
-fn publisher_of_a_missing_topic_may_be_opened_again() {
+fn publisher_refused_for_a_missing_topic_can_be_opened_later() {
     let (client, node) = Peer::serve(|_, mut link| {
         for _ in 0..2 {
             let publisher = link.next(|message| match message {

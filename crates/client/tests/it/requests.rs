@@ -106,7 +106,7 @@ fn refused_request_fails_at_once() {
 }
 
 #[test]
-fn reply_does_not_wait_until_its_inbox_is_confirmed() {
+fn replies_are_sent_without_waiting_for_an_acknowledgement() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.run(1, 0, 1, &["ask"]);

@@ -317,7 +317,7 @@ fn oversized_state_ends_only_its_subscription() {
 }
 
 #[test]
-fn one_subscription_follows_existing_and_later_books() {
+fn wildcard_replica_follows_existing_and_later_books() {
     let running = RunningNode::start();
     let names: Vec<String> = (0..12).map(|number| format!("md.{number}")).collect();
     let mut sources: Vec<Source> = Vec::new();
@@ -476,7 +476,7 @@ fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>)
 }
 
 #[test]
-fn snapshot_parts_are_joined_and_a_restart_replaces_them() {
+fn snapshot_parts_are_joined_and_a_new_snapshot_replaces_them() {
     let (client, node) =
         scripted(vec![(6, 0, b"ab".to_vec()), (4, 0, b"12".to_vec()), (4, 2, b"34".to_vec())]);
     let mut subscriber = client.subscribe("orders.>", following()).unwrap();

@@ -79,7 +79,7 @@ fn sharded() -> RunningNode {
 }
 
 #[test]
-fn four_shards_act_as_one_for_submitters_and_workers() {
+fn submitters_and_workers_reach_the_tasks_of_all_four_shards() {
     let node = sharded();
     let tasks = node.client().tasks();
     let names: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
@@ -161,7 +161,7 @@ fn failing_task_becomes_a_dead_letter_after_its_retries() {
 }
 
 #[test]
-fn worker_receives_tasks_that_fit_its_labels_and_tenants() {
+fn worker_receives_only_tasks_of_its_labels_and_tenants() {
     let node = start();
     let tasks = node.client().tasks();
     let needs = vec![Label { key: b"gpu", value: b"a100" }];
@@ -383,7 +383,7 @@ fn publishing_task_publishes_its_record_and_its_events() {
 }
 
 #[test]
-fn unanswered_attempts_end_at_their_timeouts() {
+fn attempt_without_a_result_ends_at_its_timeout() {
     let node = start();
     let tasks = node.client().tasks();
     let join = NewWorker { kinds: vec![b"k"], ttl_ms: 300, ..NewWorker::default() };

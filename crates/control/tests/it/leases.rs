@@ -53,7 +53,7 @@ fn key_belongs_to_the_lease_of_its_last_write() {
 }
 
 #[test]
-fn ended_lease_accepts_no_keys() {
+fn put_with_an_ended_lease_is_refused() {
     let mut stage = TestState::default();
     let lease = stage.grant(100);
     assert_eq!(
@@ -162,7 +162,7 @@ fn lease_of_a_node_cannot_be_revoked_by_users() {
 }
 
 #[test]
-fn user_command_envelope_refuses_cluster_commands() {
+fn cluster_command_on_behalf_of_a_user_is_refused() {
     let mut bytes = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut bytes);
     let command = ControlCommand::ByUser { user: b"ana", all_leases: true, command: &bytes };
@@ -229,7 +229,7 @@ fn grant_of(stage: &mut TestState, tenant: &str, user: &str) -> Result<u64, Cont
 }
 
 #[test]
-fn one_tenant_cannot_use_up_the_leases() {
+fn one_tenant_gets_at_most_three_quarters_of_the_leases() {
     let limits = ControlStateLimits { leases_max: 404, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let mut own = Vec::new();

@@ -47,7 +47,7 @@ fn lock_of_a_dead_holder_skips_dead_waiters() {
 }
 
 #[test]
-fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
+fn ended_lease_is_removed_from_every_lock_queue() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("x", a, true).unwrap();
@@ -89,7 +89,7 @@ fn only_the_elected_holder_can_proclaim() {
 }
 
 #[test]
-fn token_fences_a_write_of_a_deposed_holder() {
+fn write_with_the_token_of_a_former_lock_holder_is_refused() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
@@ -111,7 +111,7 @@ fn token_fences_a_write_of_a_deposed_holder() {
 }
 
 #[test]
-fn lock_queue_has_a_limit() {
+fn lock_waiter_beyond_the_queue_limit_is_refused() {
     let limits = ControlStateLimits { waiters_max: 1, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));

@@ -32,7 +32,7 @@ fn placed(owner: u64, epoch: u32, made: bool) -> Result<ControlReply, ControlRef
 }
 
 #[test]
-fn topic_is_placed_at_the_requester_unless_unbalanced() {
+fn new_topic_is_owned_by_the_requester_unless_unbalanced() {
     let mut stage = TestState::default();
     assert_eq!(stage.place("early", 1), Err(ControlRefusal::NoNodes));
     for node in [1, 2] {
@@ -67,7 +67,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
 }
 
 #[test]
-fn node_that_holds_the_records_is_the_next_owner() {
+fn node_that_reports_the_records_becomes_the_next_owner() {
     let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     for node in [2, 3] {
@@ -131,7 +131,7 @@ fn reused_topic_name_begins_a_higher_epoch() {
 }
 
 #[test]
-fn no_two_topics_share_a_subject() {
+fn topic_with_an_overlapping_pattern_gets_no_owner() {
     let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     let mut place = |topic, pattern| {

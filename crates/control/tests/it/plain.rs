@@ -64,7 +64,7 @@ fn range_is_read_page_by_page() {
 }
 
 #[test]
-fn page_ends_at_the_byte_limit_but_has_one_key() {
+fn key_page_ends_at_the_byte_limit_but_has_one_key() {
     let limits = ControlStateLimits { range_bytes_max: 1_000, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..10).for_each(|number| {
@@ -84,7 +84,7 @@ fn prefix_end_is_the_first_key_after_the_prefix() {
 }
 
 #[test]
-fn limits_are_named_when_they_are_reached() {
+fn key_over_a_limit_is_refused_with_the_limits_name() {
     let limits = ControlStateLimits {
         key_bytes_max: 3,
         value_bytes_max: 4,
@@ -123,7 +123,7 @@ fn deleting_every_key_leaves_the_system_keys() {
 }
 
 #[test]
-fn one_change_has_all_events_of_its_revision() {
+fn events_of_one_revision_are_in_one_change() {
     let mut stage = TestState::default();
     stage.put("a", "1");
     stage.put("b", "2");
@@ -203,7 +203,7 @@ fn one_tenant_cannot_use_up_the_room_for_keys() {
 }
 
 #[test]
-fn tenant_command_envelope_takes_only_client_commands() {
+fn system_command_on_behalf_of_a_tenant_is_refused() {
     let mut limit = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut limit);
     let mut of_tenant = Vec::new();
@@ -216,7 +216,7 @@ fn tenant_command_envelope_takes_only_client_commands() {
 }
 
 #[test]
-fn passed_on_lock_is_charged_only_to_its_new_holder() {
+fn lock_is_charged_only_to_the_tenant_of_its_current_holder() {
     let mut stage = TestState::default();
     let (first, second) = (stage.grant(1_000), stage.grant(1_000));
     let of_tenant = |stage: &mut TestState, command: &ControlCommand<'_>| {

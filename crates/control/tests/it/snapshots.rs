@@ -54,7 +54,7 @@ fn restored_state_behaves_like_the_original() {
 }
 
 #[test]
-fn frozen_state_does_not_change() {
+fn frozen_copy_of_a_state_does_not_change_with_the_state() {
     let mut stage = full();
     let frozen = stage.state.freeze();
     let before = blocks(&stage.state);

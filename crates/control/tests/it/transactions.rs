@@ -101,7 +101,7 @@ fn every_attribute_of_a_key_can_be_compared() {
 }
 
 #[test]
-fn transaction_reads_are_bounded() {
+fn transaction_reads_stop_at_the_byte_limit() {
     let limits =
         ControlStateLimits { range_bytes_max: 500, operations_max: 8, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };

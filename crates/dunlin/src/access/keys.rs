@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn key_range_is_allowed_only_if_all_its_keys_are() {
+    fn key_range_is_allowed_only_if_all_its_keys_are_allowed() {
         for (allow, deny, start, end, allowed) in [
             ("a/*", "", "a/", "a0", true),
             ("a/*", "", "a/b", "a/c", true),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn command_is_allowed_only_if_all_its_keys_are() {
+    fn key_command_is_allowed_only_if_all_its_keys_are_allowed() {
         let rule = rule("a/* $lock/a/*", "a/secret*");
         let get = |key: &'static [u8]| KeyOperation::Get { key };
         let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_allow_a_log_entirely_in_part_or_not_at_all() {
+    fn partly_permitted_log_is_filtered_and_a_denied_one_refused() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_check_takes_a_subject_as_prefix_and_tail() {
+    fn permission_check_joins_a_subjects_prefix_and_tail() {
         for (allow, deny, prefix, tail, allowed) in [
             ("a.>", "", "a.", "b", true),
             ("a.>", "a.b", "a.", "b", false),

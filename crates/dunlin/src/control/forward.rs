@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_requests_and_responses_decode_only_when_whole() {
+    fn truncated_forwarded_requests_and_responses_are_refused() {
         let mut commands = Commands::one(b"one");
         commands.push(b"");
         for request in [ForwardedRequest::Propose(commands), ForwardedRequest::ReadIndex] {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_malformed_bytes_are_not_a_request() {
+    fn foreign_and_malformed_bytes_are_no_forwarded_request() {
         assert!(ForwardedRequest::read(&[1, 1]).is_none(), "raft's");
         assert!(ForwardedRequest::read(&[]).is_none());
         for bytes in [&[MARK][..], &[MARK, 2, PROPOSE], &[MARK, VERSION, 9], &[MARK, VERSION, PROPOSE, 1]] {

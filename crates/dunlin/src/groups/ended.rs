@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_handed_out_by_earlier_groups_are_not_missing() {
+    fn missing_ranges_leave_out_records_that_were_handed_out() {
         let first = HandedOut::default().with(7, vec![(11, 20)]);
         let both = first.with(7, vec![(31, 40), (5, 6)]);
         assert_eq!(both.missing(7, 1, 50), [(1, 4), (7, 10), (21, 30), (41, 50)]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_ended_groups_are_remembered() {
+    fn node_remembers_deliveries_of_the_newest_ended_groups_only() {
         let name = |n: usize| ("t".to_owned(), n.to_string());
         let mut ended = EndedGroups::default();
         ended.put(name(0), vec![HandedOut::default()]);

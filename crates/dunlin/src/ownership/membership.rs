@@ -394,7 +394,7 @@ mod tests {
 
     /// An owner that responds while the topic moves may name the epoch of the next owner.
     #[test]
-    fn member_resumes_after_the_previous_owners_epoch() {
+    fn member_of_a_moving_topic_resumes_after_the_old_owners_epoch() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);
@@ -440,7 +440,7 @@ mod tests {
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
-    fn retried_join_starts_after_the_epoch_of_its_first_request() {
+    fn retried_join_starts_after_the_epoch_of_its_first_attempt() {
         let member = membership();
         assert!(member.begin_asking(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
@@ -455,7 +455,7 @@ mod tests {
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the
     /// same.
     #[test]
-    fn group_member_resumes_after_the_last_epoch_of_its_owner() {
+    fn member_resumes_after_the_last_epoch_its_owner_began() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(7);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_length_are_found_and_no_others() {
+    fn topic_name_of_any_length_is_found_until_it_is_removed() {
         let names = TopicNameIndex::new();
         let all: Vec<String> = (1..60).map(|len| "x".repeat(len)).collect();
         for (number, name) in all.iter().enumerate() {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn intersected_pattern_lists_visit_names_that_match_both() {
+    fn intersection_of_two_pattern_lists_visits_only_common_names() {
         for (one, other, names) in
             [(">", "a.>", "a.b a.b.c a.c"), ("a.b.> b.>", "a.> b.b", "a.b.c b.b"), ("a.>", "b.>", "")]
         {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timer_slack_is_reduced_only_during_punctual_timing() {
+    fn timer_slack_is_1_ns_only_while_punctual_timing_is_on() {
         let before = current_timer_slack().unwrap();
         let punctual = Punctual::new();
         assert_eq!(current_timer_slack().unwrap(), 1);

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topic_settings_sent_to_other_nodes_are_complete() {
+    fn topic_settings_sent_to_other_nodes_are_read_back_equal() {
         let reliable =
             Reliable { subscribers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
         let test_loss_every = std::num::NonZeroU32::new(9);

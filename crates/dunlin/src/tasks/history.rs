@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_head_decodes_only_when_whole() {
+    fn truncated_task_history_head_is_refused() {
         let head = Bytes::from(write_head((7, 9)));
         assert_eq!(read_head(&head), Some((7, 9)));
         (0..head.len()).for_each(|len| assert_eq!(read_head(&head.slice(..len)), None));

@@ -406,7 +406,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
 }
 
 #[test]
-fn subscribers_of_a_moved_topic_learn_that_nothing_is_lost() {
+fn subscribers_of_a_moved_topic_get_an_epoch_without_a_loss() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
@@ -465,7 +465,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 }
 
 #[test]
-fn lost_owner_is_replaced_and_its_last_record_is_unknown() {
+fn epoch_of_a_lost_owner_ends_with_an_unknown_last_record() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -566,7 +566,7 @@ fn subscriber_gets_records_when_the_owner_becomes_reachable() {
 }
 
 #[test]
-fn node_with_only_a_subscriber_takes_over_a_topic() {
+fn topic_of_a_lost_owner_moves_although_it_has_no_publisher() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
@@ -646,7 +646,7 @@ fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
 }
 
 #[test]
-fn record_with_an_unconfirmed_owner_is_not_refused() {
+fn publish_waits_while_the_response_of_the_owner_is_missing() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
     let stage = TestCluster::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
     stage.topic_at(1, "t");

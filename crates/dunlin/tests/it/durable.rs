@@ -69,7 +69,7 @@ fn topics_records_and_epochs_survive_a_clean_stop() {
 }
 
 #[test]
-fn acknowledged_records_and_the_old_epoch_end_survive_a_crash() {
+fn acknowledged_records_and_the_epochs_end_survive_a_crash() {
     for seed in 0..20 {
         let disk = FakeDisk::new(seed);
         let (node, _) = open(&disk);
@@ -136,7 +136,7 @@ fn restarts_without_new_records_report_no_loss() {
 }
 
 #[test]
-fn retry_after_a_crash_gets_the_first_outcome() {
+fn retry_after_a_crash_returns_the_position_of_the_first_try() {
     let disk = FakeDisk::new(3);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);

@@ -127,7 +127,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
 }
 
 #[test]
-fn missing_log_is_a_gap_and_its_numbering_continues() {
+fn removed_log_files_are_a_gap_and_numbering_continues() {
     let disk = FakeDisk::new(33);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -147,7 +147,7 @@ fn missing_log_is_a_gap_and_its_numbering_continues() {
 }
 
 #[test]
-fn subscriber_of_a_lost_epoch_is_moved_to_a_higher_epoch() {
+fn subscriber_of_an_epoch_lost_on_disk_gets_a_higher_epoch() {
     let disk = FakeDisk::new(34);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

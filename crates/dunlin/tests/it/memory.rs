@@ -15,7 +15,7 @@ fn names(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn topics_use_the_memory_budget_up_to_its_limit() {
+fn topic_beyond_the_memory_budget_is_refused() {
     let node = with_memory(1 << 20);
     let mut made = 0;
     let refused = loop {
@@ -34,7 +34,7 @@ fn topics_use_the_memory_budget_up_to_its_limit() {
 }
 
 #[test]
-fn partitions_and_long_names_use_the_memory_budget() {
+fn partitions_and_topic_names_count_towards_the_memory_budget() {
     let node = with_memory(1 << 20);
     node.create_topic("plain", TopicConfig::default(), false).unwrap();
     let plain = node.budget().used();
@@ -70,7 +70,7 @@ fn refused_record_leaves_no_topic() {
 }
 
 #[test]
-fn topic_in_use_or_with_records_is_kept() {
+fn automatic_topic_stays_while_it_is_used_or_has_records() {
     let node = node();
     let owner = node.owner_for(Subject::parse("written").unwrap(), 1).unwrap();
     owner.publisher("written").publish("1").unwrap();
@@ -89,7 +89,7 @@ fn topic_in_use_or_with_records_is_kept() {
 }
 
 #[test]
-fn concurrent_topic_owners_lose_no_accepted_record() {
+fn concurrent_creation_and_removal_lose_no_accepted_record() {
     let node = node();
     let threads: Vec<_> = (0..4)
         .map(|_| {

@@ -243,7 +243,7 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
 /// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
 /// not know.
 #[test]
-fn restored_copy_does_not_know_the_ends_of_later_epochs() {
+fn restored_copy_reports_unknown_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);

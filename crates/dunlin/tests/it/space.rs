@@ -26,7 +26,7 @@ fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
 }
 
 #[test]
-fn topic_of_an_early_subscriber_is_replaced_by_the_region() {
+fn region_replaces_the_topic_that_a_subscriber_created_early() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     let mut early = node.subscribe(&topic, &SubscribeOptions::default()).unwrap();
@@ -110,7 +110,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
 
 /// The entity was in the other region for a while. When that region is asked about the id, it reports this same entity.
 #[test]
-fn entity_that_returns_to_its_region_is_no_duplicate() {
+fn entity_that_returned_to_its_region_is_not_removed_there() {
     let regions = [RegionId(1), RegionId(2)];
     let even = Partition::even(3, &regions);
     let mut hosts = regions.map(|region| {

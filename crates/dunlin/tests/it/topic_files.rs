@@ -75,7 +75,7 @@ fn damaged_topic_file_is_reported_with_its_topic_name() {
 }
 
 #[test]
-fn topic_with_an_invisible_character_opens_but_is_not_created() {
+fn old_topic_name_with_invisible_character_opens_but_no_new_one() {
     // Release 0.1.0 allowed this character.
     let old = "a\u{3164}";
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -56,7 +56,7 @@ fn topic_orders_all_subjects_of_its_pattern() {
 }
 
 #[test]
-fn topic_name_is_a_subject_only_if_its_pattern_matches() {
+fn publishing_to_a_topics_name_needs_a_pattern_that_matches() {
     let node = node();
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     node.create_topic("other", owning("x"), false).unwrap();
@@ -103,7 +103,7 @@ fn overlapping_pattern_is_refused() {
 }
 
 #[test]
-fn topics_with_equal_settings_share_one_configuration() {
+fn topics_with_equal_settings_share_one_configuration_object() {
     let node = node();
     let small = || TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     let create = |name, config| node.create_topic(name, config, false).unwrap();
@@ -149,7 +149,7 @@ fn returning_subscriber_is_notified_of_a_new_epoch() {
 }
 
 #[test]
-fn topic_limit_is_enforced() {
+fn topic_over_topics_max_is_refused() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();
@@ -197,7 +197,7 @@ fn pages_list_each_topic_once_for_every_kind_of_pattern() {
 }
 
 #[test]
-fn reserved_names_are_refused() {
+fn topic_names_reserved_for_the_system_are_refused() {
     let node = node();
     for name in ["$SYS.x", "_INBOX.1"] {
         let refused = node.create_topic(name, TopicConfig::default(), false).err();
@@ -207,7 +207,7 @@ fn reserved_names_are_refused() {
 }
 
 #[test]
-fn start_position_is_refused_for_several_logs() {
+fn start_position_for_a_subscription_of_two_logs_is_refused() {
     let node = node();
     node.create_topic("a", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
     let after = SubscribeOptions { start: Start::After(Default::default()), ..Default::default() };
@@ -243,7 +243,7 @@ fn stopped_node_notifies_publishers_and_subscribers() {
 }
 
 #[test]
-fn deleted_topics_records_stay_readable_for_a_while() {
+fn subscriber_can_read_a_deleted_topics_records_after_a_tick() {
     let node = node();
     let mut publisher = node.publisher("ticks").unwrap();
     publisher.publish("tick").unwrap();
@@ -280,7 +280,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 }
 
 #[test]
-fn log_remembers_no_more_than_producers_max() {
+fn log_forgets_producers_beyond_producers_max() {
     let again = |producers_max| {
         let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
         let node = Node::start(Config {

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_is_a_valid_file() {
+    fn every_built_in_scenario_parses_and_has_instruments() {
         for (name, _) in SCENARIOS {
             let text = InstrumentsText::scenario(name).expect(name);
             assert!(!text.parse().expect(name).list().is_empty(), "{name}");

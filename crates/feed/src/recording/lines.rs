@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_do_not_depend_on_the_chunks_of_the_file() {
+    fn lines_are_the_same_if_the_file_arrives_in_two_chunks() {
         let text = b"one\r\n\ntwo\nhalf";
         let whole = lines(&[text]);
         let texts: Vec<_> = whole.iter().map(|(_, line)| line.as_deref().unwrap()).collect();

@@ -285,7 +285,7 @@ mod tests {
     use crate::{Book, Scale};
 
     #[test]
-    fn publisher_notice_is_reported_only_when_it_says_something_new() {
+    fn repeated_publisher_notice_is_not_reported_again() {
         let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
         let mut followed = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
         let mut take = |connected, since_ns| {

@@ -174,7 +174,7 @@ fn crossed_and_locked_books_are_reported_and_unchanged() {
 
 /// A record takes effect as a whole. States between its entries therefore do not count.
 #[test]
-fn crossing_within_one_record_is_not_counted() {
+fn book_crossed_only_within_one_record_counts_no_crossing() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
     append(&mut book, 2, &record(&[set(Side::Bid, 101, 1), remove(Side::Ask, 101), set(Side::Ask, 102, 1)]))
         .unwrap();
@@ -252,7 +252,7 @@ fn changes_longer_than_a_small_book_need_a_snapshot() {
 }
 
 #[test]
-fn worst_levels_beyond_the_depth_are_dropped_for_good() {
+fn level_dropped_beyond_the_depth_does_not_return() {
     let scale = Scale { max_depth: 3, ..Scale::default() };
     let mut book = Book::new(scale);
     let bids = |book: &Book| book.levels(Side::Bid).map(|level| level.price).collect::<Vec<_>>();

@@ -38,7 +38,7 @@ fn example_file_is_read_with_its_defaults() {
 }
 
 #[test]
-fn accepted_instruments_can_be_simulated() {
+fn simulator_runs_with_every_accepted_instruments_file() {
     any_file::try_instruments(EXAMPLE.as_bytes());
     for (tick, base, levels) in
         [(1_i64, 5_i64, 4), (3, 100, 4), (1, 1_001, 1_000), (1_000_000_000_000, 4_500_000_000_000_001, 40)]
@@ -124,7 +124,7 @@ fn duplicate_ids_and_excessive_update_rates_are_refused() {
 }
 
 #[test]
-fn clones_of_the_first_instrument_have_their_own_ids() {
+fn clones_of_an_instrument_have_distinct_ids_and_prices() {
     let many = json(EXAMPLE).unwrap().cloned_first(3).unwrap();
     let ids: Vec<_> = many.list().iter().map(|one| (one.id.as_str(), one.base_price)).collect();
     assert_eq!(ids, [("BTC-USD-001", 5_000_000), ("BTC-USD-002", 5_000_100), ("BTC-USD-003", 5_000_200)]);

@@ -10,7 +10,7 @@ fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_reducer_kind_is_made_by_its_name_and_can_be_downcast() {
+fn each_reducer_kind_is_created_by_name_as_its_own_type() {
     let made = KINDS.map(|kind| make_reducer(kind, &BTreeMap::new()).unwrap());
     let [book, orders, last] = made.each_ref().map(|reducer| reducer.as_ref() as &dyn Any);
     assert!(book.is::<Book>() && orders.is::<Orders>() && last.is::<LastValue>());
@@ -20,7 +20,7 @@ fn every_reducer_kind_is_made_by_its_name_and_can_be_downcast() {
 }
 
 #[test]
-fn unknown_kind_or_option_is_refused_by_name() {
+fn unknown_reducer_kind_or_option_is_refused_by_name() {
     let refused = |kind, pairs: &[_]| make_reducer(kind, &options(pairs)).unwrap_err().to_string();
     assert_eq!(refused("l4", &[]), "there is no state of kind `l4`: use one of book, orders, last");
     assert_eq!(refused("last", &[("tick", "1")]), "`last` has no option `tick`");

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn payload_that_passes_the_check_can_be_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
+    fn arbitrary_payload_that_passes_the_check_can_be_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
         let mut values = LastValue::default();
         let garbage = Record::new(&payload);
         if check(&values, std::slice::from_ref(&garbage)).is_ok() {

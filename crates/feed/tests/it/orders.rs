@@ -157,7 +157,7 @@ proptest! {
 
     /// Repeats the comparison with few ids, so that orders change sides within one append.
     #[test]
-    fn append_is_accepted_exactly_if_its_entries_apply(
+    fn batch_of_orders_is_accepted_if_each_entry_is_accepted_alone(
         entries in prop::collection::vec(any_entry(), 1..12),
         last in any_entry(),
     ) {
@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn order_keeps_its_place_unless_it_grows_or_changes_price() {
+fn order_keeps_its_priority_unless_it_grows_or_changes_price() {
     let three = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
     let ids = |entry: OrderEntry| {
         let mut orders = orders_of(&three);
@@ -230,7 +230,7 @@ fn full_book_takes_no_new_order() {
 }
 
 #[test]
-fn replica_with_a_wrong_book_is_refused() {
+fn replica_refuses_deletion_of_an_unknown_order() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     assert_eq!(orders.apply(2, &record(&[delete(8)]).frame()).unwrap_err().0, "order 8 is not known");
 }

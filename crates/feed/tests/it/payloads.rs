@@ -84,7 +84,7 @@ fn value_entry_encoding_does_not_change() {
 }
 
 #[test]
-fn unused_and_unknown_bytes_are_refused() {
+fn nonzero_unused_bytes_and_unknown_codes_are_refused() {
     let book = |at: usize, byte: u8| {
         let mut bytes = Vec::new();
         BookEntry::Remove { side: Side::Bid, price: 5 }.encode(&mut bytes);

@@ -54,7 +54,7 @@ fn play(
 
 /// Compares the numbers of lines, runner changes, set, removed and absent levels, images, records and books.
 #[test]
-fn betfair_streams_match_the_counts_of_another_program() {
+fn counts_of_betfair_streams_equal_independent_counts() {
     for (name, counts) in [
         ("SELF-1.181223994", [44_687, 91_516, 117_275, 18_839, 7, 1, 88_187, 10]),
         ("PRO-1.170258213", [22_367, 83_890, 91_896, 16_307, 311, 15, 62_759, 17]),
@@ -92,7 +92,7 @@ fn betfair_streams_match_the_counts_of_another_program() {
 }
 
 #[test]
-fn bitstamp_orders_match_the_counts_of_another_program() {
+fn counts_of_bitstamp_orders_equal_independent_counts() {
     let (mut orders, mut seq) = (Orders::new(Default::default()), 0);
     let mut on_record = |_book, _time, payload: &[u8]| {
         seq += 1;
@@ -158,7 +158,7 @@ const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture reading_speed"]
-fn recordings_are_read_and_their_speed_is_printed() {
+fn reading_real_recordings_yields_records_and_prints_the_speed() {
     let options = RecordingOptions::default();
     for (name, layout) in
         [("SELF-1.181223994", RecordingFormat::Betfair), ("orders.csv", RecordingFormat::Bitstamp)]

@@ -102,7 +102,7 @@ fn each_runner_is_a_book_with_one_record_per_message() {
 }
 
 #[test]
-fn image_replaces_each_book_of_its_market_in_one_record() {
+fn full_market_message_replaces_each_book_in_one_record() {
     let came = betfair(concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
         r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,
@@ -174,7 +174,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_rows_become_one_record_and_later_rows_are_events() {
+fn opening_rows_form_one_record_and_each_later_row_an_event() {
     let came = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -202,7 +202,7 @@ fn opening_rows_become_one_record_and_later_rows_are_events() {
 }
 
 #[test]
-fn closing_rows_before_other_rows_are_ordinary_events() {
+fn deletions_followed_by_other_rows_are_ordinary_events() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let came = bitstamp(rows, false);
@@ -268,7 +268,7 @@ fn opening_order_crossed_by_another_order_is_a_phantom() {
 }
 
 #[test]
-fn opening_order_passed_by_a_trade_is_a_phantom() {
+fn opening_order_at_a_better_price_than_a_trade_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
@@ -280,7 +280,7 @@ fn opening_order_passed_by_a_trade_is_a_phantom() {
 }
 
 #[test]
-fn phantom_is_not_proven_by_an_order_that_is_still_matched() {
+fn unfinished_or_withdrawn_order_proves_no_phantom_order() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
@@ -293,7 +293,7 @@ fn phantom_is_not_proven_by_an_order_that_is_still_matched() {
 }
 
 #[test]
-fn format_is_recognized_by_its_first_bytes() {
+fn recording_format_is_recognized_by_its_first_bytes() {
     assert_eq!(RecordingFormat::of(b" {\"op\""), Some(RecordingFormat::Betfair));
     assert_eq!(RecordingFormat::of(b"id,timestamp\n{"), Some(RecordingFormat::Bitstamp));
     assert_eq!(

@@ -19,7 +19,7 @@ fn due_times_stay_evenly_spaced_when_records_are_taken_late() {
 }
 
 #[test]
-fn instruments_of_equal_rates_alternate() {
+fn instruments_with_equal_rates_are_due_alternately() {
     let mut schedule = FeedSchedule::new(0, [2, 4, 2, 0]);
     let order: Vec<_> = taken(&mut schedule, SECOND_NS - 1)
         .iter()
@@ -46,7 +46,7 @@ fn delayed_source_reports_its_delay() {
 }
 
 #[test]
-fn schedule_advises_to_sleep_then_spin_then_emit() {
+fn schedule_sleeps_then_spins_and_emits_at_the_due_time() {
     let mut schedule = FeedSchedule::new(0, [1_000]).spinning(100_000);
     assert_eq!(schedule.next_action(0), ScheduleAction::Emit);
     schedule.take(0);
@@ -58,7 +58,7 @@ fn schedule_advises_to_sleep_then_spin_then_emit() {
 }
 
 #[test]
-fn dense_schedule_advises_a_short_sleep_unless_it_spins() {
+fn dense_schedule_sleeps_briefly_unless_it_always_spins() {
     let mut schedule = FeedSchedule::new(0, [50_000; 2]).spinning(30_000);
     let mut dense = FeedSchedule::new(0, [50_000; 2]).spinning(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {
@@ -72,7 +72,7 @@ fn dense_schedule_advises_a_short_sleep_unless_it_spins() {
 }
 
 #[test]
-fn occasionally_close_records_are_awaited_by_spinning() {
+fn schedule_spins_shortly_before_a_due_time() {
     let mut schedule = FeedSchedule::new(0, [1_000, 999]).spinning(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;
@@ -84,7 +84,7 @@ proptest! {
 
     /// Compares the schedule's times with exact division, and its numbers of due records with a count.
     #[test]
-    fn due_times_and_counts_are_exact(
+    fn due_times_and_counts_equal_exact_arithmetic(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),
         start in 0..SECOND_NS,
         span in 0..2 * SECOND_NS,

@@ -76,7 +76,7 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
 /// If this hash changes, earlier recordings and reports of simulated feeds cannot be compared with new ones. Note such
 /// a change in the changelog.
 #[test]
-fn seed_always_gives_the_same_bytes() {
+fn simulator_seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
     assert_eq!(stream_hash(&resets, 123, 20_000), 0xf446_cb95_7916_afea);
     let crossing = instruments(r#""allowCrossedBooks": true,"#, 2.5, 8, 2);
@@ -84,7 +84,7 @@ fn seed_always_gives_the_same_bytes() {
 }
 
 #[test]
-fn instrument_does_not_depend_on_its_neighbours() {
+fn simulated_instrument_is_unaffected_by_updates_of_others() {
     let settings = instruments("", 0.08, 30, 2);
     let stream = |others: usize| {
         let (mut simulator, mut payload) = (Simulator::new(&settings, 5), Vec::new());
@@ -102,7 +102,7 @@ fn instrument_does_not_depend_on_its_neighbours() {
 }
 
 #[test]
-fn update_changes_one_level_and_never_crosses_the_book() {
+fn simulated_update_changes_one_level_and_crosses_no_book() {
     for (volatility, levels) in [(0.0, 4), (0.08, 40), (0.9, 4), (0.9, 40), (50.0, 10)] {
         let settings = instruments("", volatility, levels, 1);
         let (mut simulator, mut book, mut payload) =
@@ -167,7 +167,7 @@ fn reset_is_one_record_that_replaces_the_book() {
 }
 
 #[test]
-fn books_cross_where_allowed_and_uncross_again() {
+fn simulated_books_cross_if_allowed_and_then_uncross() {
     let settings = instruments(r#""allowCrossedBooks": true,"#, 0.08, 20, 1);
     let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
     simulator.whole_book(0, &mut payload);
@@ -209,7 +209,7 @@ fn mid_price_deviation_equals_the_set_volatility() {
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture speed"]
-fn simulator_runs_and_its_speed_is_printed() {
+fn simulator_updates_for_two_seconds_and_prints_its_rate() {
     for (count, levels) in [(1, 40), (100, 20), (1, 10_000)] {
         let settings = instruments("", 0.05, levels, count);
         let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::with_capacity(1 << 20));

@@ -23,34 +23,34 @@ fn truncated_frame_error_has_the_needed_bytes() {
 }
 
 #[test]
-fn oversized_frame_is_refused_from_its_head_alone() {
+fn oversized_frame_is_refused_after_its_first_8_bytes() {
     let bytes = plain(&[0; 100]);
     assert_eq!(Frame::check(&bytes[..8], 64), Err(FrameError::TooLarge { bytes: 120, bytes_max: 64 }));
 }
 
 #[test]
-fn by_reference_flag_in_received_bytes_is_refused() {
+fn received_frame_with_the_by_reference_flag_is_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] |= FLAG_BY_REF;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::ForbiddenFlags(FLAG_BY_REF)));
 }
 
 #[test]
-fn flags_without_their_fields_are_refused() {
+fn frame_flags_without_their_fields_are_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] = FLAG_HEADERS;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Meta("headers")));
 }
 
 #[test]
-fn nonzero_padding_is_refused() {
+fn frame_with_nonzero_padding_is_refused() {
     let mut bytes = plain(b"hello");
     *bytes.last_mut().unwrap() = 1;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Padding));
 }
 
 #[test]
-fn fields_too_long_for_the_layout_are_refused() {
+fn frame_fields_too_long_for_their_layout_are_refused() {
     let key = vec![0; 70_000];
     let meta = Meta { key: Some(&key), ..Meta::default() };
     assert!(matches!(meta.measure(0), Err(FrameError::FieldTooLong { field: "meta", .. })));
@@ -72,12 +72,12 @@ fn contradictory_batch_header_is_refused() {
 
 proptest! {
     #[test]
-    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn decoding_random_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         try_frame(&bytes);
     }
 
     #[test]
-    fn damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
+    fn decoding_a_damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
         let meta = Meta { key: Some(b"key"), subject_tail: "a.b", headers: &[("n", b"v")], ..Meta::default() };
         let encoded = meta.measure(9).unwrap();
         let mut bytes = vec![0; encoded.padded()];

@@ -50,7 +50,7 @@ fn reader_sees_only_synced_records_and_continues_later() {
 }
 
 #[test]
-fn load_returns_whole_blocks_up_to_the_byte_limit() {
+fn journal_load_returns_whole_blocks_up_to_the_byte_limit() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for block in 0..50 {
@@ -69,7 +69,7 @@ fn load_returns_whole_blocks_up_to_the_byte_limit() {
 }
 
 #[test]
-fn unclean_end_requires_a_higher_epoch() {
+fn append_after_an_unclean_end_needs_a_higher_epoch() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 3, 1, 4, 10).unwrap();
@@ -105,7 +105,7 @@ fn nonconsecutive_batch_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn second_writer_is_refused() {
+fn second_writer_of_a_journal_is_refused() {
     let disk = FakeDisk::new(6);
     let (journal, _) = open(&disk).unwrap();
     assert!(matches!(open(&disk), Err(OpenError::InUse(_))));

@@ -85,7 +85,7 @@ fn whole_recording_is_accepted_and_counted() {
 }
 
 #[test]
-fn file_truncated_at_any_offset_is_refused() {
+fn recording_file_truncated_at_any_offset_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let content = &files[index].1;
@@ -172,7 +172,7 @@ fn files_with_overwritten_or_added_bytes_are_refused() {
 }
 
 #[test]
-fn missing_swapped_and_foreign_files_are_refused() {
+fn recording_with_missing_swapped_or_foreign_files_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let mut spoiled = files.clone();
@@ -258,7 +258,7 @@ fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
 }
 
 #[test]
-fn damage_before_synced_records_is_a_hole_not_a_torn_tail() {
+fn damage_followed_by_synced_records_is_an_exact_hole() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..=12 {

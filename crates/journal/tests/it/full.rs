@@ -91,7 +91,7 @@ fn next_start_rewrites_records_of_a_failed_sync() {
 }
 
 #[test]
-fn epoch_with_a_failed_first_write_is_not_continued() {
+fn epoch_of_a_failed_first_write_is_not_used_after_a_restart() {
     let mut begun_in_vain = 0;
     for writes in 0..8 {
         let disk = FakeDisk::new(4);
@@ -172,7 +172,7 @@ fn released_reserve_lets_a_full_disk_take_more_records() {
 }
 
 #[test]
-fn ended_file_can_be_dropped_before_it_is_full() {
+fn journal_file_ended_before_it_is_full_can_be_dropped() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();
@@ -190,7 +190,7 @@ fn ended_file_can_be_dropped_before_it_is_full() {
 }
 
 #[test]
-fn ended_file_is_continued_if_a_full_disk_allows_no_other() {
+fn append_continues_the_ended_file_if_the_disk_is_full() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

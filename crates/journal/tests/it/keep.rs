@@ -37,7 +37,7 @@ fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
 }
 
 #[test]
-fn files_with_only_outdated_records_are_dropped() {
+fn journal_files_with_only_outdated_records_are_dropped() {
     let disk = FakeDisk::new(2);
     let config = JournalConfig { retain_ns: Some(1_000), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
@@ -200,7 +200,7 @@ fn first_record_at_or_after_a_time_is_found() {
 }
 
 #[test]
-fn time_search_over_two_files_finds_the_first_equal_record() {
+fn time_search_over_several_files_finds_the_first_match() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
     let frames = crate::fixture::frames(1, 1, 1, 900);

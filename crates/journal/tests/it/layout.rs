@@ -29,7 +29,7 @@ fn written() -> (String, Vec<u8>) {
 }
 
 #[test]
-fn written_file_equals_the_golden_file() {
+fn written_journal_file_equals_the_stored_golden_file() {
     let (name, content) = written();
     if std::env::var_os("DUNLIN_JOURNAL_GOLDEN").is_some() {
         std::fs::create_dir_all(golden().parent().unwrap()).unwrap();
@@ -41,7 +41,7 @@ fn written_file_equals_the_golden_file() {
 }
 
 #[test]
-fn file_of_version_one_is_read() {
+fn journal_file_of_version_1_is_read() {
     let disk = FakeDisk::new(1);
     disk.overwrite(&dir().join(NAME), std::fs::read(golden()).unwrap());
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
@@ -53,7 +53,7 @@ fn file_of_version_one_is_read() {
 }
 
 #[test]
-fn fields_are_at_their_documented_offsets() {
+fn journal_file_fields_are_at_their_documented_offsets() {
     let (_, content) = written();
     let u32_at = |at: usize| u32::from_le_bytes(content[at..at + 4].try_into().unwrap());
     let u64_at = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().unwrap());

@@ -93,7 +93,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
 /// Entries wait while the other nodes cannot be reached. The delay that a command requests must begin when the command
 /// is proposed, not earlier.
 #[tokio::test(flavor = "multi_thread")]
-async fn command_delay_starts_no_earlier_than_its_proposal() {
+async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     let stage = TestCluster::of(2, LIMITS).await;
     stage.say("together").await;
     let leader = stage.leader().await;

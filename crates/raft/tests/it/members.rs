@@ -10,7 +10,7 @@ use dunlin_raft::{members_on_disk, seed};
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_node_learns_first_and_then_votes() {
+async fn added_node_is_a_learner_until_it_becomes_a_voter() {
     let mut stage = TestCluster::of(1, LIMITS).await;
     stage.say("alone").await;
     for id in 2..=3 {
@@ -73,7 +73,7 @@ async fn learner_can_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn group_can_be_seeded_from_another_groups_state() {
+async fn new_group_can_start_from_the_state_of_another_group() {
     let stage = TestCluster::of(3, LIMITS).await;
     stage.say("one").await;
     stage.say("two").await;
@@ -103,7 +103,7 @@ async fn group_can_be_seeded_from_another_groups_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn election_winner_records_how_long_it_took() {
+async fn election_winner_records_its_won_election() {
     let mut stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     stage.crash(leader).await;

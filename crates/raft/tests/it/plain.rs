@@ -40,7 +40,7 @@ async fn concurrent_proposals_share_entries_and_get_own_replies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn single_node_group_keeps_its_state_over_crashes() {
+async fn single_node_raft_group_keeps_its_state_over_crashes() {
     let mut stage = TestCluster::of(1, LIMITS).await;
     for round in 0..5 {
         stage.say(&format!("round {round}")).await;
@@ -75,7 +75,7 @@ async fn caught_up_leader_has_applied_every_acknowledged_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn state_machine_with_a_due_time_advances_without_a_command() {
+async fn due_time_of_the_state_machine_passes_without_a_command() {
     let stage = TestCluster::of(3, LIMITS).await;
     stage.say("due in 300").await;
     stage

@@ -81,7 +81,7 @@ fn stopping_autoscaler_starts_no_worker_and_ends_after_grace() {
 }
 
 #[test]
-fn meter_averages_signals_and_counts_arrivals_per_second() {
+fn load_meter_averages_signals_and_measures_arrival_rates() {
     let mut meter = LoadMeter::default();
     assert_eq!(
         meter.measure(1_000, SchedulerTotals { submitted: 70, ended: 30 }).arrived_per_s,

@@ -45,7 +45,7 @@ fn machines_are_priced_whole_and_reserve_system_memory() {
 }
 
 #[test]
-fn needed_worker_size_is_a_high_quantile_of_the_use() {
+fn needed_worker_size_is_p95_of_cpu_and_p99_of_memory_use() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
     let need = WorkerNeed::of(&cpus, &cpus).unwrap();
     assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));

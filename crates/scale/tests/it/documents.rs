@@ -46,7 +46,7 @@ fn example_cluster_document_is_read() {
 }
 
 #[test]
-fn document_can_have_a_schedule_and_a_warm_pool() {
+fn schedule_and_warm_pool_are_read_from_a_document() {
     let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
     let document = Document::parse(&format!("{SEED}{more}")).unwrap();
     assert_eq!(document.policy.warm.size, 7);
@@ -81,7 +81,7 @@ fn document_error_names_the_wrong_field() {
 }
 
 #[test]
-fn plan_has_the_workers_the_cost_and_the_warnings() {
+fn scaling_plan_has_workers_cost_and_warnings() {
     let document = Document::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);

@@ -23,7 +23,7 @@ fn learned(buckets: usize) -> Forecaster {
 }
 
 #[test]
-fn wave_is_forecast_within_five_percent() {
+fn periodic_load_is_forecast_within_five_percent() {
     let mut forecaster = learned(4 * DAY);
     for step in 0..DAY as u64 * 15 {
         let now_ms = step * 5_000;
@@ -35,7 +35,7 @@ fn wave_is_forecast_within_five_percent() {
 }
 
 #[test]
-fn upper_bound_exceeds_the_forecast_and_is_rarely_passed() {
+fn load_rarely_exceeds_the_upper_bound_of_its_forecast() {
     let mut random = 1_u64;
     let mut noise = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -63,7 +63,7 @@ fn forecast_needs_a_history_of_two_seasons() {
 }
 
 #[test]
-fn wrong_forecasts_are_ignored_until_they_are_right() {
+fn forecasts_are_ignored_while_their_error_is_large() {
     let mut forecaster = learned(4 * DAY);
     let mut now_ms = 0;
     let mut run = |forecaster: &mut Forecaster, buckets: u64, of: &dyn Fn(u64) -> f64| {
@@ -141,7 +141,7 @@ fn forecaster_stays_finite_for_any_measurement() {
 }
 
 #[test]
-fn forecast_appears_when_the_history_is_long_enough() {
+fn forecast_starts_when_the_history_covers_two_seasons() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
     // Ten busy seconds in each minute, observed twice a second as by a node.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
@@ -156,7 +156,7 @@ fn forecast_appears_when_the_history_is_long_enough() {
 }
 
 #[test]
-fn outlook_shows_the_forecast_and_its_worker_count() {
+fn autoscaler_outlook_shows_forecast_and_needed_workers() {
     assert!(Scaler::new(Policy::local(1, 8), ScalerLimits::default()).unwrap().outlook(0).is_none());
     let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), ScalerLimits::default()).unwrap();
     let empty = scaler.outlook(0).unwrap();

@@ -43,7 +43,7 @@ fn scale_in_waits_for_the_required_cool_down() {
 }
 
 #[test]
-fn scale_in_ends_with_the_workers_the_load_needs() {
+fn scale_in_stops_at_the_worker_count_that_the_load_needs() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 1_800);
     // 80 tasks a second, with workers that do 10 each and are to be busy for 70 % of the time.
@@ -77,7 +77,7 @@ fn scale_in_drains_only_idle_workers() {
 }
 
 #[test]
-fn draining_workers_grace_covers_its_longest_task() {
+fn draining_grace_is_the_longest_task_or_at_least_a_minute() {
     for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
         let mut play = too_many(Policy::document(10, 50));
         for _ in 0..400 {

@@ -110,7 +110,7 @@ fn warm_pool_shortens_scale_out_and_is_refilled() {
 }
 
 #[test]
-fn weekly_window_has_its_workers_when_it_begins() {
+fn workers_of_a_weekly_window_are_ready_when_it_begins() {
     // 1970 began on a Thursday.
     let window =
         WeeklyWindow { days: WeeklyWindow::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
@@ -133,7 +133,7 @@ fn window_over_midnight_ends_on_the_next_day() {
 }
 
 #[test]
-fn failed_launches_are_repeated() {
+fn failed_worker_launches_are_repeated() {
     let mut play = Play::new(
         Policy::document(50, 50),
         dunlin_scale::ProviderDelays { cold_failures_permille: 300.0, ..super::play::sound() },
@@ -148,7 +148,7 @@ fn failed_launches_are_repeated() {
 }
 
 #[test]
-fn failing_launches_are_retried_at_a_limited_rate() {
+fn failing_worker_launches_are_retried_at_a_limited_rate() {
     let mut play = Play::new(
         Policy::document(1, 50),
         dunlin_scale::ProviderDelays {

@@ -57,14 +57,14 @@ fn arriving_leaving_and_interrupted_workers_lose_no_task() {
 }
 
 #[test]
-fn saturated_workers_reach_98_percent_efficiency() {
+fn simulated_saturated_workers_reach_98_percent_efficiency() {
     let row = throughput(1, 20, 20_000, SimulatedNode::default());
     assert!(row.efficiency >= 0.98, "{row:?}");
     assert_eq!(row.used.bottleneck(), "workers");
 }
 
 #[test]
-fn slow_node_is_named_as_the_bottleneck() {
+fn simulation_names_the_slow_resource_as_the_bottleneck() {
     let slow = SimulatedNode { dispatch_us: 2_000.0, ..SimulatedNode::default() };
     let row = throughput(1, 50, 5_000, slow);
     assert!(row.efficiency < 0.2, "{row:?}");
@@ -87,7 +87,7 @@ fn slow_node_is_named_as_the_bottleneck() {
 }
 
 #[test]
-fn every_trigger_has_workers_ready_within_the_required_time() {
+fn each_scale_out_trigger_has_workers_ready_in_required_time() {
     let rows = scale_out(1);
     let most =
         [(Trigger::Cpu, 120), (Trigger::Queue, 115), (Trigger::Latency, 125), (Trigger::Predictive, 55)];
@@ -148,7 +148,7 @@ fn forecast_avoids_four_in_five_violations_at_ten_percent_cost() {
 }
 
 #[test]
-fn series_is_read_from_python_or_json_lists() {
+fn load_series_is_read_from_a_python_or_json_list() {
     let python =
         "# [notes]\ndef load():\n    return np.array([22262, 21756,\n 22247.5, 22759,\n ], dtype='float')";
     let series = Series::parse(python).unwrap();

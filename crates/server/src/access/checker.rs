@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_queue_serves_addresses_in_turn_and_jobs_in_order() {
+    fn login_checks_alternate_between_client_addresses() {
         let mut turns = FairQueue::default();
         for (from, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
             assert_eq!(turns.add(address(from), job, 100), None);

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_for_unknown_users_is_valid_but_matches_no_password() {
+    fn placeholder_hash_for_unknown_users_matches_no_password() {
         assert!(secret::check_hash(NOBODYS).is_ok() && !secret::verify(NOBODYS, b"nobody"));
     }
 

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn address_that_tries_many_users_is_delayed_for_all() {
+    fn failed_logins_of_many_users_delay_the_whole_address() {
         let mut throttle = Throttle::default();
         let (one, same_network) = (address("2001:db8:1:2::3"), address("2001:db8:1:2:ffff::4"));
         (0..20).for_each(|number| throttle.failed(one, &format!("user{number}"), 0));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_frames_decode_only_when_whole() {
+    fn incomplete_cluster_frame_is_not_decoded() {
         let mut bytes = Vec::new();
         put(&mut bytes, 7, ClusterFrameKind::Request, b"what");
         put(&mut bytes, 8, ClusterFrameKind::Ping, b"");

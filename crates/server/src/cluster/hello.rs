@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn restarted_node_is_admitted_and_a_copied_directory_is_not() {
+    fn copied_data_directory_is_not_admitted_to_the_cluster() {
         let known = incarnation(5, "e");
         let check = |now: Incarnation, before: Option<Incarnation>| {
             check_incarnation(3, (Some(&now), before.as_ref()), &known).is_ok()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused_with_advice() {
+    fn node_of_another_version_is_refused_with_advice() {
         assert!(check_version(VERSION, "1").is_ok());
         let old = check_version(VERSION_OLDEST - 1, "0.0.9").unwrap_err();
         assert!(old.for_good && old.why.contains("0.0.9"), "{old:?}");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_and_localhost_count_as_own_host_names() {
+    fn only_ip_addresses_and_localhost_are_accepted_host_names() {
         for host in ["127.0.0.1", "[::1]", "10.0.0.7", "localhost", "LOCALHOST", "a.localhost"] {
             assert!(is_own_name(host), "{host}");
         }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_names_are_equal_and_other_hosts_are_not() {
+    fn origins_with_loopback_names_and_equal_ports_are_the_same() {
         for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
             assert!(is_same_place("127.0.0.1:8222", other), "{other}");
         }

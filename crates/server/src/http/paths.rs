@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_maps_to_its_route_and_unknown_paths_to_none() {
+    fn http_path_maps_to_its_route_and_unknown_paths_to_none() {
         for route in ALL {
             let path = route.replace("{name}", "orders.eu").replace("{*name}", "a/b");
             assert_eq!(route_of(&path), Some(route));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_refuses_unknown_repeated_and_invalid_parameters() {
+    fn invalid_unknown_or_repeated_query_parameters_are_refused() {
         let parse = |text| QueryParameters::parse(Some(text), &["from", "name"]);
         assert_eq!(parse("from=latest").unwrap().get("from"), Some("latest"));
         for text in ["form=latest", "from=1&from=2", "name=%ff"] {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_a_number_or_rfc_3339() {
+    fn query_time_is_a_number_or_rfc_3339_text() {
         assert_eq!(time_ns("1700000000000000001"), Some(1_700_000_000_000_000_001));
         assert_eq!(time_ns("1970-01-01T00:00:01.5Z"), Some(1_500_000_000));
         assert_eq!(

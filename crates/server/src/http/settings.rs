@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_settings_are_accepted_as_input() {
+    fn topic_settings_shown_as_json_are_read_back_equal() {
         let text = r#"{"pattern": "a.>", "partitions": 4, "retention": {"records": 10, "age": "10m"},
                        "reliable": {"when_full": "evict"}}"#;
         let config = read(text).unwrap();

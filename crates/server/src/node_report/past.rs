@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_covers_about_one_second_and_no_old_samples() {
+    fn node_rate_covers_the_last_second_without_old_samples() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut samples = CounterSamples::default();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_many_writing_sessions_make_a_thread_busy() {
+    fn thread_is_busy_only_if_many_sessions_write() {
         let mut pace = WritePacer::new();
         let mut one = PausedChannels::default();
         (0..10_000).for_each(|_| one.wrote(&mut pace));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_session_wakes_once_and_the_thread_is_not_busy() {
+    fn paused_session_that_asked_twice_is_woken_once() {
         let mut pace = WritePacer::new();
         pace.busy = true;
         let mut session = PausedChannels::default();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn output_keeps_its_order_through_partial_writes() {
+    fn output_bytes_keep_their_order_through_partial_writes() {
         let (mut out, mut narrow, mut wanted) = (WriteBuffer::default(), Narrow(Vec::new(), 5), Vec::new());
         for nth in 0..400_usize {
             let bytes: Vec<u8> = (0..nth * 7_919 % 40_000).map(|at| (at * 31 + nth) as u8).collect();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn input_keeps_its_order_through_partial_reads() {
+    fn input_bytes_keep_their_order_through_partial_reads() {
         let (mut came, mut written, mut read) = (ReadBuffer::default(), 0_u64, 0_u64);
         let mut dice = 7_u64;
         while read < 40_000_000 {

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn world_frames_decode_only_when_whole() {
+    fn incomplete_world_frame_is_not_decoded() {
         let region = RegionId(7);
         let frames = [
             SpaceFrame::Hello(b"hello"),

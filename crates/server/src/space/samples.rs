@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_accurate_to_one_thirty_second() {
+    fn duration_quantiles_are_accurate_to_one_part_in_32() {
         let mut samples = DurationHistogram::default();
         assert_eq!(samples.quantile_ns(0.99), None);
         (1..=100_000).for_each(|ns| samples.record(ns * 17));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn region_waits_for_its_promoted_standby_and_the_next_standby() {
+    fn region_waits_for_old_and_new_standby_until_the_new_is_valid() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn named_but_absent_standby_is_not_replaced_by_an_old_standby() {
+    fn messages_of_an_old_standby_do_not_count_for_an_absent_one() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn only_copies_of_an_older_owner_are_forgotten() {
+    fn standby_forgets_only_region_copies_of_older_owners() {
         let mut standby_tracker = StandbyTracker::new(setup());
         standby_tracker.want(R);
         assert!(standby_tracker.take_in(R, &whole(OLD), true));

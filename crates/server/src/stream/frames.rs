@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_decode_the_same_in_pieces_of_any_size() {
+    fn websocket_frames_decode_equally_from_pieces_of_any_size() {
         let long: Vec<u8> = (0..70_000_u32).map(|n| (n * 7) as u8).collect();
         let sent = [
             frame(0x82, b"one", [1, 2, 3, 4]),

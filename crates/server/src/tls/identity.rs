@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_yields_its_subject_and_names() {
+    fn subject_and_names_are_read_from_a_certificate() {
         let mut params = CertificateParams::new(vec!["worker-7.example".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "worker-7");
         params.distinguished_name.push(DnType::OrganizationName, "Example");

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_worker_waits_without_limit_until_it_is_called() {
+    fn prepared_worker_may_wait_for_its_call_without_limit() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
         lifecycle.seen(100, false);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn detached_worker_is_killed_unless_its_status_is_unknown() {
+    fn worker_of_unknown_status_is_not_killed_for_silence() {
         let mut lifecycle = ready();
         lifecycle.seen(1_000, false);
         lifecycle.seen(1_900, false);

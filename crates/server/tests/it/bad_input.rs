@@ -38,7 +38,7 @@ fn silent_client_is_disconnected_with_an_error() {
 }
 
 #[test]
-fn garbage_is_answered_with_an_error() {
+fn client_that_sends_no_preamble_gets_a_protocol_error() {
     let (_node, server) = serve();
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -47,7 +47,7 @@ fn garbage_is_answered_with_an_error() {
 }
 
 #[test]
-fn newer_version_is_refused_with_the_version_of_the_node() {
+fn newer_protocol_version_is_refused_with_the_nodes_version() {
     let (_node, server) = serve();
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(&Preamble { version_min: 200, version_max: 201 }.to_bytes()).unwrap();
@@ -267,7 +267,7 @@ fn port_in_use_fails_the_start() {
 }
 
 #[test]
-fn address_off_loopback_needs_the_explicit_setting() {
+fn listening_beyond_loopback_needs_an_explicit_setting() {
     let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
     let tcp = vec![([0, 0, 0, 0], 0).into()];
     let refused = Server::start(node.clone(), ServerConfig { tcp: tcp.clone(), ..ServerConfig::default() });

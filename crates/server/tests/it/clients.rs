@@ -32,7 +32,7 @@ fn tcp_request_is_answered_by_an_in_process_responder() {
 }
 
 #[test]
-fn spinning_server_delivers_records_and_notices() {
+fn server_with_spinning_threads_delivers_records_and_notices() {
     let (node, server) = serve_with(|config| config.spin = true);
     let client = connect(&server);
     let mut subscriber = client.subscribe("s", Default::default()).unwrap();

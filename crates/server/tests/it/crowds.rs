@@ -110,7 +110,7 @@ fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
 }
 
 #[test]
-fn crowd_in_one_region_is_shared_by_all_processes() {
+fn entities_crowded_in_one_region_are_divided_among_processes() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();

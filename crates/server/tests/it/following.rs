@@ -13,8 +13,8 @@ const PLENTY: u64 = 1 << 40;
 /// After a conflated channel has sent a record, it is queued again. If its client consumes the record before the
 /// channel's turn, the channel is queued a second time.
 #[test]
-fn channel_queued_twice_is_sent_once() {
-    /// Number of attempts. It is high enough for the race to occur in some runs.
+fn conflated_channel_queued_twice_is_sent_once() {
+    /// Enough attempts to meet the race in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });

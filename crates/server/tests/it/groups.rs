@@ -36,7 +36,7 @@ fn next(member: &mut Member, patience: Duration) -> Option<(String, u64, u32)> {
 }
 
 #[test]
-fn clients_share_a_topics_records() {
+fn two_clients_of_a_share_group_get_each_record_once() {
     let (node, server) = serve();
     publish(&node, &[]);
     let (one, two) = (connect(&server), connect(&server));
@@ -53,7 +53,7 @@ fn clients_share_a_topics_records() {
 }
 
 #[test]
-fn work_is_delivered_on_claim_and_settled_once() {
+fn work_group_record_is_delivered_on_claim_and_settled_once() {
     let (node, server) = serve();
     publish(&node, &["1", "2"]);
     let client = connect(&server);
@@ -72,7 +72,7 @@ fn work_is_delivered_on_claim_and_settled_once() {
 }
 
 #[test]
-fn work_returns_when_its_claim_expires() {
+fn record_of_a_work_group_returns_when_its_claim_expires() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let client = connect(&server);
@@ -98,7 +98,7 @@ fn work_returns_when_its_claim_expires() {
 }
 
 #[test]
-fn work_of_a_disconnected_client_goes_to_another_client() {
+fn claimed_records_of_a_disconnected_client_go_to_another() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let (one, two) = (connect(&server), connect(&server));

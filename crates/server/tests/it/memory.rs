@@ -113,7 +113,7 @@ fn resume_positions_use_the_memory_budget() {
 }
 
 #[test]
-fn announced_subscriptions_without_positions_are_limited() {
+fn resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
     // Once a subscription has started, its positions must not count any more.

@@ -179,7 +179,7 @@ fn nats_subscription_ends_after_its_maximum_of_messages() {
 }
 
 #[test]
-fn inboxes_exist_as_long_as_their_subscriptions() {
+fn nats_inbox_is_removed_with_its_last_subscription() {
     let (node, server) = serve_nats(|_| {});
     let (mut asker, mut answerer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     answerer.publish("_INBOX.x.1", "nobody is there");
@@ -220,7 +220,7 @@ fn large_payloads_arrive_whole_through_small_writes() {
 }
 
 #[test]
-fn client_without_echo_gets_no_own_records() {
+fn nats_client_without_echo_gets_none_of_its_own_records() {
     let (_node, server) = serve_nats(|_| {});
     let mut quiet = NatsPeer::open_with(&server, ",\"echo\":false");
     let mut other = NatsPeer::open(&server);
@@ -291,7 +291,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
 }
 
 #[test]
-fn one_connection_publishes_to_more_subjects_than_it_remembers() {
+fn publishing_to_more_subjects_than_targets_max_loses_nothing() {
     let (_node, server) = serve_nats(|config| config.limits.nats.targets_max = 16);
     let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     reader.subscribe("s.* 1");
@@ -380,7 +380,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
-fn queue_group_on_some_subjects_of_a_topic_gets_only_those() {
+fn queue_group_gets_only_its_own_subjects_of_a_topic() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();
@@ -450,7 +450,7 @@ fn in_process_responder_answers_nats_requests() {
 }
 
 #[test]
-fn messages_before_an_unsub_arrive_before_the_pong() {
+fn messages_published_before_an_unsub_arrive_before_the_pong() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for round in 0..20 {
@@ -494,7 +494,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 }
 
 #[test]
-fn many_operations_of_one_client_do_not_block_others() {
+fn thousands_of_nats_operations_of_one_client_block_no_other() {
     const SUBSCRIPTIONS: usize = 20_000;
     // All connections share one thread. If it stalls for a second, the watchdog ends the process.
     let (_node, server) = serve_nats(|_| {});

@@ -25,7 +25,7 @@ fn pong_follows_the_messages_of_queue_groups() {
 }
 
 #[test]
-fn info_names_the_clients_address() {
+fn nats_info_names_the_clients_address() {
     let (_node, server) = serve_nats(|_| {});
     let info = NatsPeer::raw(&server).line();
     assert!(info.contains("\"client_ip\":\"127.0.0.1\""), "{info}");

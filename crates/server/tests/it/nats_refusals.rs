@@ -166,7 +166,7 @@ fn each_record_of_a_refused_burst_has_its_error() {
 }
 
 #[test]
-fn headers_and_replies_in_a_burst_are_kept() {
+fn headers_and_reply_subjects_survive_in_a_burst_of_messages() {
     let (_node, server) = serve_nats(|_| {});
     let mut reader = NatsPeer::open(&server);
     reader.subscribe("s 1");

@@ -297,7 +297,7 @@ fn client_of_any_node_uses_a_topic_of_another_owner() {
 }
 
 #[test]
-fn first_records_at_different_nodes_create_one_topic() {
+fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
     let hall = TestCluster::of(3);
     let mut wide = hall.client(2).subscribe("made.>", from(Start::Latest)).unwrap();
     for id in [1, 2, 3] {

@@ -148,7 +148,7 @@ fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
 }
 
 #[test]
-fn messages_after_a_refused_message_wait_for_its_retry() {
+fn batches_after_a_refused_batch_are_refused_until_its_retry() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     let (publisher, producer, producer_epoch) = (1, 5, 1);

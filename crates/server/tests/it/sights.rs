@@ -169,7 +169,7 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 }
 
 #[test]
-fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
+fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
     let stage = ViewerTest::new();
     let mut world = stage.world();
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
@@ -261,7 +261,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 }
 
 #[test]
-fn sight_with_an_invalid_radius_is_refused() {
+fn viewer_with_an_invalid_radius_is_refused() {
     let stage = ViewerTest::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
         let mut viewer =

@@ -154,7 +154,7 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
 }
 
 #[test]
-fn filtered_subscriber_learns_its_position() {
+fn subscriber_learns_the_position_after_filtered_records() {
     let (node, server) = serve();
     let config = TopicConfig { pattern: Some("o.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("o", config, false).unwrap();
@@ -264,7 +264,7 @@ fn stopping_server_sends_goodbye() {
 }
 
 #[test]
-fn idle_subscriber_gets_every_heartbeat() {
+fn idle_client_gets_a_heartbeat_in_every_interval() {
     let (_node, server) = serve_with(|config| config.limits.heartbeat_ms = 200);
     let mut peer = Peer::connect(&server);
     let mut heard_at = || {

@@ -71,7 +71,7 @@ fn topics_are_created_listed_described_and_deleted() {
 }
 
 #[test]
-fn operators_see_the_lag_of_each_subscriber() {
+fn subscription_list_shows_the_lag_of_a_slow_subscriber() {
     let (node, server) = serve();
     let mut slow = Peer::connect(&server);
     slow.say(FromClient::Subscribe(dunlin::wire::Subscribe {

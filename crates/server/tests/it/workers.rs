@@ -155,7 +155,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
 }
 
 #[test]
-fn warm_worker_that_is_late_dies_or_attaches_early_is_dropped() {
+fn late_dead_or_early_attaching_warm_worker_is_reported_failed() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };
@@ -181,7 +181,7 @@ fn warm_worker_that_is_late_dies_or_attaches_early_is_dropped() {
 }
 
 #[test]
-fn dead_or_silent_worker_is_reported_gone() {
+fn worker_process_that_ends_or_falls_silent_is_reported_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = WorkersTest::new("sleep 1000", limits);
     stage.act(&launch(1));

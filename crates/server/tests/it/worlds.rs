@@ -407,7 +407,7 @@ fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
 }
 
 #[test]
-fn one_of_two_spawns_of_one_id_at_once_is_refused() {
+fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("raced", 2, StandbyMode::None);
@@ -463,7 +463,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
 
 /// Simulates that the node loses its keys, and that a new process populates the world before this process returns.
 #[test]
-fn process_that_lost_its_region_reports_its_entities() {
+fn process_reports_its_entities_when_another_took_its_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = Scene { expected: 1, ..scene("robbed", 1, StandbyMode::None) };
@@ -483,7 +483,7 @@ fn process_that_lost_its_region_reports_its_entities() {
 
 /// Simulates an owner that is stopped for longer than its lease lasts.
 #[test]
-fn replaced_process_names_the_standby_that_took_over() {
+fn replaced_owner_reports_the_standby_that_took_over() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("heir", 2, StandbyMode::Required);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cell_neighbourhood_ends_at_the_world_border() {
+    fn cell_at_the_world_border_has_fewer_neighbour_cells() {
         assert_eq!(Cell::<2>::of([0, 0], 3).around().count(), 4);
         assert_eq!(Cell::<3>::of([1 << 23, 1 << 23, 1 << 23], 3).around().count(), 27);
         assert_eq!(Cell::<3>::of([(1 << 24) - 1; 3], 21).around().count(), 8);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn key_range_of_a_cell_ends_at_its_last_point() {
+    fn key_range_of_a_cell_ends_with_the_key_of_its_last_point() {
         let cell = Cell::<3>::of([1 << 22, 5 << 20, 3], 5);
         let (first, count) = cell.keys();
         let last = cell.anchor.map(|along| along + cell.edge() - 1);

@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn morton_digits_are_child_numbers_coarsest_first(place in prop::array::uniform3(0_u32..1 << 24)) {
+        fn morton_key_digits_are_child_numbers_from_coarse_to_fine(place in prop::array::uniform3(0_u32..1 << 24)) {
             let key = <Morton as Curve<3>>::key(place);
             for index in 0..CELL_BITS {
                 let bit = GRID_BITS - 1 - index;

@@ -170,7 +170,7 @@ mod tests {
     ];
 
     #[test]
-    fn simplex_parents_equal_the_papers_table() {
+    fn parent_types_of_simplices_equal_the_published_table() {
         for (cube, kinds) in PARENTS.iter().enumerate() {
             for (kind, parent) in (0..).zip(kinds) {
                 let anchor = std::array::from_fn(|axis| ((cube >> axis & 1) as u32) << 23);
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn place_is_in_its_simplex_and_in_all_its_parents(
+        fn grid_point_is_inside_its_simplex_and_the_parent_simplex(
             place in prop::array::uniform3(0_u32..1 << 24), level in 0_u32..=21,
         ) {
             let simplex = Simplex::of(place, level);

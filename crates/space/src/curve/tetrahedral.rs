@@ -61,7 +61,7 @@ mod tests {
         /// Checks that the parent of every grid point's simplex has a child with its number, and that equal digits mean
         /// equal simplices.
         #[test]
-        fn places_in_the_same_simplices_share_tetrahedral_digits(
+        fn grid_points_in_equal_simplices_share_tetrahedral_digits(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
@@ -74,7 +74,7 @@ mod tests {
         }
 
         #[test]
-        fn places_in_the_same_simplices_share_triangular_digits(
+        fn grid_points_in_equal_simplices_share_triangular_digits(
             a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);

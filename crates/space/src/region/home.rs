@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn core_points_are_held_and_no_neighbour_sees_skipped_rows() {
+    fn region_owns_core_points_and_skipped_rows_are_no_ghosts() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [passed_over::<3>(regions, region), passed_over::<2>(regions, region)];
             let least = 20_000 / regions as usize;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn held_points_are_own_and_no_neighbour_sees_hidden_points() {
+    fn held_points_belong_to_the_region_and_hidden_are_no_ghosts() {
         let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));
@@ -329,7 +329,7 @@ mod tests {
     /// Far from the origin, a small world has few distinct coordinates. Their rounding errors exceed those of
     /// grid points.
     #[test]
-    fn rounding_errors_hide_no_point_near_a_region_border() {
+    fn point_near_a_region_border_is_not_hidden_by_rounding() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
             let world = WorldBox::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
             let flat = WorldBox::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();

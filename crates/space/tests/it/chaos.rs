@@ -27,7 +27,7 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Simulation, String>) -> Vec<
 }
 
 #[test]
-fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
+fn no_fault_loses_or_duplicates_an_entity_with_standbys() {
     let stages =
         seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
     let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();

@@ -78,7 +78,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 }
 
 #[test]
-fn handover_commits_only_after_both_standbys_have_it() {
+fn handover_is_committed_once_both_standbys_have_received_it() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
@@ -95,7 +95,7 @@ fn handover_commits_only_after_both_standbys_have_it() {
 }
 
 #[test]
-fn unanswered_handover_is_released_at_its_deadline() {
+fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     let mut effects = Vec::new();
@@ -113,7 +113,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
 
 /// The reserved ids of an earlier handover must not block the same handover for ever.
 #[test]
-fn entity_can_repeat_the_same_handover() {
+fn entity_can_be_handed_over_back_and_forth_many_times() {
     let (mut source, mut target) = pair(StandbyMode::None);
     for round in 1..=20 {
         let mut effects = offer(&mut source, &[7], round);
@@ -126,7 +126,7 @@ fn entity_can_repeat_the_same_handover() {
 }
 
 #[test]
-fn only_refused_entities_of_a_batch_stay() {
+fn refused_entities_of_a_batch_handover_stay_and_others_leave() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let takes = Takes(Some((EntityId(8), EntityRefusal::Held)));
     let prepare = offer(&mut source, &[7, 8, 9, 9], 0);
@@ -163,7 +163,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 
 /// After the source's new owner has asked, messages of the previous owner come too late.
 #[test]
-fn late_commit_of_a_transfer_reported_as_not_taken_is_ignored() {
+fn commit_is_ignored_after_a_new_owner_asked_about_its_transfer() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();
@@ -197,7 +197,7 @@ fn backward_clock_changes_no_deadline() {
 }
 
 #[test]
-fn offers_beyond_the_limits_are_refused_with_the_limit() {
+fn handover_offers_beyond_a_limit_are_refused_with_the_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();

@@ -166,7 +166,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
 
 /// A query must not return the results of another query nearby.
 #[test]
-fn neighbouring_queries_get_their_own_results() {
+fn each_of_many_index_queries_gets_its_own_results() {
     let mut dice = Dice(7);
     let points: Vec<Point<3>> = (0..2_000).map(|_| std::array::from_fn(|_| dice.unit() * 100.0)).collect();
     let index = built(Tetree::new(WorldBox::cube(100.0).unwrap()), &points);

@@ -95,7 +95,7 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
 }
 
 #[test]
-fn near_entities_are_updated_more_often_but_all_in_turn() {
+fn viewer_gets_more_updates_of_near_entities_but_some_of_all() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);
@@ -171,7 +171,7 @@ fn anew(epoch: u64, ids: &[u64]) -> RegionUpdate {
 }
 
 #[test]
-fn entity_seen_by_two_regions_follows_the_newer_report() {
+fn viewer_shows_a_handed_over_entity_as_its_new_region_reports() {
     let mut scene = Scene::<2>::new(Schema::default());
     use SceneChange::{Entered, Left, Moved};
     let id = EntityId;

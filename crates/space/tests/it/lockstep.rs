@@ -91,7 +91,7 @@ fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) 
 }
 
 #[test]
-fn batched_steps_equal_single_steps_on_any_processor() {
+fn batched_and_single_steps_are_equal_on_any_processor() {
     let near = Flock { sight: 9.0, ..Flock::default() };
     let far = Flock { sight: 60.0, apart: 20.0, ..Flock::default() };
     let states = [together::<3, _>(&near, 9.0), together::<2, _>(&near, 9.0), together::<3, _>(&far, 60.0)];
@@ -103,7 +103,7 @@ fn batched_steps_equal_single_steps_on_any_processor() {
 
 /// Entities without sight run in groups.
 #[test]
-fn batched_steps_of_entities_without_sight_equal_single_steps() {
+fn batched_and_single_steps_of_sightless_entities_are_equal() {
     let (walk, straight) = (Walk { speed_max: 30.0, turn: 4.0 }, Oscillate { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
@@ -128,7 +128,7 @@ fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
 
 /// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.
 #[test]
-fn too_narrow_ghost_strip_changes_the_result() {
+fn flock_differs_between_region_counts_without_a_ghost_strip() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
 }

@@ -82,7 +82,7 @@ fn crowd_is_rebalanced_in_two_steps_at_most() {
 }
 
 #[test]
-fn small_differences_move_no_border() {
+fn small_load_differences_move_no_region_border() {
     let partition = Partition::even(2, &ids(2));
     let load = |region, amount| RegionLoad { region: RegionId(region), amount, quantiles: vec![] };
     assert_eq!(partition.rebalance(&[load(1, 1_100.0), load(2, 900.0)], 1.15), None);
@@ -93,7 +93,7 @@ fn small_differences_move_no_border() {
 
 /// Entities change their regions, but none is lost or changed.
 #[test]
-fn moving_borders_changes_no_entity() {
+fn moving_region_borders_neither_loses_nor_changes_entities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
     let run = |cut_anew: bool| {
@@ -166,7 +166,7 @@ fn rebalance_waits_until_strayed_entities_have_moved() {
 }
 
 #[test]
-fn region_weighs_strayed_entities_separately() {
+fn region_load_counts_strayed_entities_separately() {
     let world = WorldBox::<2>::cube(100.0).unwrap();
     let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
     let setup = RegionSetup::new(RegionId(1), world, 5.0);

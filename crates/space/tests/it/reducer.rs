@@ -70,7 +70,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
 
 /// Entities that fly straight are written without velocities, and rows are sorted in parts.
 #[test]
-fn reducer_equals_owner_with_omitted_velocities_and_sorted_rows() {
+fn reducer_equals_owner_when_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
@@ -95,7 +95,7 @@ fn reducer_equals_owner_with_omitted_velocities_and_sorted_rows() {
 }
 
 #[test]
-fn frozen_state_does_not_change() {
+fn frozen_copy_of_a_state_does_not_change_with_the_state() {
     let (mut stage, mut reducer) = (stage(), reducer(1));
     stage.tick().unwrap();
     apply(&mut reducer, &stage.take_records()[0].1).unwrap();

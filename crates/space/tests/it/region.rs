@@ -112,7 +112,7 @@ impl Behaviour<3> for Strays {
 }
 
 #[test]
-fn only_the_entity_with_a_non_finite_move_is_frozen() {
+fn entity_is_frozen_alone_if_its_move_is_not_finite() {
     let (mut region, mut out) = lone(Strays, |_| {});
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();
@@ -202,7 +202,7 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
 
 /// The standby continues from the last tick that it received; the tick after that is repeated.
 #[test]
-fn standby_takes_over_at_its_last_known_tick() {
+fn standby_continues_after_the_last_tick_that_it_received() {
     let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) =
         lone(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));

@@ -21,7 +21,7 @@ fn held(scene: &Scene, worker: u64) -> (usize, u32) {
 }
 
 #[test]
-fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
+fn worker_prefetches_only_if_more_tasks_wait_than_workers_exist() {
     let mut scene = Scene::new();
     let workers = [worker(&mut scene, 1, 1), worker(&mut scene, 1, 1)];
     plain(&mut scene, 5);
@@ -38,7 +38,7 @@ fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
 }
 
 #[test]
-fn worker_prefetches_tasks_as_its_results_return_credit() {
+fn worker_with_backlog_holds_prefetched_tasks_up_to_its_limit() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 2, 3);
     plain(&mut scene, 12);
@@ -146,7 +146,7 @@ fn pending_task_goes_to_the_worker_about_to_finish() {
 }
 
 #[test]
-fn unpredictable_worker_gets_no_task_before_it_finishes() {
+fn worker_of_unpredictable_task_times_prefetches_nothing() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 1);
     scene.plain();
@@ -163,7 +163,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
 }
 
 #[test]
-fn worker_that_leaves_with_a_prefetched_task_loses_no_task() {
+fn tasks_of_a_worker_that_leaves_start_at_other_workers() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 2);
     let first = given(&mut scene).unwrap();

@@ -33,7 +33,7 @@ fn restore(scene: &mut Scene) {
 }
 
 #[test]
-fn lanes_without_tasks_are_freed() {
+fn lanes_without_tasks_do_not_count_towards_lanes_max() {
     let mut scene = small(SchedulerLimits { lanes_max: 3, ..SchedulerLimits::default() });
     for number in 0..100 {
         let task = submit(&mut scene, "a", &format!("kind-{number}")).unwrap();
@@ -99,7 +99,7 @@ fn task_classes_without_tasks_are_freed_for_other_tenants() {
 }
 
 #[test]
-fn task_classes_with_needed_labels_are_freed() {
+fn task_classes_of_ended_tasks_with_labels_are_freed() {
     let mut scene = small(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {
         let value = number.to_le_bytes();
@@ -116,7 +116,7 @@ fn task_classes_with_needed_labels_are_freed() {
 }
 
 #[test]
-fn unused_names_are_dropped_from_snapshots() {
+fn task_snapshots_do_not_contain_unused_names() {
     let mut scene =
         small(SchedulerLimits { classes_max: 4, lanes_max: 4, pools_max: 2, ..SchedulerLimits::default() });
     let mut sizes = Vec::new();
@@ -143,7 +143,7 @@ fn unused_names_are_dropped_from_snapshots() {
 }
 
 #[test]
-fn workers_of_one_tenant_cannot_use_up_all_worker_pools() {
+fn tenant_bound_workers_leave_worker_pools_for_other_tenants() {
     let mut scene = small(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

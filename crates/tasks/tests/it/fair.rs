@@ -47,7 +47,7 @@ fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
 }
 
 #[test]
-fn shares_divide_the_cost_not_the_number_of_tasks() {
+fn tenant_shares_divide_task_cost_and_not_task_counts() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
     let cost = |tenant: &str| if tenant == "a" { 20_000 } else { 5_000 };
@@ -109,7 +109,7 @@ fn higher_priorities_run_first_and_ageing_prevents_starving() {
 }
 
 #[test]
-fn weights_change_while_tasks_run() {
+fn changed_tenant_weight_applies_to_tasks_that_already_wait() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1), ("b", 1)], 9_000);
     run(&mut scene, 4, 1_000, |_| 10_000);

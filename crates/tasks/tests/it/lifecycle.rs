@@ -113,7 +113,7 @@ fn restored_state_reuses_no_task_or_worker_id() {
 }
 
 #[test]
-fn retry_delays_grow_with_deterministic_jitter() {
+fn retry_delays_grow_and_have_the_same_jitter_for_a_task() {
     let exponential =
         RetryPolicy { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
     let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));
@@ -248,7 +248,7 @@ fn dependent_tasks_run_in_graph_order() {
 }
 
 #[test]
-fn dependents_of_a_dead_letter_await_redrive_or_discard() {
+fn tasks_after_a_dead_letter_wait_until_redrive_or_discard() {
     for redriven in [true, false] {
         let mut scene = Scene::new();
         let after = vec![TaskDependency::Batch { index: 0 }];
@@ -330,7 +330,7 @@ fn idempotency_key_returns_the_same_task_while_it_is_kept() {
 }
 
 #[test]
-fn publishing_task_is_repeated_until_it_is_confirmed() {
+fn publishing_task_publishes_again_until_it_is_confirmed() {
     let mut scene = Scene::new();
     let soon = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
     let task = scene.submit(soon);
@@ -361,7 +361,7 @@ fn refused_publish_makes_a_dead_letter() {
 }
 
 #[test]
-fn dependency_is_a_task_of_the_same_tenant() {
+fn dependency_on_a_task_of_another_tenant_is_unknown() {
     let mut scene = Scene::new();
     let others = scene.plain();
     scene.tenant(TenantSettings::new(b"b"));
@@ -406,7 +406,7 @@ fn dead_letters_and_finished_tasks_are_bounded() {
 }
 
 #[test]
-fn key_of_a_different_or_cancelled_task_is_refused() {
+fn idempotency_key_of_another_or_cancelled_task_is_refused() {
     let mut scene = Scene::new();
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
     let submit = |tasks| TaskCommand::Submit { tenant: b"a", tasks };
@@ -431,7 +431,7 @@ fn key_of_a_different_or_cancelled_task_is_refused() {
 }
 
 #[test]
-fn time_in_a_wrong_unit_is_refused() {
+fn task_time_in_seconds_or_microseconds_is_refused() {
     let mut scene = Scene::new();
     let now_ms = 1_795_000_000_000;
     scene.done(TaskCommand::Clock { unix_ms: now_ms });

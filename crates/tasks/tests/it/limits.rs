@@ -68,7 +68,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
 }
 
 #[test]
-fn burst_lasts_as_long_as_its_saved_quota() {
+fn tenant_bursts_until_its_saved_quota_is_used_up() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.tenant(TenantSettings { concurrency: quota, ..TenantSettings::new(b"a") });
@@ -145,7 +145,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
 }
 
 #[test]
-fn key_limit_is_released_after_every_kind_of_task_end() {
+fn every_way_a_task_can_end_releases_its_key_limit() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
@@ -169,7 +169,7 @@ fn key_limit_is_released_after_every_kind_of_task_end() {
 }
 
 #[test]
-fn filling_queue_delays_then_refuses_low_priorities_then_all() {
+fn nearly_full_queue_first_slows_and_then_refuses_submitters() {
     let mut scene = Scene::default();
     scene.tenant(TenantSettings { queued_max: 100, ..TenantSettings::new(b"a") });
     let mut submit = |count, priority| {
@@ -242,7 +242,7 @@ fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
 }
 
 #[test]
-fn tasks_of_a_full_state_finish_and_free_room() {
+fn tasks_complete_in_a_full_state_and_free_its_room() {
     let mut scene = in_small_room();
     let count = fill(&mut scene, b"a");
     let bytes_max = scene.state.limits().state_bytes_max;
@@ -259,7 +259,7 @@ fn tasks_of_a_full_state_finish_and_free_room() {
 }
 
 #[test]
-fn errors_and_notes_of_a_full_state_are_truncated() {
+fn task_errors_and_notes_are_truncated_if_the_state_is_full() {
     let mut scene = in_small_room();
     fill(&mut scene, b"a");
     scene.join(1);
@@ -278,7 +278,7 @@ fn errors_and_notes_of_a_full_state_are_truncated() {
 }
 
 #[test]
-fn schedules_use_room_and_free_it_when_removed() {
+fn schedules_count_towards_the_state_limit_until_removed() {
     let mut scene = in_small_room();
     let payload = [b'x'; 4_000];
     let task = || NewTask::new(b"work", &payload);

@@ -47,7 +47,7 @@ fn every_query_and_its_result_are_read_back_as_written() {
 }
 
 #[test]
-fn list_is_paged_and_has_payloads_only_on_request() {
+fn task_list_is_paged_and_has_payloads_only_on_request() {
     let mut scene = Scene::new();
     let ids = scene.submit_all("a", vec![work(); 25]);
     let mut found = Vec::new();
@@ -67,7 +67,7 @@ fn list_is_paged_and_has_payloads_only_on_request() {
 }
 
 #[test]
-fn held_tasks_and_stops_of_a_worker_are_encoded_without_loss() {
+fn held_tasks_and_stops_of_a_worker_are_read_back_as_written() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![work(); 3]);
     let worker = scene.join(5);
@@ -104,7 +104,7 @@ fn attach_messages_are_read_back_as_written() {
 }
 
 #[test]
-fn existing_tenant_keeps_its_settings_when_created_again() {
+fn creating_an_existing_tenant_again_keeps_its_settings() {
     let mut scene = Scene::default();
     scene.done(TaskCommand::Found { tenant: b"new" });
     scene.tenant(TenantSettings { weight: 7, ..TenantSettings::new(b"new") });

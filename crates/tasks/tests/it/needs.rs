@@ -136,7 +136,7 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
 }
 
 #[test]
-fn explanation_names_the_label_that_no_worker_has() {
+fn task_explanation_names_the_label_that_no_worker_has() {
     let mut scene = Scene::new();
     let gpu = scene.submit(needing(&[A100]));
     assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
@@ -167,7 +167,7 @@ fn explanation_names_the_label_that_no_worker_has() {
 }
 
 #[test]
-fn scaling_signals_leave_out_tasks_that_no_worker_fits() {
+fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);

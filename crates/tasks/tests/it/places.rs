@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn task_that_no_worker_fits_yields_its_limit_to_another() {
+fn key_limit_goes_to_a_task_that_some_worker_can_run() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -54,7 +54,7 @@ fn task_that_no_worker_fits_yields_its_limit_to_another() {
 
 /// The time advances over the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_task_that_no_worker_fits_overtakes_no_other() {
+fn delayed_task_without_a_suitable_worker_overtakes_no_other() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
@@ -74,7 +74,7 @@ fn delayed_task_that_no_worker_fits_overtakes_no_other() {
 }
 
 #[test]
-fn limit_passes_on_when_the_last_fitting_worker_leaves() {
+fn key_limit_moves_on_when_the_last_suitable_worker_leaves() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
@@ -91,7 +91,7 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
 }
 
 #[test]
-fn limit_moves_to_the_task_that_a_new_worker_can_run() {
+fn key_limit_moves_to_the_task_that_a_new_worker_can_run() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
     assert_eq!(scene.stage(held), TaskStage::Ready, "no worker could run either: first come, first served");
@@ -100,7 +100,7 @@ fn limit_moves_to_the_task_that_a_new_worker_can_run() {
 }
 
 #[test]
-fn task_larger_than_any_worker_gives_its_place_to_another() {
+fn task_larger_than_any_worker_holds_no_key_limit() {
     let mut scene = one_of_ann();
     scene.join_with(NewWorker { memory_bytes: 100, ..doing(b"work", 1) });
     let large = scene.submit(of_ann(NewTask { memory_bytes: 1_000, ..work() }));
@@ -110,7 +110,7 @@ fn task_larger_than_any_worker_gives_its_place_to_another() {
 }
 
 #[test]
-fn task_of_a_tenant_without_workers_gives_up_its_place() {
+fn task_without_workers_for_its_tenant_holds_no_key_limit() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..doing(b"rare", 1) });
@@ -119,7 +119,7 @@ fn task_of_a_tenant_without_workers_gives_up_its_place() {
 }
 
 #[test]
-fn task_that_no_worker_fits_takes_no_rate_token() {
+fn task_without_a_suitable_worker_takes_no_rate_token() {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 1_000, burst: 1 };
     scene.tenant(TenantSettings {
@@ -135,7 +135,7 @@ fn task_that_no_worker_fits_takes_no_rate_token() {
 }
 
 #[test]
-fn task_yielding_one_limit_frees_its_other_limits() {
+fn task_that_gives_up_one_key_limit_frees_its_other_limits() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
@@ -152,7 +152,7 @@ fn task_yielding_one_limit_frees_its_other_limits() {
 }
 
 #[test]
-fn tasks_waiting_for_a_limit_keep_order_if_ageing_changes() {
+fn tasks_waiting_for_a_key_limit_keep_order_if_ageing_changes() {
     let mut scene = one_of_ann();
     let tasks: Vec<u64> =
         (0..4_u8).map(|priority| scene.submit(of_ann(NewTask { priority, ..work() }))).collect();

@@ -73,7 +73,7 @@ fn dead_letter_keeps_its_policy_until_it_is_discarded() {
 
 /// The number of a finished task's policy is used again for a policy of another tenant.
 #[test]
-fn finished_task_shows_no_policy_of_another_task() {
+fn finished_task_shows_no_retry_policy_of_another_task() {
     let mut scene = limited();
     let task = submit(&mut scene, "a", 1).unwrap();
     assert_eq!(scene.state.get(task).unwrap().retry, retry(1));
@@ -86,7 +86,7 @@ fn finished_task_shows_no_policy_of_another_task() {
 }
 
 #[test]
-fn snapshot_keeps_used_and_free_policies() {
+fn restored_snapshot_keeps_used_and_free_retry_policies() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.done(TaskCommand::Cancel { task: own[1] });

@@ -35,7 +35,7 @@ fn join_for_long(scene: &mut Scene, credit: u32) -> u64 {
 }
 
 #[test]
-fn burst_starts_at_once_and_then_one_task_per_interval() {
+fn rate_limit_starts_a_burst_and_then_one_task_per_interval() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 3, per_ms: 1_000, burst: 2 });
     let ann = scene.submit_all("a", vec![of(b"ann"); 5]);
@@ -97,7 +97,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
 }
 
 #[test]
-fn changed_rate_still_counts_earlier_starts() {
+fn tasks_started_before_a_rate_change_count_after_it() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 1, per_ms: 60_000, burst: 4 });
     let tasks = scene.submit_all("a", vec![of(b"ann"); 12]);
@@ -273,7 +273,7 @@ proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn random_commands_start_exactly_the_permitted_tasks(
+    fn random_commands_start_every_task_that_the_rate_permits(
         (count, per_ms, burst) in (1_u32..4, 1_u32..400, 1_u32..4),
         deeds in proptest::collection::vec(proptest::prelude::any::<[u8; 3]>(), 1..150),
     ) {

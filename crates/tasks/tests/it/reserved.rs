@@ -57,7 +57,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
 }
 
 #[test]
-fn reservation_for_a_large_task_leaves_other_workers_busy() {
+fn reserving_a_worker_for_a_large_task_idles_no_other_worker() {
     let mut scene = two_tenants(8);
     let (_, given, done) = flood(&mut scene, 60);
     assert!(given.is_some());

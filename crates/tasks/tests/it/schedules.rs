@@ -32,7 +32,7 @@ fn schedule_submits_a_task_each_time_it_is_due() {
 }
 
 #[test]
-fn missed_schedule_times_submit_one_task() {
+fn several_missed_schedule_times_submit_a_single_task() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.advance(1_000 + 7 * HOUR_MS + 5);
@@ -42,7 +42,7 @@ fn missed_schedule_times_submit_one_task() {
 }
 
 #[test]
-fn changed_clock_moves_schedules_without_repeating_a_time() {
+fn clock_set_back_does_not_repeat_a_schedules_time() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
@@ -56,7 +56,7 @@ fn changed_clock_moves_schedules_without_repeating_a_time() {
 }
 
 #[test]
-fn start_time_is_wall_time_and_survives_a_clock_change() {
+fn start_time_of_a_submitted_task_is_unaffected_by_clock_change() {
     let mut scene = scene();
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
@@ -70,7 +70,7 @@ fn start_time_is_wall_time_and_survives_a_clock_change() {
 }
 
 #[test]
-fn schedule_can_publish_delayed_messages() {
+fn schedule_of_publishing_tasks_publishes_at_each_due_time() {
     let mut scene = scene();
     let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
     scene.done(TaskCommand::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });

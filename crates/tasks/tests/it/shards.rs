@@ -38,7 +38,7 @@ fn task_ids_contain_their_shard_and_default_to_shard_zero() {
 }
 
 #[test]
-fn task_of_another_shard_is_unknown_and_no_dependency() {
+fn task_of_another_shard_is_unknown_and_refused_as_dependency() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
     let (elsewhere, here) = (first.plain(), second.plain());
     assert_eq!(
@@ -100,7 +100,7 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 }
 
 #[test]
-fn worker_joins_another_shard_with_its_labels_and_tenants() {
+fn worker_in_another_shard_gets_no_task_of_unserved_tenants() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };
@@ -278,7 +278,7 @@ fn single_worker_with_one_slot_serves_all_shards_fairly() {
 }
 
 #[test]
-fn slots_follow_the_demand_within_110_milliseconds() {
+fn slots_move_to_a_shard_with_new_demand_within_110_ms() {
     let mut cluster = Cluster::new(2, 20, 1, 0);
     let tenants = ["acme", "tenant-1"];
     assert_ne!(cluster.shard_of(tenants[0]), cluster.shard_of(tenants[1]));
@@ -297,7 +297,7 @@ fn slots_follow_the_demand_within_110_milliseconds() {
 }
 
 #[test]
-fn light_load_moves_no_slot() {
+fn light_load_moves_no_slot_between_shards() {
     let mut cluster = Cluster::new(4, 8, 1, 0);
     let tenants = ["acme", "default", "tenant-2", "tenant-1"];
     tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
@@ -313,7 +313,7 @@ fn light_load_moves_no_slot() {
 }
 
 #[test]
-fn reattached_worker_has_its_newly_declared_slots() {
+fn reattached_worker_has_the_slots_that_it_now_declares() {
     let mut cluster = Cluster::new(2, 1, 6, 0);
     let worker = cluster.dealing.workers()[0];
     let slots = |cluster: &Cluster| (0..2).map(|shard| cluster.slots_of(shard)).sum::<u64>();
@@ -349,7 +349,7 @@ fn worker_with_declared_memory_rotates_among_shards() {
 }
 
 #[test]
-fn results_of_all_shards_are_joined() {
+fn query_results_of_all_shards_are_joined() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     let [busy, idle] = [home.join(1), home.join(1)];
     for id in [busy, idle] {
@@ -383,7 +383,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn slots_are_neither_lost_nor_doubled_with_unreachable_shards(
+    fn unreachable_shards_neither_lose_nor_duplicate_slots(
         steps in prop::collection::vec((0..8u16, 0..6usize, 1..40usize, 1..80u64), 1..30),
     ) {
         const SLOTS: u64 = 4 * 3;

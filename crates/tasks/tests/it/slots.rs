@@ -67,7 +67,7 @@ fn seats(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn slot_shares_use_all_slots_and_reach_every_busy_shard(shards in wants(), slots in 1..500u64) {
+    fn every_shard_with_demand_gets_a_part_and_all_slots_are_given(shards in wants(), slots in 1..500u64) {
         let due = due(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn each_shard_gets_its_due_slots_within_a_bounded_error(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn shard_gets_at_most_one_slot_below_its_exact_share(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {

@@ -90,7 +90,7 @@ fn restored_state_behaves_like_the_original() {
 }
 
 #[test]
-fn frozen_state_does_not_change() {
+fn frozen_copy_of_a_state_does_not_change_with_the_state() {
     let mut scene = full();
     let frozen = scene.state.freeze();
     let before = blocks(&scene.state);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn explanation_is_one_sentence_with_numbers() {
+fn task_explanation_is_one_sentence_with_numbers() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(TenantSettings { concurrency: Quota::at_most(3), limits, ..TenantSettings::new(b"a") });
@@ -44,7 +44,7 @@ fn explanation_is_one_sentence_with_numbers() {
 }
 
 #[test]
-fn explanation_describes_the_outcome_of_attempts() {
+fn task_explanation_names_the_outcome_of_the_last_attempt() {
     let mut scene = Scene::new();
     let retry = Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
     let task = scene.submit(NewTask { retry, ..work() });

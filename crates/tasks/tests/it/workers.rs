@@ -78,7 +78,7 @@ fn idle_worker_drains_at_once() {
 }
 
 #[test]
-fn result_counts_once_and_only_from_the_tasks_holder() {
+fn result_counts_once_and_only_from_the_worker_with_the_task() {
     let mut scene = Scene::new();
     let task = scene.plain();
     scene.join(1);
@@ -98,7 +98,7 @@ fn result_counts_once_and_only_from_the_tasks_holder() {
 }
 
 #[test]
-fn workers_get_only_their_kinds_in_their_queues() {
+fn worker_gets_only_tasks_of_its_kinds_and_queues() {
     let mut scene = Scene::new();
     let rare = scene.submit(NewTask { kind: b"rare", ..work() });
     let night = scene.submit(NewTask { queue: b"night", ..work() });
@@ -162,7 +162,7 @@ fn oversized_task_does_not_block_smaller_ones() {
 }
 
 #[test]
-fn signals_count_only_tasks_one_more_worker_could_start() {
+fn scaling_signals_count_only_tasks_allowed_to_start() {
     let mut scene = Scene::default();
     scene.tenant(TenantSettings {
         concurrency: Quota::at_most(5),

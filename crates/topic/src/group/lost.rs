@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_ranges_beyond_the_limit_merge_with_an_exact_count() {
+    fn merged_lost_ranges_keep_the_exact_count_of_lost_records() {
         let mut ranges = LostRanges::default();
         for n in 0..10 {
             ranges.push(n, LostRecords::given_up(10 * n + 1, 10 * n + 2), 2);

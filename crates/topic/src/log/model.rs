@@ -90,7 +90,7 @@ fn subscriber_that_goes_to_sleep_while_a_record_comes_is_woken() {
 }
 
 #[test]
-fn one_publish_wakes_two_sleepers() {
+fn one_publish_wakes_two_sleeping_subscribers() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {
@@ -108,7 +108,7 @@ fn one_publish_wakes_two_sleepers() {
 }
 
 #[test]
-fn leaving_sleeper_passes_its_wakeup_to_another() {
+fn departing_subscriber_passes_its_wakeup_to_another() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {

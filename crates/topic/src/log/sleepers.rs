@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sleeper_list_behaves_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
+        fn sleeping_cursors_behave_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
             let waiter = Waiter::new();
             let (mut sleepers, mut plain) = (Sleepers::default(), Plain::default());
             let mut ids = Vec::new();
@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn sleeper_list_has_no_more_slots_than_concurrent_sleepers(rounds in 1..50_usize, at_once in 1..20_u32) {
+        fn list_of_sleeping_cursors_reuses_its_free_slots(rounds in 1..50_usize, at_once in 1..20_u32) {
             let waiter = Waiter::new();
             let mut sleepers = Sleepers::default();
             for round in 0..rounds {

@@ -22,7 +22,7 @@ fn overlapping<'a>(index: &'a PatternIndex<&'static str>, text: &str) -> Vec<&'a
 }
 
 #[test]
-fn index_finds_a_subjects_topic_by_name_or_wildcard() {
+fn pattern_index_finds_a_subjects_topic_by_name_or_wildcard() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     let owner = |text: &str| index.owner(Subject::parse(text).unwrap()).copied();
     assert_eq!(owner("a"), Some("a"));
@@ -34,7 +34,7 @@ fn index_finds_a_subjects_topic_by_name_or_wildcard() {
 }
 
 #[test]
-fn subscription_finds_every_topic_it_may_read_from() {
+fn pattern_index_finds_every_topic_that_overlaps_a_pattern() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, ">"), ["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, "*"), ["a"]);
@@ -45,7 +45,7 @@ fn subscription_finds_every_topic_it_may_read_from() {
 }
 
 #[test]
-fn index_is_empty_after_removal_of_all_patterns() {
+fn pattern_index_is_empty_after_removal_of_all_patterns() {
     let mut index = index(&["a.b.c", "a.*.c", "a.>"]);
     for text in ["a.b.c", "a.*.c", "a.>"] {
         assert_eq!(index.remove(&pattern(text)), Some(text));
@@ -55,7 +55,7 @@ fn index_is_empty_after_removal_of_all_patterns() {
 }
 
 #[test]
-fn hundred_thousand_names_are_found_and_removed() {
+fn hundred_thousand_topic_names_are_found_and_removed() {
     let mut index = PatternIndex::new();
     let name = |n: u32| pattern(&format!("site.{}.sensor.{}", n % 317, n));
     for n in 0..100_000 {
@@ -135,7 +135,7 @@ fn agrees_with_a_list(changes: &[(bool, String)], asked: &[String], disjoint: bo
 
 proptest! {
     #[test]
-    fn index_of_owned_patterns_agrees_with_a_list(
+    fn index_of_owned_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn index_of_watched_patterns_agrees_with_a_list(
+    fn index_of_watched_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {

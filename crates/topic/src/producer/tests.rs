@@ -30,7 +30,7 @@ fn publish(
 }
 
 #[test]
-fn producer_starts_at_any_number_but_may_skip_none() {
+fn producer_may_start_at_any_number_but_not_skip_one() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(DuplicateVerdict::Fresh));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(DuplicateVerdict::Fresh));
@@ -50,7 +50,7 @@ fn retry_returns_the_position_of_the_first_attempt() {
 }
 
 #[test]
-fn retry_that_adds_new_records_is_refused() {
+fn batch_of_repeated_and_new_producer_records_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
@@ -189,7 +189,7 @@ proptest! {
 
     /// With little room, a retry may be refused or count as new, but never gets a wrong position.
     #[test]
-    fn duplicate_check_with_little_room_gives_no_wrong_position(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn retry_gets_no_wrong_position_if_few_records_are_remembered(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);
         let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
         let mut next = 1;

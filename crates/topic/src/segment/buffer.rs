@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_without_room_keeps_no_buffer() {
+    fn buffer_pool_without_room_keeps_no_dropped_buffer() {
         let node = Budget::node(1 << 20, 0);
         drop(Buffer::new(&node, 4_096).unwrap());
         assert!(lock(&node.pool().free[0]).is_empty());

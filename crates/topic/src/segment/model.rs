@@ -39,7 +39,7 @@ fn numbers(pinned: &PinnedSegment) -> Vec<u64> {
 }
 
 #[test]
-fn reader_sees_whole_records_while_they_are_committed() {
+fn reader_sees_only_whole_records_during_a_commit() {
     loom::model(|| {
         let mut writer = segment(&budget(), 1);
         let shared = Arc::clone(writer.segment());
@@ -66,7 +66,7 @@ fn reader_sees_whole_records_while_they_are_committed() {
 }
 
 #[test]
-fn sealed_segment_is_complete() {
+fn reader_of_a_sealed_segment_sees_all_its_records() {
     loom::model(|| {
         let mut writer = segment(&budget(), 1);
         let shared = Arc::clone(writer.segment());

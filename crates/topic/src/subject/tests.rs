@@ -11,7 +11,7 @@ fn subject(text: &str) -> Subject<'_> {
 }
 
 #[test]
-fn invalid_text_is_refused_with_the_defect() {
+fn invalid_subject_text_is_refused_with_the_defect() {
     use SubjectError::*;
     let character = |subject: &str, character| Err(Character { subject: subject.to_owned(), character });
     let long = "a".repeat(SUBJECT_BYTES_MAX + 1);
@@ -54,14 +54,14 @@ fn invalid_text_is_refused_with_the_defect() {
 }
 
 #[test]
-fn longest_subject_is_its_own_literal_prefix() {
+fn literal_prefix_of_the_longest_subject_is_the_whole_subject() {
     let text = "a".repeat(SUBJECT_BYTES_MAX);
     assert_eq!(pattern(&text).literal_prefix(), text);
     assert!(pattern(&text).matches(subject(&text)));
 }
 
 #[test]
-fn names_of_any_script_and_of_the_system_are_allowed() {
+fn subjects_in_any_script_and_system_subjects_are_valid() {
     assert!(Subject::parse("преис.größe.値-1_x$").is_ok());
     assert!(subject("$DUNLIN.seq.a").is_system() && pattern("$SYS.>").is_system());
     assert!(!subject("a.$b").is_system() && !pattern(">").is_system());
@@ -155,7 +155,7 @@ fn all_subjects() -> Vec<String> {
 
 proptest! {
     #[test]
-    fn pattern_match_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
+    fn pattern_match_equals_a_token_by_token_comparison(p in pattern_text(), s in subject_text()) {
         prop_assert_eq!(pattern(&p).matches(subject(&s)), naive(&p, &s));
     }
 
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn pattern_selection_equals_a_full_subject_match(
+    fn records_selected_from_a_topic_equal_a_full_pattern_match(
         p in pattern_text(), topic in pattern_text(), s in subject_text(),
     ) {
         let topic = pattern(&topic);
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
+    fn arbitrary_pattern_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
         if let Ok(parsed) = Pattern::parse(&text) {
             prop_assert_eq!(parsed.as_str(), &text);
             prop_assert!(parsed.overlaps(&parsed) && parsed.covers(&parsed));
@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn overlap_and_cover_agree_with_trying_every_subject(a in pattern_text(), b in pattern_text()) {
+    fn overlap_and_cover_of_patterns_equal_testing_every_subject(a in pattern_text(), b in pattern_text()) {
         let subjects = all_subjects();
         let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
         let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));

@@ -81,7 +81,7 @@ fn batch_larger_than_a_segment_gets_its_own_segment() {
 }
 
 #[test]
-fn record_up_to_the_topics_limit_is_accepted() {
+fn record_up_to_record_bytes_max_is_accepted() {
     let bytes = 20 << 20;
     let taking = TopicConfig { record_bytes_max: 32 << 20, ..config(64 << 20) };
     let topic = topic_of(taking, &budget(), MANUAL);
@@ -105,7 +105,7 @@ fn record_up_to_the_topics_limit_is_accepted() {
 }
 
 #[test]
-fn expected_sequence_admits_one_of_many_publishers() {
+fn one_of_many_publishers_with_an_expected_sequence_succeeds() {
     let topic = large_topic(RUNNING);
     let won: u64 = thread::scope(|scope| {
         let contenders: Vec<_> = (0..4)
@@ -138,7 +138,7 @@ fn expected_sequence_admits_one_of_many_publishers() {
 }
 
 #[test]
-fn received_batch_gets_the_owners_time_and_keeps_its_bytes() {
+fn received_batch_gets_the_owners_append_time_and_same_payloads() {
     let topic = large_topic(MANUAL);
     let mut frames = Vec::new();
     for n in 1..=3u64 {

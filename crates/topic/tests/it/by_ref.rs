@@ -122,7 +122,7 @@ fn header_and_shared_payload_form_a_valid_frame() {
 }
 
 #[test]
-fn refused_payloads_release_their_budget() {
+fn payload_of_a_refused_record_is_not_charged() {
     let freed = Arc::new(AtomicUsize::new(0));
     let budget = Budget::node(100 << 10, 0);
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
@@ -142,7 +142,7 @@ fn refused_payloads_release_their_budget() {
 }
 
 #[test]
-fn full_budget_frees_shared_payloads_instead_of_refusing() {
+fn publishing_with_a_full_budget_frees_old_shared_payloads() {
     let freed = Arc::new(AtomicUsize::new(0));
     // The topic's retention exceeds the node's budget.
     let budget = Budget::node(300 << 10, 0);
@@ -171,7 +171,7 @@ impl Drop for Echo {
 }
 
 #[test]
-fn dropping_a_shared_payload_may_publish_to_its_topic() {
+fn drop_code_of_a_shared_payload_may_publish_to_its_topic() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {

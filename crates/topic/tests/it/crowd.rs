@@ -70,7 +70,7 @@ impl Crowd {
 }
 
 #[test]
-fn one_publish_wakes_all_sleepers_through_a_chain() {
+fn one_publish_wakes_all_subscribers_one_after_another() {
     let mut crowd = Crowd::asleep();
     for round in 1..=3 {
         let mut ledger = crowd.topic.publisher("t");
@@ -105,7 +105,7 @@ fn dropped_woken_subscribers_still_wake_the_others() {
 }
 
 #[test]
-fn dropped_sleepers_leave_the_list_of_waiters() {
+fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
     let mut crowd = Crowd::asleep();
     for index in (0..SLEEPERS).rev().filter(|index| index % 2 == 0) {
         crowd.readers[index] = None;
@@ -118,7 +118,7 @@ fn dropped_sleepers_leave_the_list_of_waiters() {
 }
 
 #[test]
-fn deletion_wakes_every_sleeper() {
+fn deletion_wakes_every_sleeping_subscriber() {
     let mut crowd = Crowd::asleep();
     crowd.topic.close();
     let mut told = 0;

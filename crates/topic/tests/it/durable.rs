@@ -77,7 +77,7 @@ fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
 }
 
 #[test]
-fn unstored_records_stay_in_memory_beyond_its_limit() {
+fn unstored_records_stay_in_memory_beyond_the_retention() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -228,7 +228,7 @@ fn failed_disk_ends_only_publishing() {
 }
 
 #[test]
-fn publish_is_acknowledged_at_its_topics_level() {
+fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
     for level in [AckLevel::Memory, AckLevel::Written, AckLevel::Synced] {
         let disk = Disk::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
@@ -312,7 +312,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
 }
 
 #[test]
-fn restart_in_the_same_epoch_is_invisible_to_subscribers() {
+fn subscriber_reads_on_without_notice_if_the_epoch_continues() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 4);
     let mut ledger = Ledger::of(&topic);
@@ -360,7 +360,7 @@ fn unreadable_records_on_disk_are_a_gap() {
 }
 
 #[test]
-fn disk_retention_gives_warnings_and_exact_gaps() {
+fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -406,7 +406,7 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
 /// The clocks of two nodes may differ by a second. A record from before the owner's restart does not count as appended
 /// during the wait.
 #[test]
-fn mirror_feed_tolerates_clocks_only_since_the_owners_start() {
+fn mirror_start_by_time_excludes_records_before_owner_start() {
     let disk = Disk::new();
     let fed = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();

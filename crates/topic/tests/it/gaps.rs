@@ -43,7 +43,7 @@ fn subscriber_overrun_between_drains_receives_one_gap() {
 }
 
 #[test]
-fn record_being_read_survives_further_publishing() {
+fn payload_that_is_being_read_survives_further_publishing() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 100);
@@ -57,7 +57,7 @@ fn record_being_read_survives_further_publishing() {
 }
 
 #[test]
-fn on_gap_newest_skips_to_the_next_new_record() {
+fn on_gap_newest_continues_with_the_first_record_after_the_gap() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
@@ -106,7 +106,7 @@ fn slow_subscriber_is_warned_once_before_any_loss() {
 }
 
 #[test]
-fn reader_that_caught_up_is_warned_again_the_next_time() {
+fn subscriber_that_caught_up_is_warned_again_when_it_lags() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
@@ -140,7 +140,7 @@ fn subscriber_that_keeps_up_is_never_warned() {
 }
 
 #[test]
-fn log_moved_to_a_later_position_gives_no_false_warning() {
+fn log_moved_to_a_later_position_gives_no_false_lag_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     publisher.publish(b"before").unwrap();

@@ -54,7 +54,7 @@ fn segment_memory_is_released_after_its_last_read() {
 }
 
 #[test]
-fn spent_budget_refuses_only_the_current_publisher() {
+fn record_over_a_tenants_memory_budget_is_refused_alone() {
     let node = Budget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
@@ -74,7 +74,7 @@ fn spent_budget_refuses_only_the_current_publisher() {
 }
 
 #[test]
-fn full_budget_shortens_history_instead_of_refusing() {
+fn publishing_with_a_full_budget_drops_the_oldest_records() {
     let budget = Budget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(5_000, 100);
@@ -82,7 +82,7 @@ fn full_budget_shortens_history_instead_of_refusing() {
 }
 
 #[test]
-fn oversized_charge_does_not_disturb_other_charges() {
+fn refused_oversized_charge_fails_no_concurrent_charge() {
     let node = Budget::node(1 << 20, 0);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn oversized_charge_does_not_disturb_other_charges() {
 }
 
 #[test]
-fn all_memory_is_released_with_the_topic_and_subscribers() {
+fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
     let budget = budget();
     let topic = topic_of(config(1 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(500, 1_000);

@@ -189,7 +189,7 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
 }
 
 #[test]
-fn complete_handover_ends_the_epoch_at_its_known_last_record() {
+fn epoch_ends_at_its_known_last_record_after_full_takeover() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -225,7 +225,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
 }
 
 #[test]
-fn restarted_sequence_ends_the_mirrored_epoch() {
+fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let (mut quick, mut slow) =
@@ -243,7 +243,7 @@ fn restarted_sequence_ends_the_mirrored_epoch() {
 }
 
 #[test]
-fn epoch_that_begins_before_the_last_read_record_hides_no_gap() {
+fn new_epoch_below_the_last_read_sequence_hides_no_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -319,7 +319,7 @@ fn clock_set_back_does_not_extend_the_owners_lease() {
 }
 
 #[test]
-fn records_before_the_mirror_are_read_from_the_owner() {
+fn records_older_than_the_mirrors_first_come_from_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     publish(&owned, &["1", "2", "3"]);
@@ -332,7 +332,7 @@ fn records_before_the_mirror_are_read_from_the_owner() {
 }
 
 #[test]
-fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
+fn resuming_before_a_mirrors_start_gives_all_records_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);
@@ -348,7 +348,7 @@ fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn unread_mirror_is_emptied_and_resumes_at_newer_records() {
+fn mirror_without_subscribers_is_emptied_and_refilled_later() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let mut reader = subscriber(&mirror, &from(Start::Latest));
@@ -369,7 +369,7 @@ fn unread_mirror_is_emptied_and_resumes_at_newer_records() {
 }
 
 #[test]
-fn moved_log_ends_its_epoch_where_the_next_owner_starts() {
+fn epoch_of_a_moved_log_ends_where_the_next_owner_starts() {
     let owner = Owner::of(&small_topic());
     let old = mirror_of(&owner, config(64 << 10));
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
@@ -388,7 +388,7 @@ fn moved_log_ends_its_epoch_where_the_next_owner_starts() {
 }
 
 #[test]
-fn handover_by_a_node_that_was_not_the_owner_ends_no_epoch() {
+fn topic_handover_by_a_node_without_ownership_ends_no_epoch() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     mirror.logs()[0].hand_over(false, Some(4));
@@ -473,7 +473,7 @@ fn owner_without_the_start_of_an_epoch_reports_it_missing() {
 }
 
 #[test]
-fn mirror_emptied_and_refilled_from_a_position_has_no_gap() {
+fn mirror_refilled_from_a_requested_position_has_no_gap() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let log = &mirror.logs()[0];

@@ -98,7 +98,7 @@ fn woken_cursor_continues_after_the_skipped_records() {
 }
 
 #[test]
-fn sleeping_cursor_passes_records_of_other_subjects() {
+fn sleeping_cursor_advances_over_records_of_other_subjects() {
     let topic = wide_topic(1 << 20);
     let mut subscriber = Subscriber::of(&topic, "users.1.>");
     subscriber.read();
@@ -129,7 +129,7 @@ fn sleeping_cursor_is_not_overrun_by_skipped_records() {
 }
 
 #[test]
-fn cursors_that_sleep_and_read_at_any_time_miss_no_record() {
+fn filtered_cursors_that_sleep_at_random_miss_no_record() {
     let topic = wide_topic(1 << 20);
     let patterns = ["users.1.>", "users.*.x", "users.2.x", "users.3.y", "users.2.*", "users.1.x"];
     let mut subscribers: Vec<Subscriber> =

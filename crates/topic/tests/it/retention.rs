@@ -107,7 +107,7 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
 }
 
 #[test]
-fn age_counts_from_each_records_own_append() {
+fn retention_age_counts_from_the_append_of_each_record() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_after_ready_is_still_delivered() {
+fn record_that_expires_between_ready_and_take_is_delivered() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);
@@ -196,7 +196,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
 }
 
 #[test]
-fn extra_history_is_not_kept_when_half_the_budget_is_used() {
+fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let budget = Budget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();

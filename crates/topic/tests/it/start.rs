@@ -73,7 +73,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
 }
 
 #[test]
-fn start_by_time_selects_the_first_record_not_older() {
+fn start_by_time_begins_with_the_first_record_at_or_after_it() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     let began_ns = MANUAL.now_ns();
@@ -161,7 +161,7 @@ fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
 }
 
 #[test]
-fn payload_view_reduces_records_and_skips_hidden_ones() {
+fn payload_view_changes_payloads_and_skips_hidden_records() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=2_000 {

@@ -256,7 +256,7 @@ fn owned(event: Event<'_>) -> Event<'static> {
 }
 
 #[test]
-fn snapshot_is_charged_as_long_as_it_is_held() {
+fn snapshot_is_charged_until_it_is_dropped() {
     let budget = budget();
     let topic = stateful(64 << 10, &budget, MANUAL);
     Setter::of(&topic).set(1_000);
@@ -363,7 +363,7 @@ fn plain_topic_refuses_subscriptions_to_its_state() {
 }
 
 #[test]
-fn state_memory_is_charged_before_it_grows_further() {
+fn record_that_grows_the_state_beyond_the_budget_is_refused() {
     let budget = Budget::node(256 << 10, 0);
     let topic = stateful(64 << 10, &budget, MANUAL);
     let mut publisher = topic.publisher("t");

@@ -128,7 +128,7 @@ fn work_on_both(retention_bytes: u64) -> u64 {
 }
 
 #[test]
-fn topic_holds_the_same_records_in_order_as_a_locked_list() {
+fn concurrent_publishers_lose_no_record_within_the_retention() {
     assert_eq!(work_on_both(64 << 20), 0, "a history that holds all loses nothing");
 }
 

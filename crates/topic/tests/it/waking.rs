@@ -143,7 +143,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn publish_wakes_the_sleeper_despite_timed_out_subscribers() {
+fn publish_wakes_the_sleeping_subscriber_after_others_timed_out() {
     let topic = large_topic(RUNNING);
     let mut away = subscriber(&topic, &earliest());
     assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -163,7 +163,7 @@ fn publish_wakes_the_sleeper_despite_timed_out_subscribers() {
 }
 
 #[test]
-fn housekeeping_wakes_subscribers_behind_an_unpolled_task() {
+fn housekeeping_wakes_a_subscriber_queued_after_unpolled_tasks() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());
@@ -180,7 +180,7 @@ fn housekeeping_wakes_subscribers_behind_an_unpolled_task() {
 }
 
 #[test]
-fn woken_reader_wakes_the_others_before_it_reads() {
+fn woken_subscriber_wakes_the_next_one_before_it_reads() {
     let topic = large_topic(RUNNING);
     for waits_in_a_thread in [true, false] {
         let mut first = subscriber(&topic, &from(Start::Latest));
@@ -222,7 +222,7 @@ fn dropped_sleeping_cursor_wakes_the_others() {
 }
 
 #[test]
-fn wakeup_of_a_leaving_reader_goes_to_the_next_reader() {
+fn wakeup_of_a_departing_cursor_goes_to_the_next_cursor() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();
@@ -285,7 +285,7 @@ fn wait_ends_at_its_timeout() {
 }
 
 #[test]
-fn waiter_loses_no_wakeup_token() {
+fn waiter_delivers_the_token_of_every_notification() {
     let waiter = Waiter::new();
     let each = 20_000;
     thread::scope(|scope| {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn omitted_connect_fields_have_nats_server_defaults() {
+    fn omitted_nats_connect_fields_have_the_defaults_of_nats_server() {
         assert_eq!(Connect::parse(b"{}").unwrap(), Connect::default());
         let nulls = br#"{"verbose":null,"echo":null,"name":null,"user":null}"#;
         assert_eq!(Connect::parse(nulls).unwrap(), Connect::default(), "as async-nats writes it");

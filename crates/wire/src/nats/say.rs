@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_with_blanks_or_control_characters_is_left_out() {
+    fn nats_message_omits_a_reply_with_blanks_or_control_characters() {
         for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG a 1 z", "a b", "a\tb", "a\n", "a\u{7f}"] {
             let message = NatsMessageHead { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
             assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");

@@ -59,7 +59,7 @@ fn impossible_message_length_is_refused() {
 }
 
 #[test]
-fn reserved_bits_are_refused() {
+fn message_with_reserved_bits_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromClient::Ping(Ping { token: 1 }).encode(&mut bytes);
@@ -70,7 +70,7 @@ fn reserved_bits_are_refused() {
 }
 
 #[test]
-fn list_count_beyond_the_messages_bytes_is_refused() {
+fn list_with_more_items_than_its_message_holds_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
@@ -82,7 +82,7 @@ fn list_count_beyond_the_messages_bytes_is_refused() {
 }
 
 #[test]
-fn only_handshake_messages_may_have_trailing_bytes() {
+fn trailing_bytes_are_refused_except_in_handshake_messages() {
     let decoder = Decoder::new(DecoderLimits::default());
     for (kind, mut bytes) in encoded(&Values::fixed()) {
         if kind.carries_records() {
@@ -102,7 +102,7 @@ fn only_handshake_messages_may_have_trailing_bytes() {
 }
 
 #[test]
-fn contradictory_publish_header_is_refused() {
+fn publish_with_inconsistent_header_or_flags_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let frames = frame(b"one");
     let sound = PublishHeader {
@@ -144,7 +144,7 @@ fn gap_of_negative_length_is_refused() {
 }
 
 #[test]
-fn message_with_any_byte_changed_never_panics() {
+fn decoding_a_message_with_a_changed_byte_never_panics() {
     for (_, bytes) in encoded(&Values::fixed()) {
         for at in 0..bytes.len() {
             for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
@@ -160,13 +160,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn decoding_random_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         try_messages(&bytes);
         let _ = Preamble::parse(&bytes);
     }
 
     #[test]
-    fn random_bodies_with_valid_headers_never_panic(
+    fn decoding_random_bodies_with_valid_headers_never_panics(
         kind in 0usize..43,
         flags in 0u8..8,
         body in proptest::collection::vec(prop_oneof![Just(0u8), 0u8..4, any::<u8>()], 0..200),
@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn delivery_with_miscounted_or_unsound_records_is_refused() {
+fn delivery_with_a_wrong_count_or_bad_frame_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let sound = Values::fixed().deliver;
     assert!(decoder.next_from_node(&sound).is_ok());
@@ -193,7 +193,7 @@ fn delivery_with_miscounted_or_unsound_records_is_refused() {
 
 proptest! {
     #[test]
-    fn arbitrary_queries_ids_and_payloads_never_panic(
+    fn decoding_arbitrary_queries_ids_and_payloads_never_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         text in "[a-z0-9=&%+m_-]{0,60}",
         id in "m[A-Za-z0-9_-]{0,80}",

@@ -36,13 +36,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn arbitrary_words_are_operations_or_refused(words in proptest::collection::vec(0..WORDS.len(), 0..40)) {
+    fn arbitrary_nats_words_are_parsed_or_refused(words in proptest::collection::vec(0..WORDS.len(), 0..40)) {
         let text: String = words.into_iter().map(|word| WORDS[word]).collect();
         try_operations(text.as_bytes());
     }
 
     #[test]
-    fn arbitrary_bytes_are_operations_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_nats_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         try_operations(&bytes);
     }
 }

@@ -4,7 +4,7 @@ use dunlin_wire::{
 };
 
 #[test]
-fn current_and_previous_version_are_accepted() {
+fn current_and_previous_protocol_version_are_accepted() {
     const { assert!(VERSION == 1 && VERSION_MIN == 1 || VERSION_MIN + 1 == VERSION) };
     for version in VERSION_MIN..=VERSION {
         assert_eq!(Preamble::OURS.negotiate(Preamble::chosen(version)), Ok(version));
@@ -41,7 +41,7 @@ fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
 }
 
 #[test]
-fn highest_common_version_is_chosen() {
+fn highest_common_protocol_version_is_chosen() {
     let node = Preamble { version_min: 3, version_max: 4 };
     for (min, max, chosen) in [(1, 3, 3), (1, 9, 4), (4, 9, 4), (3, 3, 3)] {
         assert_eq!(node.negotiate(Preamble { version_min: min, version_max: max }), Ok(chosen));

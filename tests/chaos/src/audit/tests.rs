@@ -37,7 +37,7 @@ fn history(held: Vec<LockHold>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
 }
 
 #[test]
-fn lock_with_two_holders_or_one_token_twice_is_found() {
+fn audit_reports_a_lock_with_two_holders_or_a_repeated_token() {
     let one_after_another =
         history(vec![held(1, 5, 0, 10), held(2, 6, 10, 20)], &[(5, Some(8)), (6, Some(9))]);
     assert_eq!(locks(&[one_after_another]).unwrap(), 2);
@@ -48,7 +48,7 @@ fn lock_with_two_holders_or_one_token_twice_is_found() {
 }
 
 #[test]
-fn write_with_an_outdated_lock_token_is_found() {
+fn audit_reports_a_write_with_an_outdated_lock_token() {
     let refused = history(vec![], &[(5, Some(8)), (6, Some(9)), (5, None)]);
     assert_eq!(locks(&[refused]).unwrap(), 0);
     let written = history(vec![], &[(5, Some(10)), (6, Some(9))]);
@@ -64,7 +64,7 @@ fn change(revision: u64, value: &str) -> Change {
 }
 
 #[test]
-fn watch_with_missing_or_different_changes_is_found() {
+fn audit_reports_a_watch_with_missing_or_wrong_changes() {
     let told = |revisions: &[u64]| WatchTrace {
         changes: revisions.iter().map(|revision| change(*revision, "v")).collect(),
         compacted: vec![],
@@ -83,7 +83,7 @@ fn watch_with_missing_or_different_changes_is_found() {
 }
 
 #[test]
-fn operations_in_progress_at_a_fault_are_counted() {
+fn audit_counts_operations_in_progress_at_a_fault() {
     let fault = vec![(5, "a fault".to_owned())];
     assert_eq!(struck(&[put(0, 4, 1), put(4, 6, 2), put(6, 7, 3)], &fault), 1);
     let lost = Operation { answered: None, ..put(1, 2, 1) };

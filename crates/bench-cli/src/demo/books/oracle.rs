@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn market_image_clears_the_book_and_zero_size_clears_a_level() {
+    fn full_market_message_empties_book_and_zero_size_removes_level() {
         let mut oracle = Oracle::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_close_a_recording_do_not_change_the_book() {
+    fn deletions_at_the_end_of_a_recording_do_not_change_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]

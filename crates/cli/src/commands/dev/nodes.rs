@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn remaining_nodes_work_only_while_they_are_a_majority() {
+    fn dev_reports_whether_the_remaining_nodes_are_a_majority() {
         let goes_on = |left, count| remaining_nodes_text(left, count).starts_with("the other nodes");
         assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
         assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
     }
 
     #[test]
-    fn first_node_uses_the_given_cluster_address() {
+    fn only_the_first_dev_node_uses_the_given_cluster_address() {
         let mut raw = RawConfig::dev_defaults();
         let mut say = |name: &str, text: &str| {
             raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));

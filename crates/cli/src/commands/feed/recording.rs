@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_whole_state_restores_an_equal_state() {
+    fn state_restored_from_its_recorded_record_is_equal() {
         let mut levels = Vec::new();
         BookEntry::Set { side: Side::Bid, price: 7, size: 2 }.encode(&mut levels);
         let mut orders = Vec::new();
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_use_singular_and_plural() {
+    fn record_state_and_topic_counts_use_singular_and_plural() {
         let counted = |records, states| RecordCounts { records, states };
         assert_eq!(counted(20_015, 1).of(1), "20,015 records and 1 state of 1 topic");
         assert_eq!(counted(1, 0).of(2), "1 record of 2 topics");
     }
 
     #[test]
-    fn every_topic_has_its_own_folder() {
+    fn recording_folder_name_escapes_special_topic_characters() {
         let root = Path::new("/r");
         assert_eq!(folder(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
         assert_eq!(folder(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));

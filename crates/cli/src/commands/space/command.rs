@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn point_is_three_numbers() {
+    fn point_is_exactly_three_finite_numbers() {
         assert_eq!(point("1, 2.5,-3"), Ok([1.0, 2.5, -3.0]));
         for wrong in ["1,2", "1,2,3,4", "1,2,x", "1,2,NaN", ""] {
             assert!(point(wrong).is_err(), "{wrong}");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn birds_move_equally_in_batches_and_one_by_one() {
+    fn birds_moved_in_batches_or_one_by_one_end_in_equal_states() {
         let (states, together, beside_aircraft) = fly(false);
         assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
         assert!(states[0] != states[24]);

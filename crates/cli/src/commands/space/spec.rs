@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn world_spec_survives_a_write_and_parse() {
+    fn world_spec_is_read_back_as_written() {
         let spec = WorldSpec {
             name: "birds".to_owned(),
             edge: 100.0,

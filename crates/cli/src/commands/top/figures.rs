@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_and_absent_nodes_are_marked() {
+    fn node_list_of_top_marks_the_leader_and_nodes_that_are_down() {
         let mut report = NodeReport::new("dunlin://a");
         let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "listeners": {}});
         report.say(

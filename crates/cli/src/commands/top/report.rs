@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_complete_when_all_figures_and_rates_arrived() {
+    fn node_report_is_complete_once_all_figures_and_rates_arrived() {
         let mut report = NodeReport::new("dunlin://a");
         ALL.iter().for_each(|about| report.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
         assert!(!report.is_whole());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn node_is_absent_from_its_first_failure_to_its_next_message() {
+    fn outage_lasts_from_first_failure_to_the_nodes_next_message() {
         let mut report = NodeReport::new("dunlin://a");
         report.mark_unreachable("refused".to_owned());
         let since = report.outage().unwrap().since;

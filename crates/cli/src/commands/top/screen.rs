@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_of_a_node_is_shown_above_its_last_figures() {
+    fn top_shows_an_outage_above_the_last_figures_of_the_node() {
         let mut report = report();
         report.mark_unreachable("connection refused".to_owned());
         let text = drawn(&report, 120, 40);

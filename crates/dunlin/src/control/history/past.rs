@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_before_a_hole_or_of_another_epoch_are_left_out() {
+    fn history_keeps_only_changes_after_the_last_hole_of_its_epoch() {
         assert_eq!(revisions(3, &blocks(&[(3, 1, b"1"), (3, 3, b"3"), (3, 4, b"4")])), [3, 4]);
         assert_eq!(revisions(4, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])), [2]);
         assert!(revisions(3, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])).is_empty());

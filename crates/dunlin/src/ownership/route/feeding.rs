@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn takeover_between_check_and_wait_ends_the_wait() {
+    fn takeover_just_before_a_mirror_wait_ends_the_wait() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };

@@ -12,7 +12,7 @@ fn open(disk: &FakeDisk) -> Node {
 }
 
 #[test]
-fn old_copy_of_a_recreated_topic_is_kept_but_not_served() {
+fn old_records_of_a_recreated_topic_stay_on_disk_unserved() {
     let stage = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     stage.enter(3, open(&disk));

@@ -72,7 +72,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// The relay to a deleted topic must not also refuse the records for the next topic of the name. This could happen
 /// while publishers kept the relay busy, so that each record joined the flight of the records before it.
 #[test]
-fn records_sent_after_a_topic_closes_use_a_new_relay() {
+fn records_sent_after_a_deletion_are_not_refused_by_its_relay() {
     let stage = TestCluster::of(2);
     stage.topic_at(2, "t");
     let node = stage.node(1);

@@ -79,7 +79,7 @@ fn record_waits_until_the_topic_of_its_subject_is_known() {
 }
 
 #[test]
-fn next_owner_refuses_groups_until_it_has_the_records() {
+fn next_owner_refuses_group_members_until_its_takeover_ends() {
     let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "before");

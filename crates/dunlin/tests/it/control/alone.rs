@@ -193,7 +193,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
 }
 
 #[test]
-fn full_memory_omits_a_change_from_history_but_accepts_keys() {
+fn key_put_with_full_memory_succeeds_but_watchers_get_a_gap() {
     let limits = NodeLimits { memory_bytes_max: 1 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();

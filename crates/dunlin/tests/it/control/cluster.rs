@@ -82,7 +82,7 @@ fn watch_from_a_future_revision_opens_without_a_majority() {
 
 /// A new leader must not count time before its term as time in which a lease was not renewed.
 #[test]
-fn new_leader_ends_no_lease_before_its_time() {
+fn lease_does_not_end_early_under_a_new_leader() {
     // On a slow machine, an election takes longer than a short lease.
     assert!([2_000, 10_000, 40_000].into_iter().any(is_kept_by_the_next_leader));
 }
@@ -166,7 +166,7 @@ fn revisions(seen: &[String]) -> Vec<u64> {
 }
 
 #[test]
-fn watcher_of_a_node_that_gets_a_snapshot_misses_no_change() {
+fn watcher_gets_every_change_although_its_node_got_a_snapshot() {
     let seen = seen_after_a_snapshot(64 << 20);
     assert!(revisions(&seen).into_iter().eq(1..=seen.len() as u64), "{:?}", &seen[..3]);
 }
@@ -230,7 +230,7 @@ fn restarted_follower(stage: &mut TestCluster) -> (u64, Position) {
 }
 
 #[test]
-fn watch_resumes_at_a_node_with_an_unapplied_log() {
+fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
@@ -259,7 +259,7 @@ fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
 }
 
 #[test]
-fn waiter_at_a_follower_gets_the_lock_and_the_old_holder_fails() {
+fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
     let stage = TestCluster::of(3, limits());
     let ids = stage.followers();
     let (here, there) = (stage.control(ids[0]), stage.control(ids[1]));

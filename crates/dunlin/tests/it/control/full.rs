@@ -73,7 +73,7 @@ fn keys(node: &Node) -> usize {
 }
 
 #[test]
-fn first_use_on_a_full_disk_is_refused_and_tried_again() {
+fn keys_and_tasks_open_again_after_a_refusal_on_a_full_disk() {
     let Some(small) = Small::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

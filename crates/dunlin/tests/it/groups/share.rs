@@ -68,7 +68,7 @@ fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
 }
 
 #[test]
-fn next_member_continues_after_the_last_members_records() {
+fn share_group_continues_with_unread_records_after_a_departure() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();
@@ -94,7 +94,7 @@ fn removed_unread_records_are_a_gap_for_every_member() {
 }
 
 #[test]
-fn members_read_every_partition() {
+fn share_group_members_read_every_partition() {
     let node = node();
     node.create_topic("jobs", TopicConfig { partitions: 5, ..Default::default() }, false).unwrap();
     let mut publisher = node.publisher("jobs").unwrap();
@@ -112,7 +112,7 @@ fn members_read_every_partition() {
 }
 
 #[test]
-fn group_keeps_its_kind_and_its_member_limit() {
+fn joining_a_group_of_another_kind_or_a_full_one_is_refused() {
     let node = node();
     let member = node.join_share("jobs", "g", &sharing()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
@@ -128,7 +128,7 @@ fn group_keeps_its_kind_and_its_member_limit() {
 }
 
 #[test]
-fn deleted_topic_ends_its_groups_for_good() {
+fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
     let node = node();
     publish(&node, "jobs", 1..=1);
     let mut member = node.join_share("jobs", "g", &sharing()).unwrap();

@@ -29,7 +29,7 @@ fn wakes() -> (Arc<Wakes>, Waker) {
 }
 
 #[test]
-fn each_publish_wakes_the_next_waiting_member() {
+fn each_publish_wakes_exactly_one_waiting_member() {
     let node = node();
     let mut members: Vec<_> =
         (0..10).map(|_| (node.join_share("jobs", "g", &sharing()).unwrap(), wakes())).collect();
@@ -51,7 +51,7 @@ fn each_publish_wakes_the_next_waiting_member() {
 }
 
 #[test]
-fn earlier_deadline_wakes_housekeeping() {
+fn claim_deadline_before_all_others_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -141,8 +141,8 @@ fn group_without_members_delays_no_subscriber() {
 }
 
 #[test]
-fn node_tick_wakes_an_async_member_at_a_claim_deadline() {
-    // On a slow machine, a short claim may expire before another member waits; the test then tries a longer one.
+fn housekeeping_wakes_an_async_member_when_a_claim_expires() {
+    // On a slow machine, a short claim expires before another member waits.
     assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
 }
 

@@ -114,7 +114,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
 }
 
 #[test]
-fn dead_member_frees_its_claims_and_counts_the_attempt() {
+fn death_of_a_member_frees_its_claims_and_counts_an_attempt() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut dies = node.join_work("jobs", "g", &working()).unwrap();
@@ -260,7 +260,7 @@ fn dead_letter_waits_for_room_in_its_topic() {
 }
 
 #[test]
-fn group_finishes_every_record_of_a_deleted_topic() {
+fn work_group_of_a_deleted_topic_ends_after_its_last_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -277,7 +277,7 @@ fn group_finishes_every_record_of_a_deleted_topic() {
 }
 
 #[test]
-fn groups_without_members_end_after_a_while() {
+fn groups_without_members_end_after_group_idle_max() {
     let node = |group_idle_max| {
         let limits = NodeLimits { groups_max: 1, group_idle_max, ..Default::default() };
         Node::start(Config { limits, ..Config::default() }).unwrap()

@@ -53,7 +53,7 @@ fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn purge_runs_before_entries_that_wait_for_disk_room() {
+async fn log_purge_does_not_wait_for_entries_without_disk_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -75,7 +75,7 @@ async fn purge_runs_before_entries_that_wait_for_disk_room() {
 }
 
 #[tokio::test]
-async fn purge_waits_until_its_own_entries_are_written() {
+async fn log_purge_of_unwritten_entries_waits_until_they_are_written() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
@@ -101,7 +101,7 @@ fn log_opened_on_a_full_disk_reports_low_room_at_once() {
 }
 
 #[test]
-fn idle_log_writes_the_number_of_its_last_synced_record() {
+fn idle_log_stores_the_number_of_its_last_synced_record() {
     let disk = Arc::new(FakeDisk::new(1));
     let log = open(&disk, 0);
     for index in 1..=3 {

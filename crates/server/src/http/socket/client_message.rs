@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_socket_messages_are_refused() {
+    fn invalid_websocket_messages_are_refused() {
         for text in [
             "",
             "[]",

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn first_known_sub_protocol_of_the_offer_is_chosen() {
+    fn websocket_handshake_chooses_the_first_known_sub_protocol() {
         let (sub_protocol, response) = answer(&headers(("", "")), None).unwrap();
         assert_eq!((sub_protocol, response.status().as_u16()), (SubProtocol::Texts, 101));
         // The example in RFC 6455.

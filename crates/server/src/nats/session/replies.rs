@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_remembered_up_to_a_limit() {
+    fn reply_subjects_of_a_session_are_remembered_up_to_a_limit() {
         let replies = ReplySubjectSet::default();
         ["acme.reply.1", "_INBOX.a.1", "orders"].iter().for_each(|reply| replies.expect(Some(reply)));
         replies.expect(None);

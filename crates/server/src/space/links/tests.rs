@@ -81,7 +81,7 @@ fn neither_process_knows_a_region_that_ends_during_handshake() {
 }
 
 #[test]
-fn process_without_the_secret_takes_no_region() {
+fn process_with_a_wrong_secret_gets_no_region() {
     let (mut lower, _higher) = half_met(vec![(REGION, EPOCH)]);
     let key = lower.all().next().unwrap().0;
     let other = RegionId(9);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_is_valid_only_after_its_copy_has_begun() {
+    fn standby_replaces_the_previous_one_once_its_copy_has_begun() {
         let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn returning_process_gets_a_region_after_being_its_standby() {
+    fn owner_of_two_regions_releases_one_to_its_standby() {
         let other = RegionId(2);
         let mut all = seen(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn action_with_a_lost_response_is_completed() {
+    fn region_action_with_a_lost_response_is_planned_again() {
         let ours = seen(&[1, 2], Some(2), None);
         let in_doubt = |deed| LocalState { in_doubt: [(R, deed)].into(), ..with_copy(2) };
         assert_eq!(plan(&ours, &in_doubt(RegionAction::TakeOver(R))), [RegionAction::TakeOver(R)]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_remembered_copy_takes_over_after_keys_are_lost() {
+    fn process_with_the_newest_copy_takes_over_after_key_loss() {
         let memory = |epoch, owner| Some(RegionMemory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &remembers(1, EPOCH, false)), [], "its owner is there");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn process_without_present_or_future_region_is_idle() {
+    fn process_without_region_or_standby_role_is_idle() {
         let idle =
             |process, seen: &WorldSnapshot| is_idle(seen, &LocalState { standby: false, ..own(process) });
         assert!(idle(2, &seen(&[1, 2], Some(1), None)));

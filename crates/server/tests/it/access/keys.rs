@@ -361,7 +361,7 @@ fn keys_are_charged_to_the_tenant_on_every_listener() {
 }
 
 #[test]
-fn token_grants_the_permissions_of_its_user() {
+fn login_by_token_has_the_permissions_of_the_tokens_user() {
     let guarded = Guarded::new(USERS);
     let kv = guarded.connect(Credentials::token(TOKEN.0.clone())).unwrap().kv();
     kv.put("a/1", "").unwrap();

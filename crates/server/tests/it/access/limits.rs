@@ -124,7 +124,7 @@ fn connection_over_the_user_or_tenant_limit_is_refused() {
 }
 
 #[test]
-fn idle_topics_make_room_within_the_tenant_topic_limit() {
+fn idle_topics_of_a_tenant_expire_to_allow_new_ones() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\ntopics = 2\ntopic_idle = \"1s\"\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n\

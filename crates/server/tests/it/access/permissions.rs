@@ -357,7 +357,7 @@ fn surveying_user_sees_only_its_own_tenant() {
 }
 
 #[test]
-fn report_needs_credentials() {
+fn benchmark_report_page_needs_credentials() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.html");
     std::fs::write(&report, "figures").unwrap();

@@ -58,7 +58,7 @@ fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<
 
 /// Producers of different users neither deduplicate nor fence each other's records.
 #[test]
-fn same_producer_id_of_two_users_means_two_producers() {
+fn two_users_with_the_same_producer_id_are_two_producers() {
     let guarded = Guarded::new(USERS);
     let created =
         guarded.http("PUT", "/v1/topics/acme.all", &basic("ana", PASSWORD), br#"{"pattern":"acme.>"}"#);

@@ -123,7 +123,7 @@ fn variants(path: &str, begin: &str) -> Vec<String> {
 }
 
 #[test]
-fn table_of_permissions_has_a_row_for_every_client_request() {
+fn permission_docs_have_a_row_for_every_client_request() {
     let rows = rows();
     check_section(&rows, "HTTP", &routes());
     let calls: Vec<String> = calls().into_iter().map(|(name, _)| name).collect();
@@ -152,7 +152,7 @@ fn source(dir: &Path, text: &mut String) {
 }
 
 #[test]
-fn table_of_permissions_names_existing_functions_and_tests() {
+fn permission_docs_name_existing_functions_and_tests() {
     let (mut node, mut tests) = (String::new(), String::new());
     source(&root().join("crates/dunlin/src"), &mut node);
     for dir in ["crates/dunlin/src", "crates/server", "crates/control/tests", "crates/cli/tests", "tests"] {

@@ -15,7 +15,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npub
                      [users.maker]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
 #[test]
-fn watching_and_commanding_a_world_are_separate_permissions() {
+fn permission_to_watch_a_world_does_not_allow_commands() {
     let guarded = Guarded::new(USERS);
     let server = serve_node(&guarded.node, |_| ());
     let process = Process::start(1, &[], guarded.node.clone(), server);

@@ -87,7 +87,7 @@ fn grpc_health_follows_readiness() {
 }
 
 #[test]
-fn idle_grpc_connection_is_closed_and_reopened() {
+fn grpc_client_reconnects_after_its_idle_connection_is_closed() {
     run(async {
         let (node, server) = serve_grpc_with(|config| config.limits.grpc.idle_ms_max = 50);
         let mut client = connect(&server).await;

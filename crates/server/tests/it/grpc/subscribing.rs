@@ -9,7 +9,7 @@ fn small(node: &Node, name: &str) {
 }
 
 #[test]
-fn records_come_in_order_with_their_numbers() {
+fn grpc_subscriber_gets_records_in_sequence_order() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -86,7 +86,7 @@ fn grpc_refusal_details_carry_its_error_code() {
 }
 
 #[test]
-fn grpc_stats_name_their_node() {
+fn grpc_stats_contain_the_id_and_name_of_the_node() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::{HttpServer, short};
 
 #[test]
-fn records_come_as_they_are_published_each_with_its_position() {
+fn event_stream_sends_each_record_with_its_position() {
     let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/ticks/events", &[]);
     let epoch = stage.publish("ticks", b"one").position.epoch;

@@ -12,7 +12,7 @@ fn number(metrics: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn node_pages_agree_with_the_metrics() {
+fn node_stats_over_http_equal_the_metrics() {
     let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     for _ in 0..500 {
@@ -40,7 +40,7 @@ fn node_pages_agree_with_the_metrics() {
 }
 
 #[test]
-fn rates_are_null_until_one_second_has_passed() {
+fn node_rates_are_null_in_the_first_second() {
     let stage = HttpServer::new();
     stage.publish("t", b"first");
     assert_eq!(stage.get("/v1/node/stats").json()["rates"], Value::Null);
@@ -58,7 +58,7 @@ fn rates_are_null_until_one_second_has_passed() {
 }
 
 #[test]
-fn node_figures_come_at_once_and_then_every_second() {
+fn node_figures_are_sent_at_once_and_then_every_second() {
     let stage = HttpServer::new();
     let mut first = stage.events("/v1/topics/$node.%3E/events?from=snapshot&as=json", &[]);
     let mut heard = Vec::new();

@@ -97,7 +97,7 @@ fn topics_and_subscriptions_are_shown_up_to_their_limits() {
 }
 
 #[test]
-fn connections_and_responses_are_counted() {
+fn metrics_count_connections_and_responses() {
     let stage = HttpServer::new();
     let mut kept = stage.peer();
     assert_eq!(kept.request("GET", "/nothing", &[], b"").status, 404);

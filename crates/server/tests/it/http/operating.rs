@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{HttpServer, short};
 
 #[test]
-fn probes_of_a_healthy_node_succeed() {
+fn health_probes_of_a_healthy_node_return_200() {
     let stage = HttpServer::new();
     for (path, name) in [("/healthz", "alive"), ("/readyz", "ready"), ("/startupz", "started")] {
         let answer = stage.get(path);

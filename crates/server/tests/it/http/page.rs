@@ -1,7 +1,7 @@
 use super::HttpServer;
 
 #[test]
-fn report_is_sandboxed_and_a_missing_report_is_explained() {
+fn report_page_is_sandboxed_and_404_if_no_report_is_set() {
     let none = HttpServer::new().get("/report");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("http.report"), "{none:?}");

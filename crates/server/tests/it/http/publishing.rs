@@ -74,7 +74,7 @@ fn payload_may_be_any_bytes_or_empty() {
 }
 
 #[test]
-fn one_connection_takes_many_requests_in_turn() {
+fn http_connection_serves_many_and_pipelined_requests_in_order() {
     let stage = HttpServer::new();
     let mut peer = stage.peer();
     for seq in 1..=20 {
@@ -178,7 +178,7 @@ fn batch_with_one_bad_line_publishes_nothing() {
 }
 
 #[test]
-fn batch_over_several_partitions_has_an_outcome_for_each() {
+fn http_batch_returns_one_outcome_for_each_partition() {
     let stage = HttpServer::new();
     let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();

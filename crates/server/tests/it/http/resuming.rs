@@ -108,7 +108,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
 }
 
 #[test]
-fn resume_id_of_many_logs_reports_deleted_logs() {
+fn resuming_with_an_id_of_many_logs_reports_deleted_logs() {
     let stage = HttpServer::new();
     stage.publish("m.a", b"1");
     stage.publish("m.b", b"2");
@@ -204,7 +204,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
 }
 
 #[test]
-fn invented_event_ids_are_refused() {
+fn last_event_id_that_the_node_never_sent_is_refused() {
     let stage = HttpServer::new();
     let at = stage.publish("t", b"1").position;
     stage.publish("u.a", b"1");

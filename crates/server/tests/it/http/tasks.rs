@@ -73,7 +73,7 @@ fn many_tasks_with_all_options_are_submitted_together() {
 }
 
 #[test]
-fn list_with_an_invalid_task_is_refused_whole() {
+fn one_invalid_task_refuses_the_whole_submitted_list() {
     let stage = HttpServer::new();
     let refused = |tasks: &str| {
         let answer = stage.post("/v1/tasks", &[], tasks.as_bytes());

@@ -85,7 +85,7 @@ fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
 }
 
 #[test]
-fn names_and_settings_that_break_the_rules_are_refused() {
+fn invalid_topic_names_and_settings_are_refused_over_http() {
     let stage = HttpServer::new();
     stage.publish("taken.a", b"x");
     for (path, body, status, code) in [

@@ -121,7 +121,7 @@ fn draining_queue_member_on_another_node_loses_nothing() {
 }
 
 #[test]
-fn records_past_a_members_maximum_go_to_other_members() {
+fn records_beyond_the_unsub_maximum_go_to_other_queue_members() {
     let hall = TestCluster::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
@@ -348,7 +348,7 @@ impl User for TenantUser {
 }
 
 #[test]
-fn group_of_another_nodes_client_counts_for_its_user() {
+fn group_joined_through_another_node_counts_for_its_user() {
     let hall = TestCluster::of(1);
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
     hall.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());

@@ -74,7 +74,7 @@ fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestClu
 }
 
 #[test]
-fn older_member_gets_records_before_a_newer_members_start() {
+fn older_member_gets_records_from_before_a_newer_member_joined() {
     let (mut old, mut given) = (None, GroupDeliveries::default());
     let hall = hall_without_its_owner(|hall| {
         old = Some(member(hall, 1));
@@ -104,7 +104,7 @@ fn older_member_gets_records_before_a_newer_members_start() {
 }
 
 #[test]
-fn older_member_gets_nothing_that_an_ended_group_has_handed_out() {
+fn older_member_gets_no_record_that_an_ended_group_delivered() {
     let mut old = None;
     let hall = hall_without_its_owner(|hall| {
         old = Some(member(hall, 1));
@@ -132,7 +132,7 @@ fn older_member_gets_nothing_that_an_ended_group_has_handed_out() {
 
 /// The owner responded to the member before the next owner's epoch began.
 #[test]
-fn member_that_joins_before_the_next_owner_misses_no_record() {
+fn member_that_joined_during_an_owner_change_misses_no_record() {
     let mut first = None;
     let hall = hall_without_its_owner(|hall| {
         publish(hall, 3, 0..10);
@@ -155,7 +155,7 @@ fn member_that_joins_before_the_next_owner_misses_no_record() {
 }
 
 #[test]
-fn first_member_ever_gets_no_record_from_before_it_joined() {
+fn first_member_of_a_new_group_gets_only_later_records() {
     let hall = hall_without_its_owner(|hall| publish(hall, 3, 0..10));
     hall.learn(1);
     let (mut first, mut given) = (member(&hall, 1), GroupDeliveries::default());
@@ -170,7 +170,7 @@ fn first_member_ever_gets_no_record_from_before_it_joined() {
 
 /// A subscriber at node 1 connects while node 3, the owner, is away.
 #[test]
-fn subscriber_gets_no_record_from_before_its_owner_went_away() {
+fn subscriber_that_starts_without_owner_gets_no_older_record() {
     let hall = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;

@@ -151,7 +151,7 @@ fn moved_state_topic_keeps_its_publishers() {
 }
 
 #[test]
-fn owner_refuses_records_relayed_behind_a_refused_record() {
+fn owner_refuses_relayed_records_that_follow_a_refused_one() {
     let hall = TestCluster::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
@@ -228,7 +228,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn record_returned_by_a_node_keeps_its_place_in_the_order() {
+fn record_returned_by_a_wrong_owner_keeps_its_order() {
     let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -347,7 +347,7 @@ impl GoesOn {
 }
 
 #[test]
-fn publisher_of_a_lost_state_is_refused_once_over_any_protocol() {
+fn publisher_over_any_protocol_is_refused_once_after_state_loss() {
     let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let last = || hall.node(2).topic("md").unwrap().logs()[0].last();
@@ -404,7 +404,7 @@ fn records_sent_before_a_state_loss_was_known_are_refused() {
 }
 
 #[test]
-fn new_owner_with_the_whole_state_keeps_its_publishers() {
+fn publishers_continue_when_the_new_owner_has_the_whole_state() {
     let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();

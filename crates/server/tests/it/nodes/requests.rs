@@ -169,7 +169,7 @@ fn dunlin_client_gets_no_responder_if_no_node_has_one() {
 }
 
 #[test]
-fn silent_node_counts_as_a_possible_subscriber() {
+fn request_is_published_while_a_member_node_is_silent() {
     let hall = TestCluster::patient(3);
     let mut asker = hall.asker(1);
     assert!(is_no_responder(&ask(&mut asker, "help")));
@@ -212,7 +212,7 @@ fn inbox_with_custom_prefix_creates_no_topic_on_any_node() {
 }
 
 #[test]
-fn reply_subject_read_at_two_nodes_is_no_inbox() {
+fn reply_subject_read_at_two_nodes_reaches_both_subscribers() {
     let hall = TestCluster::patient(2);
     let (mut asker, mut watcher) = (hall.nats(1), hall.nats(2));
     watcher.subscribe("acme.> 1");
@@ -225,7 +225,7 @@ fn reply_subject_read_at_two_nodes_is_no_inbox() {
 }
 
 #[test]
-fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
+fn topic_created_on_another_node_replaces_a_custom_inbox() {
     let hall = TestCluster::patient(2);
     let mut asker = hall.nats(1);
     asker.subscribe("acme.reply.u.* 1");
@@ -264,7 +264,7 @@ fn late_reply_creates_no_topic_on_any_node() {
 }
 
 #[test]
-fn inbox_lasts_as_long_as_any_connection_uses_it() {
+fn shared_inbox_lasts_until_its_last_connection_unsubscribes() {
     let hall = TestCluster::patient(2);
     let (mut before, mut after, mut replies) = (hall.asker(1), hall.asker(1), hall.nats(2));
     before.say("UNSUB 1");

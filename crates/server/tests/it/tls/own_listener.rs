@@ -249,7 +249,7 @@ fn pending_handshakes_count_as_sessions() {
 }
 
 #[test]
-fn handshakes_over_the_limit_wait_for_their_turn() {
+fn tls_handshakes_over_the_limit_wait_until_another_ends() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.handshakes_max = 1;

@@ -106,7 +106,7 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
-fn records_added_before_the_groups_start_are_given_once() {
+fn earlier_records_added_to_a_share_group_are_delivered_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();
@@ -134,7 +134,7 @@ fn losses_of_an_empty_group_are_reported_to_its_next_member() {
 }
 
 #[test]
-fn loss_known_only_to_a_departed_member_is_passed_on() {
+fn loss_unread_by_a_departed_member_is_reported_to_another() {
     let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut incoming = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();
@@ -146,7 +146,7 @@ fn loss_known_only_to_a_departed_member_is_passed_on() {
 }
 
 #[test]
-fn member_over_the_limit_is_refused() {
+fn share_group_member_over_the_limit_is_refused() {
     let mut share = ShareGroup::new(&limits(), 0);
     (0..3).for_each(|_| assert!(share.join().is_ok()));
     assert_eq!(share.join(), Err(GroupError::Full { members_max: 3 }));

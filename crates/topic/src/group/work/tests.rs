@@ -20,7 +20,7 @@ fn seq(claim: Result<Option<Claim>, GroupError>) -> Option<u64> {
 }
 
 #[test]
-fn acknowledged_record_is_done_and_moves_the_position() {
+fn group_position_moves_once_all_earlier_records_are_acked() {
     let mut work = work(5);
     let mut source = keyed(&[None, None]);
     let a = work.join().unwrap();
@@ -34,7 +34,7 @@ fn acknowledged_record_is_done_and_moves_the_position() {
 }
 
 #[test]
-fn expired_claim_is_given_again_and_its_late_ack_refused() {
+fn expired_claim_redelivers_its_record_and_refuses_a_late_ack() {
     let mut work = work(5);
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -89,7 +89,7 @@ fn dead_letter_after_the_last_attempt_frees_its_key() {
 }
 
 #[test]
-fn stuck_key_delays_only_its_own_records() {
+fn unacknowledged_record_delays_only_records_of_its_key() {
     let mut work = work(5);
     let keys: Vec<Option<u64>> = (0..1_000).map(|n| Some(if n % 10 == 0 { 0 } else { n })).collect();
     let mut source = keyed(&keys);
@@ -105,7 +105,7 @@ fn stuck_key_delays_only_its_own_records() {
 }
 
 #[test]
-fn key_order_survives_a_dead_member_and_a_delayed_nack() {
+fn records_of_a_key_stay_in_order_over_death_and_nack() {
     let mut work = work(5);
     let mut source = keyed(&[Some(1), Some(1), Some(1)]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -166,7 +166,7 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
 }
 
 #[test]
-fn group_at_a_limit_pauses_and_names_the_limit() {
+fn work_group_at_a_limit_pauses_and_names_the_limit() {
     let limits = LogLimits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..LogLimits::default() };
     let mut work = WorkGroup::new(WorkConfig::default(), &limits, 0);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None]);

@@ -66,7 +66,7 @@ fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
 }
 
 #[test]
-fn conflated_reader_of_a_failed_disk_reads_what_is_stored() {
+fn conflated_reader_of_a_failed_disk_gets_only_stored_records() {
     let disk = Disk::new();
     let topic = on_disk(&disk, 1);
     let log = &topic.logs()[0];

@@ -28,7 +28,7 @@ fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
 }
 
 #[test]
-fn subscriber_lacking_three_records_gets_exactly_those() {
+fn subscriber_three_records_behind_a_state_gets_three_records() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     // The records take many times the state's own bytes, all in the newest segment.

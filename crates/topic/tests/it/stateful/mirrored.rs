@@ -234,7 +234,7 @@ impl Encoded {
 }
 
 #[test]
-fn new_owner_continues_from_the_state_subscribers_have() {
+fn new_owner_continues_from_the_state_of_its_mirror() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);

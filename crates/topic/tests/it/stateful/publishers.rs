@@ -56,7 +56,7 @@ fn subscriber_learns_since_when_no_publisher_is_connected() {
 }
 
 #[test]
-fn first_arriving_and_last_leaving_publisher_are_reported() {
+fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
@@ -104,7 +104,7 @@ fn plain_subscriber_receives_no_publisher_notices() {
 }
 
 #[test]
-fn sleeping_readers_are_woken_when_the_last_publisher_goes() {
+fn exit_of_the_last_publisher_wakes_sleeping_subscribers() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let publisher = topic.publisher("t");
     let readers: Vec<_> = (0..4)

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_response_leaves_other_responses_in_place() {
+    fn unreadable_task_response_leaves_other_responses_in_order() {
         let tasks = vec![SubmittedTask { task: 7, known: false }];
         let done = TaskCommandOutcome::Done {
             reply: CommandReply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 },
