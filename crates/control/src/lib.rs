@@ -1,7 +1,7 @@
 //! The state that a cluster agrees on: keys, leases, locks, elections and owners of topics.
 //!
-//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket. The
-//! replication passes the same commands and times, in the same order, on every node.
+//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket.
+//! The replication passes the same commands and times, in the same order, on every node.
 //!
 //! Invariants:
 //! - The same commands at the same times produce the same state on every node, and byte-identical snapshots.

@@ -1,7 +1,7 @@
 //! Hashes whose wrapping sum is a state's checksum.
 //!
-//! A sum does not depend on the order of its entries. A change therefore only adds or subtracts one entry's hash. `docs/feeds.md`
-//! describes the hashes for clients in other languages.
+//! A sum does not depend on the order of its entries. A change therefore only adds or subtracts one entry's hash.
+//! `docs/feeds.md` describes the hashes for clients in other languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;
 const ASK: u64 = 0xc2b2_ae3d_27d4_eb4f;

@@ -51,7 +51,8 @@
 //! records that are on the disk, and a [`Hole`] for missing records.
 //!
 //! # Limits
-//! See [`JournalLimits`] and [`JournalConfig`]. No length field in a file makes this crate allocate more than the file's size.
+//! See [`JournalLimits`] and [`JournalConfig`]. No length field in a file makes this crate allocate more than the
+//! file's size.
 //!
 //! Not here: threads, clocks, topics, and the choice of epochs (`dunlin`).
 

@@ -160,7 +160,8 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with equal values of a key: how many run at once, and how many start in a period.
+    /// A limit on a tenant's tasks with the same value under a key: how many run at once, and how many start in a
+    /// period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.

@@ -76,8 +76,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether `need` more may be used. `self` must be up to date ([`settle`](ResourceUse::settle)); a burst that has just
-    /// ended counts as continuing.
+    /// Whether `need` more may be used. `self` must be up to date ([`settle`](ResourceUse::settle)); a burst that has
+    /// just ended counts as continuing.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -125,8 +125,8 @@ impl Cursor {
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Looks for something to read. After [`ReadOutcome::Records`] the segment stays pinned until all records are walked, or
-    /// until [`release`](Cursor::release).
+    /// Looks for something to read. After [`ReadOutcome::Records`] the segment stays pinned until all records are
+    /// walked, or until [`release`](Cursor::release).
     #[inline(always)]
     pub fn fill(&mut self) -> ReadOutcome {
         loop {

@@ -173,7 +173,8 @@ struct Rare {
     /// The state of a mirror; present only if another process owns the log or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
-    /// The position of the first record that this process appended as the owner, and the append time of the record before.
+    /// The position of the first record that this process appended as the owner, and the append time of the record
+    /// before.
     owned_from: (Position, u64),
     /// Payloads by reference of dropped segments. They are freed outside the lock.
     remains: Vec<Bytes>,

@@ -8,8 +8,8 @@
 //! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but
 //!   never mixes old records with new ones.
 //!
-//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new: its
-//! retries are appended again.
+//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new:
+//! its retries are appended again.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -66,14 +66,15 @@ pub struct SubscribeOptions {
     pub wait: Wait,
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
-    /// On state topics, whether each read returns one record for each log, which merges all changes since the previous read. A
-    /// slow subscriber thus never has a backlog. If merging is impossible, or a snapshot is shorter, the read returns a
-    /// snapshot.
+    /// On state topics, whether each read returns one record for each log, which merges all changes since the previous
+    /// read. A slow subscriber thus never has a backlog. If merging is impossible, or a snapshot is shorter, the read
+    /// returns a snapshot.
     pub conflate: bool,
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
     /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among each other.
+    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among
+    /// each other.
     pub here: bool,
     /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
     /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created

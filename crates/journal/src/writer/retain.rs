@@ -18,7 +18,8 @@ impl Journal {
         self.drop_oldest(needless)
     }
 
-    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if there is no file to drop.
+    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if there is no file to
+    /// drop.
     ///
     /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
     /// snapshot must stay.

@@ -63,7 +63,8 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // A cursor never returns to an earlier epoch: it continues in the next epoch, or at the oldest record.
+                    // A cursor never returns to an earlier epoch: it continues in the next epoch, or at the oldest
+                    // record.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
