@@ -60,7 +60,7 @@ pub enum TlsFilesError {
     },
 }
 
-/// The TLS configuration of new connections, and the files from which it is read.
+/// The node's certificate, its key and the authorities of its clients, and the files from which they are read.
 #[derive(Debug)]
 pub(crate) struct TlsIdentity {
     files: TlsConfig,

@@ -267,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Notices that have no message in this version of the protocol are not sent.
+    /// Sends the channel's position if the channel has skipped records since the last position that the client knows.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.sending.is_none() && !channel.is_all_reported() {
@@ -314,7 +314,7 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
             last_append_ns: publishers.last_append_ns,
         }),
         Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
-        // Notices without a message in this version of the protocol.
+        // Notices that have no message in this version of the protocol are not sent.
         _ => return None,
     })
 }

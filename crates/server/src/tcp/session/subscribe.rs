@@ -384,14 +384,14 @@ impl Session {
 }
 
 impl Subscription {
-    /// A resumed follower that has no state of this log needs the whole state.
+    /// The start position in a log whose channel is about to be opened.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.of_newcomer(log).1;
         match &mut self.resumed {
             Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
-                // A follower without this log's state needs it.
+                // A resumed follower that has no state of this log needs the whole state.
                 None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,
                 None => Start::Earliest,
             },

@@ -1,7 +1,5 @@
 //! Tests members of queue groups, and subscribers, that connect to their topic's next owner in any order. The members
 //! behave like those of NATS sessions, but read only when the test requests it.
-//!
-//! The members behave like those of NATS sessions, but read only when the test requests it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

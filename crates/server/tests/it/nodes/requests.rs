@@ -120,7 +120,7 @@ fn request_reaches_a_subscriber_at_another_node() {
 #[test]
 fn request_after_the_last_subscriber_has_left_gets_503() {
     let hall = TestCluster::patient(3);
-    // The owner, a node that reads the topic through its mirror, and the requester's own node.
+    // The service is at the owner, at a node that reads the topic through its mirror, or at the node of the requester.
     for (owner, id) in [(1, 2), (2, 3), (3, 1), (2, 2)] {
         let subject = format!("left.{owner}.{id}");
         hall.topic_at(owner, &subject, TopicConfig::default());
@@ -131,7 +131,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
         assert_eq!(asker.text().1, "here");
         service.say("UNSUB 1");
         service.settle();
-        // The node remembers the subscriber for a moment; a request in that time gets no response.
+        // The node still assumes this subscriber for a moment; a request during that time gets no response.
         until("it is told", || {
             asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
             asker.say("PING");
