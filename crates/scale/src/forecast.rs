@@ -51,7 +51,7 @@ pub struct Forecaster {
     config: Predictive,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// The sum and the number of the current bucket's measurements.
+    /// The sum and the number of the current bucket's measurements, and the bucket's number.
     filling: (f64, u32),
     bucket: u64,
     /// The forecast of each bucket, from the current one on.

@@ -16,7 +16,7 @@ pub(super) const CLIENTS: &[Client] = &[
 ];
 
 const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
-/// The proto files that the Go client needs.
+/// The proto files that the Go client needs, and the package of its generated code.
 const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
 const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 

@@ -66,7 +66,7 @@ pub struct ControlNodeState {
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-/// The memory limit for keys: enough for ten million keys, and for as many waiting tasks.
+/// The memory limits for keys and for tasks: enough for ten million keys, and for as many waiting tasks.
 const KEY_BYTES_MAX: u64 = 8 << 30;
 const TASK_BYTES_MAX: u64 = 4 << 30;
 

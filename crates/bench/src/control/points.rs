@@ -9,14 +9,13 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 use crate::raw::ping_pong::{self, PingPong, WaitMethod};
 use crate::sockets::SocketKind;
 
-/// The size of a value in bytes. As in etcd's measurements, there are 100,000 keys and 256 requests in flight over
-/// eight connections.
+/// As in etcd's measurements: values of 256 bytes and 256 requests in flight over eight connections, with 100,000 keys.
 const BYTES: usize = 256;
 const CLIENTS: usize = 8;
 const IN_FLIGHT: usize = 256;
 /// The number of puts in one batch.
 const BATCH: usize = 100;
-/// The number of keys that one range request reads. Eight such requests are in flight.
+/// The number of keys that one range request reads, and the number of such requests in flight.
 const RANGE: usize = 1_000;
 const RANGES_IN_FLIGHT: usize = 8;
 /// The number of batches in flight.

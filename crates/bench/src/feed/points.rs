@@ -17,7 +17,7 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// The number of records that a topic retains for a slow client, as in the MDD-Sim document's server. It applies to
+/// How many records, and bytes, a topic retains for a slow client: as many as the MDD-Sim document's server. Applies to
 /// Dunlin without conflation.
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;

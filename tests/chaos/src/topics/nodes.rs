@@ -11,7 +11,7 @@ use super::network::Network;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
-/// The default port. All nodes can use it, because each has its own namespace.
+/// The default ports for clients and for nodes. All nodes can use them, because each has its own namespace.
 const CLIENTS_PORT: u16 = 4220;
 const NODES_PORT: u16 = 6222;
 const LOOK: Duration = Duration::from_millis(50);

@@ -25,7 +25,7 @@ const NODES: usize = 3;
 const WORKERS: &str = "1..2";
 /// The smallest and largest number of workers of all nodes together.
 const WORKERS_ALL: &str = "3..6";
-/// With `--once`: the duration of the round, and the time between two kills of nodes.
+/// The duration of a round, and the time between two kills of nodes: with `--once`, and without.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
 /// The interval at which a world checks whether to end.
