@@ -202,10 +202,12 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 Err(PublishError::Unknown(_)) if self.stop.is_set() => return Ok(None),
                 Err(PublishError::Unknown(why)) => self.outage.said_once(&why, self.errors)?,
                 Err(refused) => {
-                    self.await_room(refused)?;
-                    // If this fails, the next call of `attempt` returns the error.
-                    let again = self.publisher.send_refused_again();
-                    again.or_else(|refused| self.await_room(refused))?;
+                    // A new record would discard the refused ones, so they are sent again first.
+                    let mut refused = Some(refused);
+                    while let Some(why) = refused {
+                        self.await_room(why)?;
+                        refused = self.publisher.send_refused_again().err();
+                    }
                 }
             }
         }

@@ -188,6 +188,13 @@ impl Publisher {
         &'s self,
         mut state: MutexGuard<'s, PublisherState>,
     ) -> Result<MutexGuard<'s, PublisherState>, PublishError> {
+        if state.crowded {
+            drop(state);
+            let max = self.shared.limits.in_flight_bytes_max;
+            self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2)?;
+            state = self.publishing.lock();
+            state.crowded = false;
+        }
         if state.is_settling() {
             drop(state);
             // The owner refuses all batches after a refused one. The numbering continues when it has responded to all
@@ -197,13 +204,6 @@ impl Publisher {
         }
         if state.unsettled && state.failed.is_none() {
             state.send_what_was_left(self.publishing.number, &self.shared);
-        }
-        if state.crowded {
-            drop(state);
-            let max = self.shared.limits.in_flight_bytes_max;
-            self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2)?;
-            state = self.publishing.lock();
-            state.crowded = false;
         }
         if let Some(error) = state.failed.take() {
             state.unsettled = false;

@@ -1,4 +1,4 @@
-//! What the session sends on a new connection: subscriptions continue at their positions, and publishers send again the
+//! The session's messages on a new connection: subscriptions continue at their positions, and publishers send again the
 //! batches that have no response.
 
 use std::sync::Arc;

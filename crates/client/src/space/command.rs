@@ -76,7 +76,7 @@ pub enum CommandError {
     WorldMap(#[from] WorldMapError),
 }
 
-/// What the client learned when it asked each process once.
+/// The responses of the processes, after the client has asked each of them once.
 #[derive(Debug, Default)]
 struct QueryRound {
     /// The reason to ask the processes again, such as a handover; `None` if there is none.

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_topic::{Event, Meta, Notice};
@@ -167,6 +168,18 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Like [`try_next`](Link::try_next), but waits for at most `patience`.
+    pub fn next_within<R>(
+        &mut self,
+        patience: Duration,
+        look: impl FnOnce(FromClient<'_>) -> R,
+    ) -> Option<R> {
+        self.stream.set_read_timeout(Some(patience)).unwrap();
+        let result = self.try_next(look);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        result
     }
 
     /// Reads SUBSCRIBE and opens one log on channel 1, at position `after`.

@@ -183,6 +183,49 @@ fn next_record_reuses_the_sequence_of_a_refused_record() {
     node.join().unwrap();
 }
 
+/// A publisher that waits for room in its window reports the refusal of a batch only after the responses to all later
+/// batches. Otherwise it would report that these did not follow.
+#[test]
+fn refusal_is_reported_after_the_responses_to_all_later_batches() {
+    let refuse = |link: &mut Link, header: &PublishHeader, refusal: Refusal<'_>| {
+        let PublishHeader { publisher, partition, producer_seq, count, .. } = *header;
+        link.send(FromNode::PublishRefused(PublishRefused {
+            publisher,
+            partition,
+            producer_seq,
+            count,
+            refusal,
+        }));
+    };
+    let limits = ClientLimits { in_flight_bytes_max: 1_200, batch_bytes: 100, ..ClientLimits::default() };
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let (client, node) = Peer::serve_with(options, move |_, mut link| {
+        link.accept_publisher();
+        let [first, second, third] = [(); 3].map(|()| link.accept_publish());
+        refuse(&mut link, &first, Refusal { code: ErrorCode::DiskFull, numbers: [0; 3], text: "full" });
+        // The client sends nothing before it has the other responses.
+        let early = link.next_within(Duration::from_millis(300), |message| format!("{message:?}"));
+        assert_eq!(early, None);
+        for header in [second, third] {
+            let numbers = [header.producer_seq, 0, 0];
+            refuse(&mut link, &header, Refusal { code: ErrorCode::ProducerGap, numbers, text: "" });
+        }
+        for seq in 1..=3 {
+            let header = link.accept_publish();
+            assert_eq!(header.producer_seq, seq);
+            link.acknowledge(&header, seq);
+        }
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    (0..3).for_each(|_| publisher.send(&[7; 500]).unwrap());
+    assert!(matches!(publisher.send(&[7; 500]), Err(PublishError::DiskFull(_))));
+    publisher.send_refused_again().unwrap();
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 3);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
 /// Reads one batch, and refuses it with this code.
 fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
     let header = link.accept_publish();
