@@ -68,7 +68,10 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for RaftGroupError {
     fn from(error: RaftError<Types, LinearizableReadError<Types>>) -> RaftGroupError {
         match error {
             RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => forward.into(),
-            RaftError::APIError(other) => RaftGroupError::NoQuorum(other.to_string()),
+            RaftError::APIError(LinearizableReadError::QuorumNotEnough(missing)) => {
+                let responded: Vec<String> = missing.got.iter().map(u64::to_string).collect();
+                RaftGroupError::NoQuorum(format!("only these have responded: {}", responded.join(", ")))
+            }
             RaftError::Fatal(fatal) => RaftGroupError::Stopped(fatal.to_string()),
         }
     }
@@ -79,4 +82,20 @@ pub(crate) fn damaged(what: &str, why: &str) -> io::Error {
     let advice = "it may have lost what it acknowledged. A node of a cluster: remove it from the cluster, and let it join anew with an \
                   empty directory. A node alone: restore its data directory from a backup";
     io::Error::new(io::ErrorKind::InvalidData, format!("this node's {what} is damaged ({why}), and {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use openraft::errors::QuorumNotEnough;
+
+    use super::*;
+
+    #[test]
+    fn missing_majority_names_the_nodes_that_have_responded() {
+        let missing = QuorumNotEnough { cluster: "BasicNode { … }".to_owned(), got: BTreeSet::from([5]) };
+        let error = RaftGroupError::from(RaftError::APIError(LinearizableReadError::from(missing)));
+        assert_eq!(error.to_string(), "no majority of the nodes responds: only these have responded: 5");
+    }
 }
