@@ -13,7 +13,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_file_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like [`read_file`], for a file of UTF-8 text.
+/// Like `read_file`, for a file of UTF-8 text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read_file(path)?);
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
@@ -24,7 +24,7 @@ pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like [`read_file`], for a file of at most `bytes_max` bytes.
+/// Like `read_file`, for a file of at most `bytes_max` bytes.
 pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     check_is_file(path)?;
     read_up_to(path, bytes_max)

@@ -35,7 +35,7 @@ fn one(is_of_node: bool) -> u64 {
 
 impl LogSubscribers {
     /// The subscribers of a new private mirror. They are also subscribers of the log.
-    pub(crate) fn of_private_mirror(log: &LogSubscribers) -> LogSubscribers {
+    pub(crate) fn for_private_mirror(log: &LogSubscribers) -> LogSubscribers {
         let private = Arc::clone(log.private.get_or_init(Arc::default));
         LogSubscribers { private: private.into(), is_private: true, ..LogSubscribers::default() }
     }
@@ -47,7 +47,7 @@ impl LogSubscribers {
             Some(filter) => lock(self.some.get_or_init(Box::default)).push(filter.clone()),
         }
         if self.is_private {
-            self.of_private_mirrors().inspect(|list| list.enter(filter, is_of_node));
+            self.private_list().inspect(|list| list.enter(filter, is_of_node));
         }
     }
 
@@ -64,11 +64,11 @@ impl LogSubscribers {
             (Some(_), None) => {}
         }
         if self.is_private {
-            self.of_private_mirrors().inspect(|list| list.leave(filter, is_of_node));
+            self.private_list().inspect(|list| list.leave(filter, is_of_node));
         }
     }
 
-    fn of_private_mirrors(&self) -> Option<&LogSubscribers> {
+    fn private_list(&self) -> Option<&LogSubscribers> {
         self.private.get().map(Arc::as_ref)
     }
 
@@ -91,7 +91,7 @@ impl LogSubscribers {
     }
 
     fn private_hear(&self, tail: &str) -> bool {
-        self.of_private_mirrors().is_some_and(|list| list.hear_here(tail))
+        self.private_list().is_some_and(|list| list.hear_here(tail))
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     fn subscriber_of_a_private_mirror_counts_as_local_to_its_log() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
-        let private = LogSubscribers::of_private_mirror(&subscribers);
+        let private = LogSubscribers::for_private_mirror(&subscribers);
         private.enter(Some(&eu), false);
         assert!(subscribers.hear_here("eu") && !subscribers.hear_here("us"));
         assert!(private.any() && !subscribers.any(), "the log itself has no subscriber");

@@ -11,7 +11,7 @@ pub struct SubscriberPlan {
     pub reads: TopicChoice,
     /// The pause after each record.
     pub sleep: Option<Duration>,
-    /// What happens to the subscriber, and the share of all published lines after which each step happens.
+    /// The steps of the subscriber, each with the share of all published lines after which it happens.
     pub cues: &'static [(f64, PlanStep)],
 }
 

@@ -47,7 +47,7 @@ pub struct MemberLoop<'a> {
     done: Vec<u64>,
 }
 
-/// What happened to a record that the member received.
+/// The result of a record that the member received.
 enum Outcome {
     Done,
     Failed(String),

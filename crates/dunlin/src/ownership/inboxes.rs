@@ -96,7 +96,7 @@ struct State {
     paused_until_ns: u64,
 }
 
-/// What to do next with the waiting batches.
+/// The next step for the waiting batches.
 enum Next {
     Send(u64, InFlightBatch),
     Append(Arc<Topic>, InFlightBatch),

@@ -22,7 +22,7 @@ pub struct CostRow {
     pub after: f64,
     /// The strategy's risk: `very low` to `high`.
     pub risk: &'static str,
-    /// What the simulated runs show about the risk.
+    /// The evidence from the simulated runs about the risk.
     pub seen: String,
 }
 

@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// What to do if the publisher's topic does not exist.
+    /// The policy if the publisher's topic does not exist.
     pub(super) fn if_missing(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);

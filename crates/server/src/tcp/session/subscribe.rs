@@ -118,7 +118,7 @@ impl Session {
         })
     }
 
-    /// What to do if a subscription's topic does not exist.
+    /// The policy if a subscription's topic does not exist.
     pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> MissingTopicPolicy {
         if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, goes_on) }
     }
