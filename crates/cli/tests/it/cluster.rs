@@ -285,6 +285,27 @@ fn removed_node_exits_with_1_and_again_when_it_is_restarted() {
     assert_eq!(first.stop(), Some(0));
 }
 
+#[test]
+fn node_can_be_removed_while_it_writes_its_entry() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, token) = (dir("one"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+    for node in 2..6 {
+        let (data, listen) = (dir(&node.to_string()), port::free([127, 0, 0, 1].into()).to_string());
+        let join = ["--join", through, "--token-file", &token];
+        // A node that joins writes its entry several times.
+        let joining =
+            Node::start_with(&[&["--data-dir", &data, "--cluster-listen", &listen], &join[..]].concat());
+        run(&["cluster", "remove", &node.to_string(), "--data-dir", &one]).done();
+        assert_eq!(joining.wait(), Some(1));
+    }
+    assert_eq!(first.stop(), Some(0));
+}
+
 /// The port of a listener that sends the first bytes and does not use TLS.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -292,37 +292,11 @@ async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[Nod
 
 /// Marks a node as removed, and waits until the leader has removed it from the voters.
 async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
-    let failed = |error| failed(&error);
-    let look = |state: &_| (records::node(state, node), records::nodes(state));
-    let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
-    let Some(record) = record.filter(|record| record.removed.is_none()) else {
-        return Err(AdminReply::Refused {
-            why: format!("there is no node {node}: `dunlin cluster status` lists them"),
-        });
-    };
-    if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
-        return Err(AdminReply::Refused {
-            why: format!(
-                "node {node} is the cluster's only node and cannot be \
-             removed"
-            ),
-        });
-    }
-    let status = control.status().map_err(failed)?;
-    if let Some(why) = needs_more(seat, &status, node, &all).await {
-        return Err(AdminReply::Refused { why });
-    }
-    let removed = Some("by `dunlin cluster remove`".to_owned());
-    let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));
-    let compare = vec![records::unchanged(&key, revision)];
-    let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
-    let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
-    match control.ask(&command).await.map_err(failed)? {
-        ControlReply::Transaction { succeeded: true, .. } => {}
-        _ => {
-            return Err(AdminReply::Failed {
-                why: "another request changed the node's entry: retry".to_owned(),
-            });
+    let deadline = Instant::now() + PATIENCE;
+    while !mark_removed(seat, control, node).await? {
+        if Instant::now() > deadline {
+            let why = format!("the entry of node {node} was changed by others at each attempt: retry");
+            return Err(AdminReply::Failed { why });
         }
     }
     let deadline = Instant::now() + PATIENCE;
@@ -337,6 +311,35 @@ async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<Ad
         }
         sleep(LOOK).await;
     }
+}
+
+/// Marks a node as removed in the table. `false`: its entry was changed at the same time, for example by the node
+/// itself, which writes its addresses after its start.
+async fn mark_removed(seat: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
+    let failed = |error| failed(&error);
+    let look = |state: &_| (records::node(state, node), records::nodes(state));
+    let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
+    let Some(record) = record.filter(|record| record.removed.is_none()) else {
+        return Err(AdminReply::Refused {
+            why: format!("there is no node {node}: `dunlin cluster status` lists them"),
+        });
+    };
+    if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
+        return Err(AdminReply::Refused {
+            why: format!("node {node} is the cluster's only node and cannot be removed"),
+        });
+    }
+    let status = control.status().map_err(failed)?;
+    if let Some(why) = needs_more(seat, &status, node, &all).await {
+        return Err(AdminReply::Refused { why });
+    }
+    let removed = Some("by `dunlin cluster remove`".to_owned());
+    let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));
+    let compare = vec![records::unchanged(&key, revision)];
+    let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
+    let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
+    let reply = control.ask(&command).await.map_err(failed)?;
+    Ok(matches!(reply, ControlReply::Transaction { succeeded: true, .. }))
 }
 
 async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result<AdminReply, AdminReply> {

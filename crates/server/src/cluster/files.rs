@@ -16,6 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use dunlin::raft::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -138,6 +139,14 @@ impl NodeIdentity {
 pub(super) struct KnownMember {
     pub(super) node: u64,
     pub(super) address: String,
+}
+
+impl KnownMember {
+    /// All members of a Raft group.
+    pub(super) fn all(status: &Status) -> Vec<Self> {
+        let members = status.voters.iter().chain(&status.learners);
+        members.map(|member| Self { node: member.id, address: member.address.clone() }).collect()
+    }
 }
 
 /// The cluster's directory.

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::authority::CertificateAuthority;
 use super::error::ClusterError;
-use super::files::{ClusterDirectory, NodeIdentity};
+use super::files::{ClusterDirectory, KnownMember, NodeIdentity};
 use super::frame::{ClusterFrameKind, ClusterFrames};
 use super::hello::{self, ClusterHello, ClusterWelcome, Purpose};
 use super::member::ClusterMember;
@@ -63,6 +63,9 @@ pub(super) enum JoinReply {
         node: u64,
         ca_pem: String,
         ca_key_pem: String,
+        /// The members of the Raft group, so that the new node can contact them if they do not contact it.
+        #[serde(default)]
+        members: Vec<KnownMember>,
     },
     /// This node is not the leader; the joining node must ask the leader.
     Elsewhere {
@@ -128,10 +131,11 @@ pub(super) async fn join(
     loop {
         let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, config));
         let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
-            Ok(Ok(JoinReply::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
+            Ok(Ok(JoinReply::LetIn { cluster, node, ca_pem, ca_key_pem, members })) => {
                 let authority = CertificateAuthority::of(&cluster, ca_pem, ca_key_pem);
                 let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
+                files.write_members(&members)?;
                 files.write_identity(&identity)?;
                 tracing::info!(cluster, node, "this node joined the cluster");
                 return Ok((identity, authority));
@@ -200,8 +204,8 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> Join
     let Some(control) = seat.control() else {
         return JoinReply::Later { why: "that node is starting".to_owned() };
     };
-    match control.status() {
-        Ok(status) if status.leader == Some(status.id) => {}
+    let members = match control.status() {
+        Ok(status) if status.leader == Some(status.id) => KnownMember::all(&status),
         Ok(status) => {
             let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
             return match leader {
@@ -210,13 +214,14 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> Join
             };
         }
         Err(error) => return JoinReply::Later { why: error.to_string() },
-    }
+    };
     match let_in(seat, &join).await {
         Ok(node) => JoinReply::LetIn {
             cluster: seat.identity.cluster.clone(),
             node,
             ca_pem: seat.authority.cert_pem.clone(),
             ca_key_pem: seat.authority.key_pem.clone(),
+            members,
         },
         Err(answer) => answer,
     }

@@ -476,6 +476,9 @@ impl ClusterMember {
     }
 
     fn without_leader(&self, status: &Status) -> String {
+        if status.voters.is_empty() {
+            return "no member of the cluster has sent this node the cluster's state yet".to_owned();
+        }
         let is_here = |id: u64| id == self.identity.node || self.links.has_heard(id, SILENT);
         let silent = status.voters.iter().map(|voter| voter.id).filter(|id| !is_here(*id));
         let silent: Vec<String> = silent.map(|id| id.to_string()).collect();

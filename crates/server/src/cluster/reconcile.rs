@@ -296,9 +296,7 @@ async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeReco
 
 /// Writes the members to a file, for commands that run while this node is down.
 fn remember(seat: &ClusterMember, status: &Status, remembered: &mut Vec<KnownMember>) {
-    let members = status.voters.iter().chain(&status.learners);
-    let known: Vec<KnownMember> =
-        members.map(|member| KnownMember { node: member.id, address: member.address.clone() }).collect();
+    let known = KnownMember::all(status);
     if !known.is_empty() && known != *remembered && seat.files.write_members(&known).is_ok() {
         *remembered = known;
     }

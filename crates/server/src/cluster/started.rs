@@ -111,8 +111,7 @@ pub(super) async fn ask_all(seat: &Arc<ClusterMember>) -> StartOutcome {
         return outcome(seat, answer(seat, seat.identity.node, StartRequest::of(seat)).await);
     }
     let mut others = seat.files.members();
-    let members = status.iter().flat_map(|status| status.voters.iter().chain(&status.learners));
-    others.extend(members.map(|member| KnownMember { node: member.id, address: member.address.clone() }));
+    others.extend(status.iter().flat_map(KnownMember::all));
     others.retain(|other| other.node != seat.identity.node);
     others.dedup();
     let mut last = StartOutcome::Unknown("no other node is reachable".to_owned());
