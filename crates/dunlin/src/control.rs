@@ -19,6 +19,7 @@
 mod alone;
 mod ask;
 mod block;
+mod cluster_directory;
 mod error;
 pub(crate) mod forward;
 mod history;
@@ -41,8 +42,9 @@ use dunlin_control::ControlState;
 use dunlin_journal::Disk;
 use dunlin_raft::{Frozen, GroupHandle, Leadership, RaftMember, Status, Transport};
 
-pub(crate) use alone::refuse_members;
 pub use block::block_on;
+pub use cluster_directory::log_of_cluster;
+pub(crate) use cluster_directory::refuse_log_of_cluster;
 pub use error::ControlError;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};

@@ -299,7 +299,7 @@ async fn hand_over_lead(seat: &ClusterMember) {
     if let Some(control) = seat.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
     {
-        match admin::hand_over(control, None).await {
+        match admin::hand_over(control, None, admin::HAND_OVER).await {
             Ok(Some(leader)) => tracing::info!(leader, "another node is the leader now"),
             Ok(None) => tracing::warn!(
                 "no other node became the leader; the cluster elects one after this node has ended"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Status, Transport};
+use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 
 use super::history::ChangeHistory;
 use super::{Control, ControlError, ControlLimits, block_on, with_room};
@@ -14,10 +14,6 @@ use crate::node::Node;
 
 /// The number of the cluster's only member.
 const ID: u64 = 1;
-
-/// The advice of an error about a member's data directory from which the node's identity is missing.
-pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
-    on another one, empty the directory, and let it join anew";
 
 /// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
@@ -29,22 +25,6 @@ impl Transport for NoPeers {
     fn ask(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
-}
-
-/// Returns an error if the log has other members than this node. The log then belongs to a cluster, whose state may be
-/// newer.
-pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
-    let mut members: Vec<u64> =
-        status.voters.iter().chain(&status.learners).map(|member| member.id).collect();
-    members.sort_unstable();
-    if matches!(*members, [] | [ID]) {
-        return Ok(());
-    }
-    let members: Vec<String> = members.iter().map(u64::to_string).collect();
-    Err(ControlError::Start(format!(
-        "the directory belongs to a member of a cluster of the nodes {}; {RESTORE_MEMBER}",
-        members.join(", ")
-    )))
 }
 
 impl Control {
@@ -71,7 +51,6 @@ impl Control {
         let control = control.map_err(start)?;
         let lead = async {
             if control.is_begun().await? {
-                refuse_members(&control.status()?)?;
                 // Elect this node at once: no other node can become the leader.
                 control.elect().await?;
             } else {

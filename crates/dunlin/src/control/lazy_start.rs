@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::alone::RESTORE_MEMBER;
+use super::cluster_directory::{RESTORE_MEMBER, refuse_log_of_cluster};
 use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, made};
@@ -99,8 +99,14 @@ impl Node {
                 let logs = std::slice::from_ref(&place);
                 is_put_back = !self.control_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, logs);
+                // Files that this node has noted as its own belong to no cluster.
+                let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
+                    true => refuse_log_of_cluster(disk, dir),
+                    false => Ok(()),
+                };
                 let at = Some((Arc::clone(disk), &*place));
-                let control = Control::alone(&self.unguarded(), at, limits, is_put_back);
+                let control =
+                    checked.and_then(|()| Control::alone(&self.unguarded(), at, limits, is_put_back));
                 control.inspect(|_| made::note(&**disk, dir, DIR, logs))
             }
             None => Control::alone(&self.unguarded(), None, limits, false),

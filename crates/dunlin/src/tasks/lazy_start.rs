@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Tasks, TasksError, check_shards};
-use crate::control::{ControlError, StartFailure};
+use crate::control::{ControlError, StartFailure, refuse_log_of_cluster};
 use crate::node::Node;
 use crate::storage::{Storage, made};
 
@@ -45,8 +45,14 @@ impl Node {
                 let shards = dirs(dir, limits.shards);
                 is_put_back = !self.tasks_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, &shards);
-                let at = Some((Arc::clone(disk), &*dir.join(DIR)));
-                let tasks = Tasks::alone(&self.unguarded(), at, limits, is_put_back);
+                let place = dir.join(DIR);
+                // Files that this node has noted as its own belong to no cluster.
+                let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
+                    true => refuse_log_of_cluster(disk, dir).map_err(TasksError::from),
+                    false => Ok(()),
+                };
+                let at = Some((Arc::clone(disk), &*place));
+                let tasks = checked.and_then(|()| Tasks::alone(&self.unguarded(), at, limits, is_put_back));
                 tasks.inspect(|_| made::note(&**disk, dir, DIR, &shards))
             }
             None => Tasks::alone(&self.unguarded(), None, limits, false),

@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Time limit for an awaited change.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node that stops, or whose disk is full, waits for each node to which it transfers the lead.
+pub(super) const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// Time limit for another node's status.
 const READY_WITHIN: Duration = Duration::from_secs(2);
@@ -355,15 +357,24 @@ async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result
     {
         return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
     }
-    match hand_over(control, to).await {
-        Ok(Some(node)) => Ok(AdminReply::Leads { node }),
+    match hand_over(control, to, PATIENCE).await {
+        Ok(Some(node)) if to.is_none_or(|to| to == node) => Ok(AdminReply::Leads { node }),
+        // A third node was elected. Only that node can transfer the lead now.
+        Ok(Some(other)) => match status.voters.iter().find(|member| member.id == other) {
+            Some(other) => Err(AdminReply::Elsewhere { node: other.id, address: other.address.clone() }),
+            None => Err(AdminReply::Failed { why: format!("node {other} became the leader instead") }),
+        },
         Ok(None) => Err(AdminReply::Failed { why: "no other node became the leader".to_owned() }),
         Err(error) => Err(failed(&error)),
     }
 }
 
-/// Transfers the lead to `to`, or to any other voter; returns the new leader.
-pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Option<u64>, ControlError> {
+/// Transfers the lead to `to`, or to any other voter; returns the new leader. Waits at most `patience` for each node.
+pub(super) async fn hand_over(
+    control: &Control,
+    to: Option<u64>,
+    patience: Duration,
+) -> Result<Option<u64>, ControlError> {
     let status = control.status()?;
     if to == Some(status.id) {
         return Ok(to);
@@ -371,7 +382,7 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
     let others = status.voters.iter().map(|member| member.id).filter(|id| *id != status.id);
     for other in to.into_iter().chain(others.filter(|_| to.is_none())) {
         control.transfer(other).await?;
-        let deadline = Instant::now() + Duration::from_secs(1);
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             let leader = control.status()?.leader;
             if leader.is_some_and(|leader| leader != status.id) {
@@ -394,7 +405,7 @@ pub(super) async fn hand_over_tasks(tasks: &TaskShard, to: Option<u64>) {
         if tasks.transfer(other.id).await.is_err() {
             return;
         }
-        let deadline = Instant::now() + Duration::from_secs(1);
+        let deadline = Instant::now() + HAND_OVER;
         while Instant::now() < deadline {
             if tasks.status().is_ok_and(|now| now.leader.is_some_and(|leader| leader != status.id)) {
                 return;

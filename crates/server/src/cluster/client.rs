@@ -215,6 +215,9 @@ impl ClusterClient {
                     left.push_front(KnownMember { node, address });
                     continue;
                 }
+                AdminReply::Elsewhere { .. } => {
+                    Err(ClusterError::Files("the leader changed at each attempt: retry".to_owned()))
+                }
                 AdminReply::Refused { why } => Err(ClusterError::Refused(why)),
                 AdminReply::Failed { why } => Err(ClusterError::Files(why)),
                 said => Ok(said),

@@ -7,16 +7,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin::Tasks;
 use dunlin::journal::{Disk, RealDisk};
-use dunlin::raft::members_on_disk;
+use dunlin::log_of_cluster;
 
 use super::error::ClusterError;
 use super::files::ClusterDirectory;
 
-/// Files that are written only after `identity.json`. The authority's files are not among them: they are written
-/// earlier, and may remain after an interrupted join or `init`.
-const AFTER_IDENTITY: [&str; 3] = ["node.pem", "node-key.pem", "members.json"];
+/// Files that are written only after `identity.json`. The authority's files and `members.json` are not among them: they
+/// are written earlier, and may remain after an interrupted join or `init`.
+const AFTER_IDENTITY: [&str; 2] = ["node.pem", "node-key.pem"];
 
 /// Refuses a directory without `identity.json` that has other files of a cluster member.
 pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result<(), ClusterError> {
@@ -38,17 +37,10 @@ fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, Clu
         return Ok(Some(format!("it has cluster/{name}")));
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let tasks = Tasks::dir_of(&ClusterDirectory::tasks_dir(data_dir), 0);
-    for (name, dir) in [("control", ClusterDirectory::control_dir(data_dir)), ("tasks", tasks)] {
-        let cannot = ClusterError::io(format!("cannot read {}", dir.display()));
-        let mut nodes: Vec<u64> =
-            members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();
-        nodes.sort_unstable();
-        // The log of a node outside a cluster has this node as its only member, with number 1.
-        if !matches!(*nodes, [] | [1]) {
-            let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
-            return Ok(Some(format!("the log in {name} is that of the nodes {}", nodes.join(", "))));
-        }
-    }
-    Ok(None)
+    let cannot = ClusterError::io(format!("cannot read the logs in {}", data_dir.display()));
+    let found = log_of_cluster(&disk, data_dir).map_err(cannot)?;
+    Ok(found.map(|(name, nodes)| {
+        let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+        format!("the log in {name} is that of the nodes {}", nodes.join(", "))
+    }))
 }

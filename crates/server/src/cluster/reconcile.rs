@@ -78,7 +78,7 @@ async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
             continue;
         }
         if leads_keys {
-            match admin::hand_over(control, Some(other.id)).await {
+            match admin::hand_over(control, Some(other.id), admin::HAND_OVER).await {
                 Ok(Some(leader)) => {
                     tracing::warn!(leader, "this node gave up the leadership, because its disk is full")
                 }
