@@ -246,7 +246,7 @@ impl Connection {
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>)> {
         let patience = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
-        let given = PublishOptions::new(key, headers, None, None, None, None);
+        let given = PublishOptions { key, headers, ..PublishOptions::default() };
         let outgoing = OutgoingRecord::of(payload, given, None)?;
         let kept = self.requesters.with_in_turn(py, |kept| Ok(kept.pop()))?;
         let (outcome, requester) = self.ask(py, |client| {
@@ -275,7 +275,7 @@ impl Connection {
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let outgoing =
-            OutgoingRecord::of(payload, PublishOptions::new(None, headers, None, None, None, None), None)?;
+            OutgoingRecord::of(payload, PublishOptions { headers, ..PublishOptions::default() }, None)?;
         self.responder
             .with_in_turn(py, |responder| Ok(outgoing.with(|draft| responder.reply(subject, draft))?))
     }

@@ -5,30 +5,18 @@ use dunlin_topic::{Draft, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::arguments;
 use crate::content::{self, PayloadContent};
 
 /// The arguments of a publish call besides the payload.
 #[derive(Default)]
 pub struct PublishOptions<'py> {
-    key: Option<Bound<'py, PyAny>>,
-    headers: Option<Bound<'py, PyAny>>,
-    subject: Option<String>,
-    reply: Option<String>,
-    event_time_ns: Option<u64>,
-    expires_ns: Option<u64>,
-}
-
-impl<'py> PublishOptions<'py> {
-    pub fn new(
-        key: Option<Bound<'py, PyAny>>,
-        headers: Option<Bound<'py, PyAny>>,
-        subject: Option<String>,
-        reply: Option<String>,
-        event_time_ns: Option<u64>,
-        expires_ns: Option<u64>,
-    ) -> PublishOptions<'py> {
-        PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns }
-    }
+    pub key: Option<Bound<'py, PyAny>>,
+    pub headers: Option<Bound<'py, PyAny>>,
+    pub subject: Option<String>,
+    pub reply: Option<String>,
+    pub event_time_ns: Option<Bound<'py, PyAny>>,
+    pub expires_ns: Option<Bound<'py, PyAny>>,
 }
 
 /// A record that Python publishes: its payload and its optional fields.
@@ -80,8 +68,8 @@ impl OutgoingRecord {
             headers: given.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
             tail,
             reply: given.reply,
-            event_time_ns: given.event_time_ns,
-            expires_ns: given.expires_ns,
+            event_time_ns: arguments::optional_u64("event_time_ns", given.event_time_ns.as_ref())?,
+            expires_ns: arguments::optional_u64("expires_ns", given.expires_ns.as_ref())?,
         };
         Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, rest: Some(Box::new(rest)) })
     }

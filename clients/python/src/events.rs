@@ -258,6 +258,7 @@ impl Events {
 
 /// Converts a timeout in seconds; `None` means no limit.
 pub fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let timeout = seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)));
+    let timeout =
+        seconds.map(|seconds| Duration::try_from_secs_f64(if seconds < 0.0 { 0.0 } else { seconds }));
     timeout.transpose().map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))
 }

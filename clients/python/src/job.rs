@@ -6,6 +6,7 @@ use dunlin_client::{Settlement, Settler};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::arguments;
 use crate::failure::Failure;
 use crate::handle::SharedHandle;
 use crate::position::PyPosition;
@@ -88,9 +89,9 @@ impl Job {
     }
 
     /// Returns the record. The node delivers it again after `delay` seconds at the earliest.
-    #[pyo3(signature = (delay = 0.0))]
-    fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
-        let delay = crate::events::timeout(Some(delay))?.unwrap_or_default();
+    #[pyo3(signature = (delay = None), text_signature = "($self, delay=0.0)")]
+    fn nack(&self, py: Python<'_>, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let delay = arguments::timeout("delay", delay)?.unwrap_or_default();
         settle(py, &self.settler, &[self.token], |settler, tokens| {
             let claims: Vec<_> = tokens.iter().map(|token| (*token, delay)).collect();
             Ok(settler.nack(&claims)?)

@@ -12,6 +12,7 @@
 //!
 //! This crate is outside the main workspace; `Cargo.toml` gives the reason.
 
+mod arguments;
 mod content;
 mod failure;
 mod handle;

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::events::timeout;
+use crate::arguments;
 use crate::failure::Failure;
 use crate::handle::{SharedHandle, detached};
 use crate::job::{Job, settle};
@@ -157,8 +157,8 @@ impl PyMember {
 
     /// The next job or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
-        self.next_within(py, self::timeout(timeout)?)
+    fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+        self.next_within(py, arguments::timeout("timeout", timeout)?)
     }
 
     /// Acknowledges several jobs in one round trip.

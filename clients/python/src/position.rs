@@ -5,6 +5,8 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::arguments;
+
 /// A position in a log for Python: epoch and sequence number, written `EPOCH-SEQ`.
 #[pyclass(frozen, name = "Position", module = "dunlin")]
 #[derive(Clone, Copy)]
@@ -19,8 +21,10 @@ impl PyPosition {
     }
 
     #[new]
-    fn new(epoch: u32, seq: u64) -> PyPosition {
-        PyPosition(Position { epoch, seq })
+    fn new(epoch: &Bound<'_, PyAny>, seq: &Bound<'_, PyAny>) -> PyResult<PyPosition> {
+        let epoch = arguments::whole("epoch", epoch, 0, u32::MAX.into())?;
+        let seq = arguments::whole("seq", seq, 0, u64::MAX)?;
+        Ok(PyPosition(Position { epoch: u32::try_from(epoch)?, seq }))
     }
 
     /// Parses a position.

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PyTuple};
 
+use crate::arguments;
 use crate::drafts::{OutgoingRecord, PublishOptions};
 use crate::failure::Failure;
 use crate::handle::SharedHandle;
@@ -83,12 +84,13 @@ impl PyPublisher {
         headers: Option<Bound<'py, PyAny>>,
         subject: Option<String>,
         reply: Option<String>,
-        event_time_ns: Option<u64>,
-        expires_ns: Option<u64>,
-        expect_seq: Option<u64>,
+        event_time_ns: Option<Bound<'py, PyAny>>,
+        expires_ns: Option<Bound<'py, PyAny>>,
+        expect_seq: Option<Bound<'py, PyAny>>,
     ) -> PyResult<PyReceipt> {
-        let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
+        let given = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
         let outgoing = OutgoingRecord::of(payload, given, self.prefix.as_deref())?;
+        let expect_seq = arguments::optional_u64("expect_seq", expect_seq.as_ref())?;
         self.publisher
             .with_in_turn(py, |publisher| {
                 let receipt = outgoing.with(|draft| match expect_seq {
@@ -112,14 +114,14 @@ impl PyPublisher {
         headers: Option<Bound<'py, PyAny>>,
         subject: Option<String>,
         reply: Option<String>,
-        event_time_ns: Option<u64>,
-        expires_ns: Option<u64>,
+        event_time_ns: Option<Bound<'py, PyAny>>,
+        expires_ns: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let bare = key.is_none() && headers.is_none() && subject.is_none() && reply.is_none();
         let outgoing = if bare && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
             OutgoingRecord::plain(payload)?
         } else {
-            let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
+            let given = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
             OutgoingRecord::of(payload, given, self.prefix.as_deref())?
         };
         self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
@@ -130,7 +132,7 @@ impl PyPublisher {
         self.check_subject()?;
         let mut sent = 0;
         let mut batch = Vec::with_capacity(HANDED_MAX);
-        for payload in payloads.try_iter()? {
+        for payload in arguments::payloads(payloads)? {
             batch.push(OutgoingRecord::plain(&payload?)?);
             if batch.len() == HANDED_MAX {
                 sent += self.send_all(py, &batch)?;
@@ -165,8 +167,9 @@ impl PyPublisher {
     /// Publishes all payloads as one append, either all or none. Returns the receipt of the last.
     fn publish_batch(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<PyReceipt> {
         self.check_subject()?;
+        let payloads = arguments::payloads(payloads)?;
         let all: Vec<OutgoingRecord> =
-            payloads.try_iter()?.map(|payload| OutgoingRecord::plain(&payload?)).collect::<PyResult<_>>()?;
+            payloads.map(|payload| OutgoingRecord::plain(&payload?)).collect::<PyResult<_>>()?;
         let receipt = self.publisher.with_in_turn(py, |publisher| {
             let drafts: Vec<_> = all.iter().map(|one| dunlin_topic::Draft::from(one.payload())).collect();
             Ok(publisher.publish_batch(&drafts)?)

@@ -6,9 +6,13 @@ use dunlin_topic::{OnGap, Start, SubscribeOptions, Wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::events::{BufferedSubscriber, EventShape, Events, timeout};
+use crate::arguments;
+use crate::events::{BufferedSubscriber, EventShape, Events};
 use crate::position::PyPosition;
 use crate::runtime::ReadyValue;
+
+/// The default maximum number of records in a batch.
+const BATCH_RECORDS_MAX: usize = 4096;
 
 /// Reads the records of one or more logs. Iterate it with `for` or `async for`.
 #[pyclass(frozen, module = "dunlin")]
@@ -52,8 +56,8 @@ impl Subscription {
 
     /// The next record or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
-        self.source.next(py, EventShape::All, self::timeout(timeout)?)
+    fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+        self.source.next(py, EventShape::All, arguments::timeout("timeout", timeout)?)
     }
 
     /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
@@ -67,11 +71,12 @@ impl Subscription {
     }
 
     /// Iterates over batches of available records, with notices between them.
-    #[pyo3(signature = (records_max = 4096))]
-    fn batches(&self, records_max: usize) -> PyResult<Events> {
-        if records_max == 0 {
-            return Err(PyValueError::new_err("records_max must be at least 1"));
-        }
+    #[pyo3(signature = (records_max = None), text_signature = "($self, records_max=4096)")]
+    fn batches(&self, records_max: Option<&Bound<'_, PyAny>>) -> PyResult<Events> {
+        let records_max = match records_max {
+            Some(given) => arguments::whole("records_max", given, 1, usize::MAX as u64)? as usize,
+            None => BATCH_RECORDS_MAX,
+        };
         Ok(self.events(EventShape::Batches(records_max)))
     }
 

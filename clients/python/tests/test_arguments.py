@@ -177,6 +177,33 @@ TIMEOUTS: list[Call] = [
 ]
 
 
+def test_invalid_arguments_of_handles_are_refused_by_name(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic)
+    with client.publisher(topic) as out, client.subscribe(topic) as records:
+        calls: list[tuple[Call, str, Any]] = [
+            (lambda _, given: dunlin.Position(given, 1), "epoch", 2**32),
+            (lambda _, given: dunlin.Position(1, given), "seq", 2**64),
+            (lambda _, given: out.publish("x", expect_seq=given), "expect_seq", 2**64),
+            (lambda _, given: out.publish("x", event_time_ns=given), "event_time_ns", 2**64),
+            (lambda _, given: out.send("x", expires_ns=given), "expires_ns", 2**64),
+            (lambda _, given: records.batches(given), "records_max", 2**64),
+        ]
+        for call, name, above in calls:
+            for given in (-1, above, NAN):
+                error = f"{name}={given!r} is not a whole number from"
+                refused(given, lambda given=given, call=call: call(client, given), ValueError, error)  # type: ignore[misc]
+            refused("x", lambda call=call: call(client, "x"), TypeError, f"{name}='x' is not a whole number")  # type: ignore[misc]
+        for given in (NAN, INF, 2**2000):
+            refused(given, lambda given=given: records.next(given), ValueError, ": expected at most 8,589,934,592 seconds")  # type: ignore[misc]
+        refused("x", lambda: records.next("x"), TypeError, "timeout='x': expected a number of seconds")  # type: ignore[arg-type]
+        several: Any
+        for several in ("abc", b"abc", 5):
+            expected = f"payloads={several!r}: expected several payloads, not {type(several).__name__}"
+            refused(several, lambda several=several: out.send_many(several), TypeError, expected)  # type: ignore[misc]
+            refused(several, lambda several=several: out.publish_batch(several), TypeError, expected)  # type: ignore[misc]
+    assert client.describe(topic).logs[0].bytes == 0
+
+
 @pytest.mark.parametrize("call", TIMEOUTS)
 def test_infinite_nan_or_too_long_timeouts_are_refused(client: dunlin.Client, call: Call) -> None:
     client.create_topic("feed", reducer="book", exist_ok=True)

@@ -1,6 +1,6 @@
 //! Formats of records: text, JSON, payload bytes only, or a template.
 
-mod json;
+pub mod json;
 mod meaning;
 mod template;
 pub mod text;

@@ -69,6 +69,13 @@ def texts(name: str, given: str | Iterable[str]) -> list[str]:
     return [text(name, one) for one in given]
 
 
+def payloads(given: Iterable[object]) -> Iterable[object]:
+    """Several payloads. One string or buffer is refused: each of its characters or bytes would be a payload."""
+    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise TypeError(f"payloads={shown(given)}: expected several payloads, not {type(given).__name__}")
+    return given
+
+
 def labels(name: str, given: Mapping[str, str] | None) -> list[tuple[str, str]]:
     """Pairs of strings from a mapping."""
     if given is None:

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use dunlin_client::Client;
-use dunlin_topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
+use dunlin_topic::{Event, Start, Subscribe, SubscribeOptions};
 use serde_json::Value;
 
 use crate::console::Console;
 use crate::format::text::escaped;
+use crate::format::{json, text};
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
@@ -63,10 +64,11 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
                 }
                 out.flush()?;
             }
-            Ok(Some(Event::Notice(Notice::Lagging(_)))) => {}
-            Ok(Some(Event::Notice(notice))) => {
-                writeln!(std::io::stderr(), "{} {notice:?}", console.errors.warning("missed:"))?;
-            }
+            // Standard output contains only events of tasks.
+            Ok(Some(Event::Notice(notice))) => match console.json {
+                true => json::notice(&notice, &mut std::io::stderr())?,
+                false => text::notice(&notice, true, console.errors, &mut std::io::stderr())?,
+            },
             Err(error) => outage.wait_out(error, console.errors)?,
         }
     }

@@ -1,0 +1,54 @@
+//! Conversions of arguments. The errors are those of `dunlin._arguments`, which name the argument and show its value.
+
+use std::time::Duration;
+
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyInt, PyIterator};
+
+/// The longest timeout in seconds: `SECONDS_MAX` of `dunlin._arguments`.
+const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
+
+/// Calls a check of `dunlin._arguments`.
+fn check<'py>(
+    given: &Bound<'py, PyAny>,
+    name: &str,
+    arguments: impl PyCallArgs<'py>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    given.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
+}
+
+/// Converts a timeout in seconds: a negative number means no wait, `None` no limit.
+pub fn timeout(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    let Some(given) = given else { return Ok(None) };
+    let seconds = match given.extract::<f64>() {
+        Ok(seconds) if seconds <= SECONDS_MAX && !given.is_instance_of::<PyBool>() => seconds,
+        _ => check(given, "timeout", (given, name), None)?.extract()?,
+    };
+    Ok(Some(Duration::from_secs_f64(seconds.max(0.0))))
+}
+
+/// Converts a whole number from `least` to `most`.
+pub fn whole(name: &str, given: &Bound<'_, PyAny>, least: u64, most: u64) -> PyResult<u64> {
+    if given.is_exact_instance_of::<PyInt>()
+        && let Ok(number) = given.extract::<u64>()
+        && (least..=most).contains(&number)
+    {
+        return Ok(number);
+    }
+    let options = PyDict::new(given.py());
+    options.set_item("least", least)?;
+    check(given, "count", (name, given, most), Some(&options))?.extract()
+}
+
+/// Converts an optional number from 0 to 2^64 - 1.
+pub fn optional_u64(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
+    given.map(|given| whole(name, given, 0, u64::MAX)).transpose()
+}
+
+/// Returns an iterator over several payloads. One string or buffer is refused, because each of its characters or bytes
+/// would be a payload.
+pub fn payloads<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    check(given, "payloads", (given,), None)?.try_iter()
+}
