@@ -4,8 +4,9 @@ use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address in the README. The test replaces this address.
+/// The node's address in the README. The program uses `GIVEN` in its place.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
+/// The expression in Rust that returns the program's first argument, a node's address.
 const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 
 fn main() {

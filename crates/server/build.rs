@@ -1,4 +1,4 @@
-//! Lists the files of the dashboard for the compilation.
+//! Build script: writes a list of the dashboard's files, which are compiled into the server.
 
 #[path = "build/page.rs"]
 mod page;

@@ -12,17 +12,17 @@ use crate::trace::TraceLine;
 /// The numbers of the events in audited traces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditCounts {
-    /// Records received.
+    /// Number of records received.
     pub records: u64,
-    /// Gaps reported.
+    /// Number of reported gaps.
     pub gaps: u64,
-    /// Records in the gaps.
+    /// Number of records in the gaps.
     pub missed: u64,
-    /// Epoch changes.
+    /// Number of epoch changes.
     pub epochs: u64,
     /// The number of calls that failed because there was no connection.
     pub aways: u64,
-    /// Lagging notices.
+    /// Number of lagging notices.
     pub laggings: u64,
 }
 
@@ -121,8 +121,10 @@ impl Audit<'_> {
     }
 
     fn epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
-        if self.at.is_some_and(|at| at != (old, last_seen)) {
-            return Err(format!("the epoch ended at another position than the subscriber's, {:?}", self.at));
+        if let Some((epoch, seq)) = self.at.filter(|at| *at != (old, last_seen)) {
+            return Err(format!(
+                "the epoch ended at {old}-{last_seen}, but the subscriber's position is {epoch}-{seq}"
+            ));
         }
         if new_first.0 <= old || new_first.1 == 0 {
             return Err("the new epoch is not higher than the previous one".to_owned());

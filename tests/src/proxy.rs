@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// The most delayed pieces of 64 KiB in each direction of a connection.
+/// The largest number of delayed pieces in each direction of a connection. A piece has at most 64 KiB.
 const DELAYED_MAX: usize = 256;
 
 /// Forwards connections to a node, and can cut or delay them.

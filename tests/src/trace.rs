@@ -9,9 +9,9 @@ pub enum TraceLine {
     Up,
     /// Records, consecutive in the log and in the writer's ledger.
     Records {
-        /// The writer.
+        /// The writer's number.
         writer: u32,
-        /// The epoch.
+        /// The epoch of the records.
         epoch: u32,
         /// The first and last sequence number.
         seqs: (u64, u64),
@@ -20,9 +20,9 @@ pub enum TraceLine {
     },
     /// A gap: epoch, first and last missing sequence number.
     Gap(u32, u64, u64),
-    /// A new epoch.
+    /// The log began a new epoch.
     Epoch {
-        /// The old epoch.
+        /// The epoch that ended.
         old: u32,
         /// The last record received in the old epoch.
         last_seen: u64,

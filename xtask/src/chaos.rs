@@ -28,7 +28,7 @@ pub struct Options {
     /// Minimum duration of each test that kills or stops processes, in minutes; it runs with new seeds until then
     #[arg(long, default_value_t = 0)]
     minutes: u64,
-    /// Seed of a single try, to repeat its decisions
+    /// Seed of one run, to repeat its random decisions
     #[arg(long)]
     seed: Option<u64>,
     /// Number of clients to disconnect at the same time, and of connections to open and close

@@ -17,9 +17,11 @@ use stored::BenchRun;
 
 /// The directory of the charts.
 const FOLDER: &str = "docs/pictures";
+/// The width of a chart in pixels.
 const WIDTH: u32 = 820;
 /// The colour of text and lines, if the reader's colour scheme is unknown.
 const INK: RGBColor = RGBColor(0x76, 0x7d, 0x87);
+/// The colour of Dunlin's values.
 const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
 const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";

@@ -31,7 +31,7 @@ struct Client {
     run: fn(&ClientPaths, &str) -> Result<()>,
 }
 
-/// The directories with the sources and the installations of the clients.
+/// The directories of the clients' sources, of their installations, and of the node's proto files.
 struct ClientPaths {
     sources: PathBuf,
     installed: PathBuf,

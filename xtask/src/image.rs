@@ -15,6 +15,7 @@ use crate::{sizes, workspace};
 
 /// The user id in the Containerfile.
 const USER: u32 = 65532;
+/// The node's data directory, relative to the root directory.
 const DATA: &str = "var/lib/dunlin";
 
 pub fn run() -> Result<()> {
@@ -51,7 +52,8 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
 }
 
-/// Copies the contents of the image into a directory, and `/etc/hosts`, which a container runtime provides.
+/// Creates the root directory of the container: the contents of the image, and the file `/etc/hosts`, which a
+/// container runtime would add.
 fn furnish(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;

@@ -22,8 +22,8 @@ pub struct Options {
     /// Directory to save a picture of every page in
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Measure instead of testing: the page's records per second, the map's frames per second and memory, and the
-    /// node's load
+    /// Measure the page's records per second, the map's frames per second and memory, and the node's load, instead of
+    /// testing
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,
     /// Directory to save the README's pictures of the demo in, instead of testing
@@ -104,7 +104,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // This works only as root on Debian. If it fails, the error names the missing program.
+    // The installation works only as root on Debian. If it fails, the error names the missing program.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

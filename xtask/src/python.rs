@@ -51,7 +51,7 @@ pub fn test() -> Result<()> {
     try_package(&ready()?)
 }
 
-/// Does the same as `test`, with the installed wheel.
+/// Checks the package's types and runs its tests, with the installed wheel.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::ready()?;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long processes may take to end after they were asked to.
+/// How long the processes that a test started may take to end after the test.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
 /// Maximum number of stack frames printed for each thread.
 const FRAMES_MAX: u32 = 40;
@@ -106,7 +106,7 @@ fn print_stacks(group: Pid) {
         let mut gdb = Command::new("gdb");
         gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
         gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
-        // A separate group, so that gdb is not among the inspected processes.
+        // gdb runs in a process group of its own, so that it is not among the inspected processes.
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {

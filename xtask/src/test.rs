@@ -23,7 +23,7 @@ use nextest::Selection;
 /// Step or part to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Name of a part or step (see --list), or text in the names of tests, which may be long tests
+    /// Name of a part or step (see --list), or text in the names of the tests to run, including long tests
     /// [default: the steps of CI]
     name: Option<String>,
     /// Run all parts: long tests, all client libraries, browsers, chaos, race models and demos
@@ -46,7 +46,7 @@ pub struct Options {
     list: bool,
 }
 
-/// A row of the summary.
+/// A step of a test run: its name in the summary, and the function that runs it.
 pub struct Step {
     name: &'static str,
     run: fn() -> Result<()>,

@@ -1,7 +1,7 @@
 //! The native part of a Python worker (`python/dunlin/worker.py`).
 //!
-//! Several threads may use it. A child process may not, because it has neither the parent's thread nor its
-//! connection.
+//! Several threads of a process may use an attachment. A child process may not, because the attachment's thread and
+//! connection belong to the parent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -104,7 +104,7 @@ impl PyBatch {
         }
     }
 
-    /// All payloads, copied.
+    /// All payloads as a list of `bytes`, which are copies.
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, (0..self.0.len()).map(|index| PyBytes::new(py, self.0.payload(index))))
     }

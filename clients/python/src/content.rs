@@ -7,11 +7,11 @@ use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
 
 /// The payload bytes of a record, taken from a Python object: borrowed if it is immutable, otherwise copied.
 pub enum PayloadContent {
-    /// From `bytes`.
+    /// The payload of a `bytes` object.
     Bytes(PyBackedBytes),
-    /// From `str`.
+    /// The payload of a `str` object, in UTF-8.
     Text(PyBackedStr),
-    /// From any other object with a buffer.
+    /// A copy of the payload of any other object with a buffer.
     Copied(Vec<u8>),
 }
 

@@ -78,8 +78,8 @@ impl InterpreterGuard {
         (!is_ending()).then_some(returning)
     }
 
-    /// Like [`new`](Self::new), for a thread that cannot continue without the interpreter: blocks forever
-    /// instead.
+    /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. For threads that cannot continue
+    /// without the interpreter.
     pub fn or_never() -> InterpreterGuard {
         loop {
             match InterpreterGuard::new() {

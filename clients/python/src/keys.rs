@@ -34,7 +34,7 @@ enum CompareValue {
 
 /// A condition of a transaction: key, operator, property, value.
 type Compared = (Vec<u8>, String, String, CompareValue);
-/// An operation of a transaction: its name, key or start, value or end, lease or limit.
+/// An operation of a transaction: its name; its key or first key; its value or end; its lease or limit.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
 /// A key with its value, in the order of the fields of Python's `Entry`.

@@ -10,7 +10,8 @@
 //!   connection.
 //! - Bytes that Python reads through a buffer never change, and live as long as the buffer.
 //!
-//! This crate is outside the main workspace; `Cargo.toml` gives the reason.
+//! The crate's tests are in Python, because only an interpreter can load the module. `cargo xtask test python` runs
+//! them.
 
 mod arguments;
 mod content;

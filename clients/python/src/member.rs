@@ -30,7 +30,7 @@ pub struct PyMember {
 /// A group member that requests records in advance, with the number of records still to arrive.
 pub struct PrefetchingMember {
     pub member: Member,
-    /// The number of records to keep requested; 0 in a `share` group.
+    /// The number of records to request in advance; 0 in a `share` group.
     pub prefetch: u64,
     pub asked: u64,
 }

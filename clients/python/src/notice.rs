@@ -16,9 +16,9 @@ macro_rules! notices {
             $(#[doc = $about])*
             #[pyclass(frozen, get_all, name = $python, module = "dunlin")]
             pub struct $rust {
-                /// The topic.
+                /// The topic's name.
                 topic: String,
-                /// The partition.
+                /// The partition's number.
                 partition: u16,
                 $($(#[doc = $said])* $field: $kind,)*
             }
@@ -45,7 +45,7 @@ macro_rules! notices {
 notices! {
     /// Records that this subscriber missed.
     PyGap "Gap" {
-        /// The epoch.
+        /// The epoch of the missing records.
         epoch: u32,
         /// The first missing sequence number.
         first: u64,
@@ -69,7 +69,7 @@ notices! {
         last_seen: u64,
         /// The last record of the old epoch that is known to have existed; `None` if unknown.
         known_through: Option<u64>,
-        /// Where the new epoch begins for this subscriber.
+        /// The position at which the new epoch begins for this subscriber.
         new_first: PyPosition,
     }
     /// The state of a state topic, which replaces the records up to its position.

@@ -127,7 +127,7 @@ impl PyPublisher {
         self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
     }
 
-    /// `send` for several payloads. Returns their number.
+    /// Calls `send` for each of several payloads. Returns their number.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut sent = 0;
@@ -142,7 +142,7 @@ impl PyPublisher {
         Ok(sent + self.send_all(py, &batch)?)
     }
 
-    /// `send` for each row of an array, along its first axis. Returns the number of rows.
+    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;

@@ -24,7 +24,7 @@ impl PyRecord {
         ("subject", "payload")
     }
 
-    /// The subject it was published to.
+    /// The subject to which the record was published.
     #[getter]
     fn subject(&self) -> String {
         self.records.subject(self.index)

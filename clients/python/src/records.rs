@@ -3,9 +3,9 @@
 //! The records are copied once, so that Python's references do not hold the receive buffer:
 //!
 //! ```text
-//! heads     seq prev_seq append event payload_at meta_at epoch log flags | … | one more, where the last ends
-//! payloads  all payloads, one behind the other
-//! metas     all metas likewise, as they lie in frames
+//! heads     the fields of each record, with the start of its payload and metadata; a last entry has their ends
+//! payloads  all payloads, without separators
+//! metas     the metadata of all records, as encoded in their frames, without separators
 //! ```
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl RecordGroup {
         RecordGroup { heads: Vec::with_capacity(records + 1), ..RecordGroup::default() }
     }
 
-    /// Adds a record, before [`end`](RecordGroup::end).
+    /// Adds a record. To be called before [`end`](RecordGroup::end).
     #[inline]
     pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
         let log = self.log_number(log);
@@ -82,13 +82,13 @@ impl RecordGroup {
         }) as u32
     }
 
-    /// Completes the group: adds the entry that holds where the last record ends.
+    /// Completes the group with an entry that contains the ends of the last record's payload and metadata.
     pub fn end(&mut self) {
         let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
         self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
     }
 
-    /// The number of records, before [`end`](RecordGroup::end).
+    /// The number of records that were added. To be called before [`end`](RecordGroup::end).
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }

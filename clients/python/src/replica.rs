@@ -38,6 +38,7 @@ pub struct FollowedReplica {
     epoch: Option<u32>,
     /// The append time of the last record, in ns since the Unix epoch.
     append_ns: Option<u64>,
+    /// The event time of the last record, in ns since the Unix epoch.
     event_ns: Option<u64>,
     began: Instant,
 }
@@ -111,13 +112,15 @@ impl FollowedReplica {
 
 fn text(fault: &ReplicaFault) -> String {
     match fault {
-        ReplicaFault::Hole { first, last } => format!("records {first} to {last} never came"),
-        ReplicaFault::Diverged { at, .. } => format!("not its owner's state at {at}"),
+        ReplicaFault::Hole { first, last } => format!("records {first} to {last} did not arrive"),
+        ReplicaFault::Diverged { at, .. } => format!("the state differs from the owner's state at {at}"),
         ReplicaFault::Refused { at, why } => format!("{why}, at {at}"),
         ReplicaFault::BeganAnew { last, .. } => {
-            format!("the topic began anew after {last}: its state is gone until it is published again")
+            format!(
+                "the topic began a new epoch after {last}: its state is empty until it is published again"
+            )
         }
-        ReplicaFault::Unknown { at } => format!("records from {at} on, of a state that is not known"),
+        ReplicaFault::Unknown { at } => format!("records from {at} on belong to an unknown state"),
     }
 }
 
@@ -147,7 +150,7 @@ fn changes(told: &VecDeque<ReplicaEvent>) -> usize {
 }
 
 impl PyReplica {
-    /// `append_ns` is the append time of the topic's last record, if known.
+    /// Creates a replica. `append_ns` is the append time of the topic's last record, if known.
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
         PyReplica {
             following: SharedHandle::new(FollowedReplica::new(replica, append_ns)),

@@ -10,7 +10,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::failure::{Failure, InterpreterGuard};
 
-/// The runtime and its process, because threads do not survive a fork.
+/// The runtime, and the id of the process that made it. A forked process makes a new one, because threads do not
+/// survive a fork.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 fn handle() -> Result<Handle, Failure> {

@@ -37,7 +37,7 @@ struct Draft {
     not_before_ms: u64,
     deadline_ms: u64,
     timeout_ms: u32,
-    /// Retries, and the first and largest delay in ms; `None` for the default.
+    /// The number of retries, and the first and largest delay before one in ms; `None` for the default.
     retry: Option<(u16, u32, u32)>,
     idempotency_key: PyBackedBytes,
     after: Vec<u64>,

@@ -80,7 +80,7 @@ def test_payload_views_outlive_the_batch_and_the_client(url: str, topic: str) ->
     assert not seqs.flags.writeable
 
 
-def test_subscription_may_switch_from_records_to_batches(client: dunlin.Client, topic: str) -> None:
+def test_subscription_can_switch_from_records_to_batches(client: dunlin.Client, topic: str) -> None:
     client.publisher(topic).publish_batch([str(number) for number in range(100)])
     events = client.subscribe(topic, start="earliest")
     one = events.next(PATIENCE)

@@ -104,7 +104,7 @@ def test_watch_delivers_every_revision_from_its_start(client: dunlin.Client, top
         next(before)
 
 
-def test_watch_before_the_history_reports_the_oldest_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_watch_from_a_removed_revision_names_the_oldest_one(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = Node(tmp_path_factory.mktemp("short"), 20_000, "--kv-history-bytes", "64KiB")
     node.start()
     try:
@@ -142,7 +142,7 @@ def test_watch_raises_when_revisions_restart_in_a_new_epoch(brittle_node: Node) 
                 break
 
 
-def test_lease_is_renewed_and_its_keys_end_with_it(client: dunlin.Client, topic: str) -> None:
+def test_ending_a_renewed_lease_deletes_its_keys(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
         # This is several times as long as the time to live.
@@ -277,7 +277,7 @@ def test_more_coroutines_than_call_threads_can_wait_for_a_lock(url: str, topic: 
     run(program())
 
 
-def test_cancelled_lock_wait_leaves_the_queue(url: str, topic: str) -> None:
+def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client, client.kv.lease(60.0) as lease:
             async with client.kv.lock(topic):

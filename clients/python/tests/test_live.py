@@ -48,7 +48,7 @@ def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -
         assert book.age is not None and book.append_time_ns is not None
 
 
-def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) -> None:
+def test_level_columns_are_read_only_views_of_one_table(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
     with client.book(topic) as book:

@@ -151,7 +151,7 @@ def test_idle_subscription_resumes_after_a_restart(own_node: Node) -> None:
     own_node.start()
     with dunlin.connect(own_node.url) as other:
         other.publish("t", b"after")
-    # The end of the old epoch is unknown: that is reported, and reading continues.
+    # The end of the old epoch is unknown, so reading raises an error once and then continues.
     with pytest.raises(dunlin.GapError) as caught:
         next(records)
     assert isinstance(caught.value.notice, dunlin.EpochChanged)

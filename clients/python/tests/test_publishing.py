@@ -38,7 +38,7 @@ def test_invalid_reply_subject_is_refused(client: dunlin.Client, topic: str) -> 
     assert client.publish(topic, b"good", reply="a.b").position.seq == 1
 
 
-def test_record_keeps_repeated_headers(client: dunlin.Client, topic: str) -> None:
+def test_repeated_headers_of_a_record_are_kept(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"", headers=[("a", "1"), ("a", "2")])
     with client.subscribe(topic, start="earliest") as events:
         assert next_record(events).headers == (("a", b"1"), ("a", b"2"))

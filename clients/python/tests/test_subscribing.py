@@ -49,7 +49,7 @@ def test_gaps_account_for_every_record_not_delivered(client: dunlin.Client, topi
         published = 0
         seen, missed = 0, 0
         while missed == 0:
-            # The records take more than the client's credit and the topic's retention.
+            # The records have more bytes than the client's credit and the topic's retention allow.
             fill(client, topic, 5000)
             published += 5000
             while seen + missed < published:

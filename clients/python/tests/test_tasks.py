@@ -256,7 +256,7 @@ _ODD = ("refused", "surrogate", "odd", "exit", "interrupt", "nan", "unsendable",
 
 
 @pytest.mark.parametrize(("kind", "options"), [("raise", ()), ("raise", ("--processes",)), ("araise", ())])
-def test_unusual_exceptions_fail_the_task_and_free_its_slot(
+def test_task_that_raises_any_exception_fails_and_frees_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
@@ -269,7 +269,7 @@ def test_unusual_exceptions_fail_the_task_and_free_its_slot(
     assert after.result == b"WELL"
 
 
-def test_implausible_task_options_are_refused(client: dunlin.Client, tenant: str) -> None:
+def test_task_options_out_of_range_are_refused(client: dunlin.Client, tenant: str) -> None:
     submit = client.tasks.submit
     for wrong in (
         {"not_before": time.time() * 1000},

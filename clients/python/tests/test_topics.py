@@ -28,7 +28,7 @@ def test_creating_an_identical_topic_again_needs_exist_ok(client: dunlin.Client,
         client.create_topic(topic)
 
 
-def test_options_of_a_state_topic_are_kept(client: dunlin.Client, topic: str) -> None:
+def test_topic_description_has_the_options_of_its_reducer(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book", reducer_options={"price_decimals": 2, "tick": 5})
     described = client.describe(topic)
     assert described.reducer == "book"

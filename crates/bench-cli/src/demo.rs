@@ -1,6 +1,6 @@
 //! The demo: recorded markets, replayed to many subscribers, which must receive every record or a gap notice for it.
-//! The [`ledger`] holds what was published. The demo compares each subscriber's account with the ledger, and never with
-//! statistics of the node.
+//! The [`ledger`] counts the published lines. The demo compares each subscriber's account with the ledger, and never
+//! with statistics of the node.
 
 mod account;
 mod books;

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_drop_shared_with_all_peers_is_no_regression() {
+    fn rate_drop_that_all_peers_share_is_no_regression() {
         let peers = |value: f64| (0..5).map(move |bytes| ("nats", "msgs_per_s", bytes, value));
         let all = |ours: f64, theirs: f64| {
             let mut set = rows(&[("dunlin", "msgs_per_s", 64, &[ours])]);

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
 //! process dies without dropping the handle, the kernel kills the child. Every wait for a child has a deadline. Other
-//! systems' programs are started through `bench-child bound`. This command asks the kernel for the signal and then
-//! executes the program, because no safe code can run between fork and exec.
+//! systems' programs are started through `bench-child bound`. This command asks the kernel to kill it when its
+//! parent dies, and then executes the program, because no safe code can run between fork and exec.
 //!
 //! Start children from a thread that lives longer than they do, such as the runner's: the kernel kills a child when the
 //! thread that started it ends.
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use crate::sockets;
 
-/// The default of the longest wait for a line of a child.
+/// The default limit of a wait for a child's next line.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const STDERR_KEPT_BYTES: u64 = 8 * 1024;

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_control_figure_matches_one_peer_and_baseline_row() {
+    fn each_control_peer_and_baseline_matches_one_measurement() {
         for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_control_goal_and_claim_selects_one_measurement() {
+    fn each_control_goal_and_claim_matches_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

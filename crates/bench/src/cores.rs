@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn client_and_node_of_a_benchmark_may_share_a_single_core() {
+    fn benchmark_client_and_node_can_be_pinned_to_a_single_core() {
         // Like `taskset -c 0`.
         let _only = Pinned::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_feed_goal_and_claim_selects_one_measurement() {
+    fn each_feed_goal_and_claim_matches_one_measurement() {
         let points = points();
         let fitting = |pattern: &RowPattern| {
             points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ratio_goal_without_figures_of_both_targets_is_undecided() {
+    fn ratio_goal_is_undecided_if_a_target_was_not_measured() {
         let goal = Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_slower_than_its_expected_rate_gets_no_ratio() {
+    fn peer_measured_below_its_expected_rate_gets_no_ratio() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
         mark_unfair_peers(&mut slow, &[KNOWN]);
         let verdict =
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_expected_peer_rate_does_not_rise_with_the_baseline() {
+    fn only_a_fixed_expected_rate_ignores_the_measured_baseline() {
         let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);

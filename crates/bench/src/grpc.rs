@@ -1,4 +1,4 @@
-//! Listener `grpc`, compared with a plain tonic echo server: with the same client and runtime. Each server runs in a
+//! Measures listener `grpc` and a plain tonic echo server with the same client and runtime. Each server runs in a
 //! separate process.
 
 mod callee;

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_and_better_direction_follow_from_a_metrics_name() {
+    fn metric_name_determines_its_unit_and_better_direction() {
         assert_eq!(unit("bytes_per_s"), "B/s");
         assert_eq!(unit("deliveries_per_s"), "1/s");
         assert_eq!(unit("p99_ns"), "ns");

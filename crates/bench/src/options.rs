@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_given_twice_selects_points_with_either_value() {
+    fn repeated_parameter_option_selects_points_of_each_given_value() {
         let raw = RawOptions {
             params: vec!["bytes=64".into(), "bytes=1024".into(), "transport=tcp".into()],
             ..RawOptions::default()

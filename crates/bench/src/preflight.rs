@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_that_distorts_runs_gets_one_warning() {
+    fn each_machine_state_that_distorts_results_gets_one_warning() {
         let troubles = [
             (PreflightReport { debug_build: true, ..calm() }, "debug build"),
             (PreflightReport { quick: true, ..calm() }, "quick mode"),

@@ -100,7 +100,7 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// How many goals are met, or how many claims Dunlin exceeds, of how many.
+/// The number of goals that are met, or of claims that Dunlin exceeds, and the number of all.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,

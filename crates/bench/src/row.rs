@@ -1,7 +1,7 @@
 //! Measured figures, and sets of them.
 //!
-//! Invariant: no two rows of a set have the same target, case, metric and parameters, so a ratio's row is
-//! unambiguous.
+//! Invariant: no two rows of a set have the same target, case, metric and parameters, so a ratio refers
+//! to exactly one row.
 
 use std::collections::HashSet;
 use std::fmt;

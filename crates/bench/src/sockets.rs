@@ -82,7 +82,7 @@ impl SocketAddress {
 pub enum SocketStream {
     /// A TCP connection without Nagle's delay.
     Tcp(TcpStream),
-    /// Over a Unix socket.
+    /// A connection over a Unix socket.
     Uds(UnixStream),
 }
 

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_space_goal_and_claim_selects_one_measurement() {
+    fn each_space_goal_and_claim_matches_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -1,5 +1,6 @@
-//! Suite `spot`: measures topics. It has the tables of ServerLink's SPOT benchmarks with the same columns, and the
-//! measurements that our goals for topics need. `docs/benchmarks.md` is made from its stored runs.
+//! Suite `spot`: measures topics. It has the tables of ServerLink's document on its SPOT benchmarks ("the SPOT
+//! document") with the same columns, and the measurements that our goals for topics need. `docs/benchmarks.md` is made
+//! from the suite's stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_spot_figure_matches_one_peer_and_baseline_row() {
+    fn each_reference_pattern_of_suite_spot_matches_one_measurement() {
         for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spot_goal_and_claim_selects_one_measurement() {
+    fn each_goal_and_claim_of_suite_spot_matches_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

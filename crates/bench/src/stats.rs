@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_recorded_latencies() {
+    fn percentiles_of_1000_known_latencies_are_exact() {
         let mut latencies = Latencies::default();
         (1..=1000).for_each(|ns| latencies.record(ns));
         assert_eq!(latencies.quantile_ns(0.5), Some(500));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_beyond_the_scale_is_clamped_to_its_maximum() {
+    fn latency_above_the_histogram_range_counts_as_its_maximum() {
         let mut latencies = Latencies::default();
         latencies.record(u64::MAX);
         assert!(latencies.quantile_ns(1.0) >= Some(LONGEST_NS));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_older_runs_get_the_parameters_that_they_lack() {
+    fn rows_of_older_runs_get_their_missing_parameters() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn misnamed_metrics_of_older_runs_are_left_out() {
+    fn misnamed_metrics_of_older_runs_are_ignored() {
         let row = |case: &str, metric: &str, value: f64| {
             let summary = Summary::of(&[value, 5.0]).unwrap();
             FigureRow::new("feed", case, "dunlin", &Params::new(), metric, summary, true)

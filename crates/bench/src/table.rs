@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn table_columns_are_aligned_without_colour_in_a_pipe() {
+    fn piped_table_has_aligned_columns_and_no_colour() {
         let text = table().text(false);
         assert_eq!(
             text,

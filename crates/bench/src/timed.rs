@@ -1,8 +1,9 @@
 //! Timed transfers, and the two points of every throughput measurement.
 //!
-//! The SPOT document's counts (100,000 messages of 64 B) take only a few ms, which is too short to compare rates. Each
-//! transfer is therefore measured twice: with the document's count, for its table, and *sustained*, with as many
-//! messages as take about `--time`, for comparisons.
+//! ServerLink's document on its SPOT benchmarks ("the SPOT document") has low message counts: 100,000 messages of 64 B
+//! take only a few ms, which is too short to compare rates. Each transfer is therefore measured twice. One point sends
+//! the document's count, for the document's table. The *sustained* point sends as many messages as take about
+//! `--time`, for comparisons.
 
 use std::rc::Rc;
 
@@ -59,9 +60,9 @@ pub fn document_count(bytes: usize, quick: bool) -> u64 {
     if quick { ci } else { full }
 }
 
-/// Value of parameter `length`: the point sends the SPOT document's number of messages.
+/// Value of parameter `length`: each run sends as many messages as the SPOT document states.
 pub const DOCUMENT: &str = "document";
-/// Value of parameter `length`: the point sends as many messages as take about `--time`.
+/// Value of parameter `length`: each run sends as many messages as take about `--time`.
 pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;

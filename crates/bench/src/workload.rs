@@ -23,7 +23,7 @@ pub enum PublishMode {
     OneByOne,
     /// One call for this many records, which the publisher copies.
     Batches(usize),
-    /// One call for each record, which the publisher shares.
+    /// One call for each record, which is passed by reference and not copied.
     ByRef,
 }
 

@@ -98,7 +98,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     while let Some((_, below)) = deepest.subcommand() {
         deepest = below;
     }
-    // A command with `--listen` starts its own node, so that the variable with a URL does not conflict with it.
+    // A command with `--listen` starts its own node. An environment variable with the URL of a node is then ignored.
     let instead_of_url = is_given(deepest, "listen");
     let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
     if instead_of_url && !is_given(matches, "url") {

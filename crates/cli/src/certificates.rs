@@ -1,4 +1,4 @@
-//! Certificates for trying TLS on one machine: an authority, a node's certificate and a client's.
+//! Certificates for trying TLS on one machine: those of an authority, a node and a client.
 //!
 //! The authority's key is discarded after signing, so that nothing else can be signed with it. To create other
 //! certificates, use another directory.
@@ -19,7 +19,9 @@ use time::{Duration, OffsetDateTime};
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// How long all certificates are valid, in days.
 const VALID_DAYS: i64 = 397;
+/// The permissions of files with a private key.
 const SECRET: u32 = 0o600;
+/// The permissions of files with a certificate.
 const PUBLIC: u32 = 0o644;
 
 /// The paths of generated TLS certificates and keys (PEM), for a node and a client on one machine.

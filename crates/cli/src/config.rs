@@ -182,6 +182,7 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
 
 /// The smallest time to live of the owners' leases. With a shorter one, every change of the leader would move topics.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
+/// The largest time to live of the owners' leases.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
 /// The smallest time to live of a lease, as a multiple of the leader's heartbeat interval.
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn open_address_needs_the_insecure_setting() {
+    fn non_loopback_address_needs_the_insecure_setting() {
         let error = with("listen", "0.0.0.0:4220").unwrap_err();
         assert!(
             error.is::<CommandRefusal>() && error.to_string().contains("--insecure-listen-without-tls"),
@@ -465,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_without_authentication_does_not_allow_an_open_address() {
+    fn tls_without_authentication_allows_no_non_loopback_address() {
         let set = |more: &[(&str, &str)]| {
             let mut raw = RawConfig::defaults();
             let tls = [("listen", "0.0.0.0:0"), ("tls.cert", "c.pem"), ("tls.key", "k.pem")];

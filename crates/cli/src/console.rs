@@ -48,15 +48,14 @@ impl Console {
     }
 }
 
-/// Standard output of a command, on which no control characters beyond ASCII reach a terminal.
-/// For a terminal, control characters beyond ASCII are escaped as in JSON.
-/// ASCII control characters pass, because colours need them; data are escaped before.
-/// If standard output is a pipe or a file, it receives all bytes unchanged.
+/// Standard output of a command. If it is a terminal, control characters beyond ASCII are escaped as in JSON. ASCII
+/// control characters are written unchanged, because colours need them; commands escape those in data before they write
+/// the data. If standard output is a pipe or a file, it receives all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
     is_terminal: bool,
-    /// The first bytes of an incomplete character.
+    /// The first bytes of a character whose remaining bytes have not been written yet.
     begun: Vec<u8>,
 }
 

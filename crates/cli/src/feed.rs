@@ -51,13 +51,15 @@ pub struct RecordSender<'a, P> {
 struct NoRoomClock {
     /// The longest time without room after which the command fails; `None` for no limit.
     patience: Option<Duration>,
+    /// The time since which the node has had no room; `None` while it has room.
     since: Option<Instant>,
+    /// The pause before the next attempt.
     pause: Duration,
     /// The number of records acknowledged before the last refusal.
     acknowledged: u64,
 }
 
-/// The pauses between attempts; each is twice the one before.
+/// The shortest and the longest pause between attempts. Each pause is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -66,7 +68,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub struct SendCounts {
     pub sent: u64,
     pub acknowledged: u64,
-    /// The last receipt.
+    /// The receipt of the last acknowledged record.
     pub last: Option<Receipt>,
 }
 
@@ -245,8 +247,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(pace) = &mut self.pace {
-            // If sending is more than 1 s behind the planned time, the records of that time are not sent faster to
-            // catch up.
+            // A sender that is more than 1 s behind its plan catches up 1 s only, so that it does not exceed the rate
+            // for long.
             pace.due = pace.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now)) + pace.between;
         }
         Ok(!self.stop.is_set())
@@ -296,7 +298,8 @@ mod tests {
             0
         }
 
-        /// The node refuses the record before the publisher takes it.
+        /// Does nothing: the node refuses a record before this publisher accepts it, so that no record has to be sent
+        /// again.
         fn send_refused_again(&mut self) -> Result<(), PublishError> {
             Ok(())
         }

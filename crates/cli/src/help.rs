@@ -90,7 +90,8 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Wraps text at spaces. All lines but the first are indented by `indent` and `on`.
+/// Wraps text at spaces, and ends every line but the last with `on`. The first line begins with `indent`, as do later
+/// lines if `on` is empty; otherwise later lines begin with `BELOW`.
 fn wrap(text: &str, indent: &str, on: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

@@ -5,7 +5,7 @@ use dunlin_topic::Position;
 
 use crate::console::TextPainter;
 
-/// The width of a number in a wide terminal, in characters.
+/// The width of a number in a wide and in a narrow terminal, in characters.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
 /// The number of spaces in a line of the table, between its four numbers.

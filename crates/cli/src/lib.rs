@@ -1,9 +1,8 @@
 //! The command line: the program `dunlin`, and code shared with `dunlin-bench`.
 //!
-//! Each command is a file under `commands/` with its `Arguments` and its `run`; decisions are in pure modules
-//! beside it. `dunlin` parses `bench`, `report`, `demo` and `scale` too, so that help, completions and manual
-//! are complete, and `dunlin-bench` runs them. Exit codes: 0 success, 1 refused, 2 failed or invalid command
-//! line.
+//! Each command is a file under `commands/` with its `Arguments` and its `run`; code without input and output is in
+//! separate modules. `dunlin` parses `bench`, `report`, `demo` and `scale` too, so that help, completions and manual
+//! are complete, and `dunlin-bench` runs them. Exit codes: 0 success, 1 refused, 2 failed or invalid command line.
 #![allow(missing_docs, reason = "a library for the two programs alone")]
 
 pub mod arguments;

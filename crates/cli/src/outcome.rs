@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_exits_with_1_and_failure_with_2() {
+    fn exit_code_is_1_for_a_refusal_and_2_for_a_failure() {
         let deep = |error: anyhow::Error| code(&error.context("publishing").context("demo"));
         assert_eq!(deep(CommandRefusal("no".into()).into()), 1);
         assert_eq!(deep(PublishError::NoTopic("a".into()).into()), 1);

@@ -18,7 +18,7 @@ use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// The text that clients receive while the node reads its data directory.
+/// The texts that clients receive while the node reads its data directory, and while it joins its cluster.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 

@@ -15,13 +15,13 @@ use signal_hook::flag;
 
 /// Interval at which a sleeping thread checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a command that has to end waits for a response that its node still owes.
+/// How long a command that has to end waits for an outstanding response of its node.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The exit code that a shell reports after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Makes a write beyond the process's file size limit fail like a write to a full disk. By default, the
-/// signal for it ends the process.
+/// Makes a write beyond the process's file size limit fail like a write to a full disk. By default, such a write ends
+/// the process by the signal SIGXFSZ.
 pub fn outlive_file_size_limit() {
     // If the handler cannot be installed, the default stays.
     let _ = flag::register(SIGXFSZ, Arc::default());

@@ -29,6 +29,7 @@ pub struct WorkersConfig {
 
 /// The largest `scale_warm`: waiting processes use memory.
 const WARM_MAX: u32 = 1_000;
+/// The shortest and the longest `scale_season`.
 const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 

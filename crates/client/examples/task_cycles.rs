@@ -18,6 +18,7 @@ const BATCH: usize = 500;
 const IN_FLIGHT: usize = 4;
 /// The number of waiting tasks above which submitters pause.
 const QUEUED_MAX: u64 = 50_000;
+/// The number of tasks that a worker takes at once.
 const SLOTS: u32 = 1_000;
 
 fn main() -> Outcome {

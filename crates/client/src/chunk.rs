@@ -46,7 +46,7 @@ impl Chunks {
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
             self.change(capacity);
         }
-        // The caller chose a chunk without other holders. This call therefore never clones.
+        // At this point, no subscriber holds the current chunk. This call therefore never clones.
         let chunk = Arc::make_mut(&mut self.current);
         if self.done == chunk.len() {
             chunk.clear();

@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max` each. If a
-    /// node is still opening, the call waits for it within the time of all endpoints together.
+    /// node is still starting, the call waits for it within the time of all endpoints together.
     pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -227,8 +227,8 @@ impl Client {
         self.begin(asked, wait)
     }
 
-    /// Makes a subscription without waiting for the node. Logs in `after` continue after that position; the
-    /// others start as the options say. The first read reports a refusal.
+    /// Makes a subscription without waiting for the node. Logs in `after` continue after their position; other logs
+    /// start as the options say. The first read reports a refusal.
     pub fn subscribe_at_once(
         &self,
         pattern: &str,

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_follows_overlaps_or_skips_the_subscribers_position() {
+    fn batch_is_classified_relative_to_the_subscribers_position() {
         assert_eq!(judged((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
         assert_eq!(judged((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
         assert_eq!(

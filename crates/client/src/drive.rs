@@ -83,7 +83,7 @@ impl SharedClient {
         let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
-            // Block for at most one tick, because the connection also has to check the clock.
+            // Block for at most one tick, so that the next call of `pump` checks the connection's timeouts.
             let patience = match (spins, until) {
                 (true, _) if wait == Wait::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,

@@ -28,6 +28,7 @@ struct State {
     runs: bool,
     /// Whether a publisher has a partly filled batch.
     due: bool,
+    /// Whether the thread has to end.
     ended: bool,
 }
 

@@ -64,7 +64,8 @@ impl Followers {
         self.threads.remove(number);
     }
 
-    /// Wakes one waiting thread or task to read the connection, after the reading thread has stopped.
+    /// Wakes one waiting thread to read the connection, or all tasks if no thread waits. Call this after the reading
+    /// thread has stopped.
     #[inline]
     pub(crate) fn thread_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);

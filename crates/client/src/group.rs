@@ -135,7 +135,8 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // Members of `share` groups have to report consumed records, because otherwise the node stops delivering.
+            // A registered member of a `share` group reports consumed records. Without these reports, the node would
+            // stop delivering.
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,

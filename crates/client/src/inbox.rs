@@ -29,13 +29,17 @@ pub(crate) enum InboxItem {
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
-    /// The sequence number before the first record.
+    /// The sequence number of the subscriber's record before the first record of this item.
     pub(crate) prev_seq: u64,
+    /// The sequence number of the first record.
     pub(crate) first_seq: u64,
+    /// The number of records.
     pub(crate) count: u32,
     /// The chunk that holds the frames; `None` if they are in the batch's own bytes.
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
+    /// The index at which the frames begin.
     pub(crate) start: usize,
+    /// The index after the last frame.
     pub(crate) end: usize,
     /// The credit, in bytes, that the node used for the frames.
     pub(crate) cost: u64,
@@ -181,7 +185,7 @@ impl SubscriberInbox {
         self.lock().received
     }
 
-    /// Bytes that are not consumed yet.
+    /// The number of received bytes that the subscriber has not consumed yet.
     pub(crate) fn unread(&self) -> u64 {
         let state = self.lock();
         state.received - state.consumed

@@ -13,8 +13,8 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// The caller's check, the time of its last call, and whether it has already returned `true`. After `true` it is not
-/// called again, so that each signal is reported once.
+/// The caller's check, the time of its last call, and whether it has already returned `true`. After `true`, the check
+/// is not called again, so that each signal is reported once.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
     /// The time of the last call. All waits inside one call of [`interruptible`] share it, so that the interval also

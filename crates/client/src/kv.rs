@@ -127,8 +127,8 @@ impl Kv {
         self.write(&ControlCommand::DeleteIf { key: key.as_ref(), expect })
     }
 
-    /// Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key. One call
-    /// deletes a limited number of keys: repeat it until it reports 0.
+    /// Deletes keys from `start` up to and excluding `end`; an empty `end` means no end. One call deletes a limited
+    /// number of keys: repeat it until it reports 0.
     pub fn delete_range(
         &self,
         start: impl AsRef<[u8]>,
@@ -143,8 +143,8 @@ impl Kv {
         Ok(self.transact(&transaction)?.revision)
     }
 
-    /// Reads up to `limit` keys from `start` up to and excluding `end`; an empty `end` means the last key, 0
-    /// the largest possible limit. The next page starts at the last key with a zero byte appended.
+    /// Reads up to `limit` keys from `start` up to and excluding `end`. An empty `end` means no end; a `limit` of 0
+    /// means the largest possible limit. The next page starts at the last key with a zero byte appended.
     pub fn range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>, limit: u32) -> Result<Page, KvError> {
         self.page(&ControlQuery::Range { start: start.as_ref(), end: end.as_ref(), limit })
     }

@@ -30,8 +30,11 @@ pub(crate) struct PublishLane {
     next_seq: u64,
     /// The batch being filled: space for its header, then frames.
     batch: Vec<u8>,
+    /// The number of records in the batch being filled.
     count: u32,
+    /// Batches that were sent and have no response yet, in order.
     unanswered: VecDeque<SentBatch>,
+    /// The size of these batches in bytes.
     unanswered_bytes: usize,
     /// The number of records that the node has acknowledged with a position.
     acknowledged: u64,
@@ -45,6 +48,7 @@ pub(crate) struct PublishLane {
     pushed: u64,
     /// The position of the last acknowledged record.
     pub(crate) acknowledged_at: Option<Position>,
+    /// Empty buffers for later batches.
     spare: Vec<Vec<u8>>,
     /// The last receipt, until a waiting caller takes it.
     pub(crate) receipt: Option<Receipt>,

@@ -57,13 +57,13 @@ impl Default for ClientLimits {
 
 impl ClientLimits {
     /// Maximum number of bytes that a subscription keeps from a node that exceeds its credit: twice the credit, because
-    /// nodes check it at intervals, and one message.
+    /// nodes check the credit at intervals, plus one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// Maximum refunded credit that the client keeps until the subscriber reads; above it the client reports the credit
-    /// at once. At least 1 byte, so that the client never reports an empty refund.
+    /// Maximum refunded credit that the client keeps until the subscriber reads; above this amount, the client reports
+    /// the credit at once. At least 1 byte, so that the client never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }

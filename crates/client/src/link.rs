@@ -50,6 +50,7 @@ pub(crate) struct Link {
     silent_since: Option<Instant>,
     /// The time at which a caller last waited without receiving anything.
     listened_at: Instant,
+    /// The interval of the node's heartbeats.
     heartbeat: Duration,
     /// Whether a node has accepted this client before.
     was_up: bool,
@@ -389,8 +390,8 @@ impl Link {
                 Ok(true) => self.heard(shared),
                 Ok(false) => PumpOutcome::Disconnected(away.0, away.1),
                 Err(why) => {
-                    // If the address has several nodes, the pause that a node requests delays only attempts at that
-                    // node.
+                    // If the address has several nodes, the pause that one node requests is ignored, because another
+                    // node may accept the client.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.lose(shared, why, away.1, wait)
                 }

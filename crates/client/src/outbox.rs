@@ -17,6 +17,7 @@ pub(crate) struct OutgoingBytes {
     socket: Option<Arc<Socket>>,
     /// Bytes that the socket has not taken at once; the first `sent` of them have been sent in the meantime.
     backlog: Vec<u8>,
+    /// The number of bytes of `backlog` that have been sent.
     sent: usize,
     /// Whether the session has not yet sent its state again; all other bytes wait until then.
     corked: bool,

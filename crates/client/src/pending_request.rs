@@ -146,7 +146,8 @@ impl PendingRequest {
     }
 }
 
-/// Returns a number that distinguishes the waits of requests from other async waits.
+/// A bit in the numbers of tasks that wait for requests. It distinguishes these tasks from others that wait on the
+/// client.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

@@ -125,8 +125,8 @@ impl Publisher {
         self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
-    /// Sends all refused records again, in order. Records of the call that reported the refusal and of later
-    /// calls are included. A new record discards them.
+    /// Sends all refused records again, in order. This includes the records of the call that reported the refusal, and
+    /// of later calls. Publishing a new record instead discards the refused records.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let number = self.publishing.number;
@@ -197,8 +197,8 @@ impl Publisher {
         }
         if state.is_settling() {
             drop(state);
-            // The owner refuses all batches after a refused one. The numbering continues when it has responded to all
-            // of them.
+            // The owner refuses all batches after a refused one. The numbering continues when the owner has responded
+            // to all of these batches.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }

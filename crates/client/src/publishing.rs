@@ -13,8 +13,8 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// Maximum number of single refused records between two calls that report them; above this limit the rest is
-/// discarded.
+/// Maximum number of single refused records between two calls that report them. If more are refused, the records that
+/// are kept to be sent again are discarded.
 const LEFT_OUT_MAX: u64 = 64;
 
 #[derive(Debug)]
@@ -191,8 +191,8 @@ impl PublisherShared {
         let mut blame = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // Whether the record was refused only because of an earlier record. The lane then keeps it and sends it
-            // again.
+            // Whether the record was refused only because of an earlier record. The lane then keeps the record and
+            // sends it again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
             blame = lane.refused(refused.producer_seq, outcome_of(code), record);
         }
@@ -205,7 +205,7 @@ impl PublisherShared {
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
         {
-            // The topic's new log does not contain the acknowledged record before the next one.
+            // The topic's new log does not contain the last record that the node acknowledged.
             let had = lane.acknowledged_at.take().is_some();
             state.new_epoch |= had;
         }

@@ -47,7 +47,8 @@ impl SharedClient {
         let polled = match &led {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
-            // Another thread reads the connection. It wakes a follower when it stops.
+            // Another thread reads the connection. When that thread stops reading, it wakes a waiting thread or all
+            // waiting tasks.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {

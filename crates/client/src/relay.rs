@@ -52,7 +52,9 @@ pub(crate) struct RelayShared {
 struct State {
     /// For each partition, the number of the next batch that has no producer's number.
     next: Vec<u64>,
+    /// Batches that were sent and have no response yet.
     unanswered: VecDeque<UnansweredBatch>,
+    /// The error with which the node refused this relay.
     refused: Option<PublishError>,
 }
 

@@ -41,11 +41,11 @@ pub struct Disconnection {
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) up: bool,
-    /// Since when and why there is no connection; `None` before the first.
+    /// Since when and why there is no connection; `None` before the first connection.
     pub(crate) away: Option<Disconnection>,
-    /// The number of connections.
+    /// The number of connections made so far.
     pub(crate) generation: u64,
-    /// The protocol version in use.
+    /// The protocol version of the current connection.
     pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
     pub(crate) node_name: String,
@@ -89,7 +89,7 @@ impl SubscriptionRequest {
     }
 }
 
-/// The fields of FOLLOW.
+/// The fields of a FOLLOW message, with which a subscriber of a state topic requests states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FollowRequest {
     pub(crate) start: bool,
@@ -120,7 +120,8 @@ struct Subscription {
     gone: HashMap<(String, u16), u32>,
     /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
     stands: bool,
-    /// For each log, the position before its first record; filled only if the subscriber asked for it.
+    /// For each log, the position before the subscription's first record; filled only if the subscriber asked for these
+    /// positions.
     began: Vec<(Arc<LogName>, Position)>,
     /// The number of bytes received on earlier connections.
     received_before: u64,
@@ -142,8 +143,8 @@ struct Channel {
     inbox: Arc<SubscriberInbox>,
     log: Arc<LogName>,
     at: Position,
-    /// The sequence number up to which records were delivered or reported as missing. Later records did not match the
-    /// pattern.
+    /// The sequence number up to which records were delivered or reported as missing. Records between this number and
+    /// `at` did not match the pattern.
     given_seq: u64,
     /// Whether the subscription belongs to a group, whose members receive records in any order.
     in_group: bool,

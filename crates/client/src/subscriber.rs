@@ -122,7 +122,8 @@ impl Subscriber {
         self.at
     }
 
-    /// Moves to the next item, or takes the next batch. If there is none and `look` is set, reads the socket first.
+    /// Moves to the next item, or takes the next batch. If no item is available and `look` is set, reads the socket
+    /// first.
     #[inline]
     fn advance(&mut self, look: bool) -> Result<bool, SubscribeError> {
         loop {

@@ -160,8 +160,8 @@ impl Tasks {
         self.command(&TaskCommand::Tenant { tenant }).map(drop)
     }
 
-    /// Cancels a task and those that depend on it. A running task ends when its worker has stopped it.
-    /// Returns the number of changed tasks.
+    /// Cancels a task and the tasks that depend on it. A running task ends when its worker has stopped it. Returns the
+    /// number of changed tasks.
     pub fn cancel(&self, task: u64) -> Result<u64, TasksError> {
         self.changed(&TaskCommand::Cancel { task })
     }

@@ -28,7 +28,7 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] RefusedError),
     /// No connection; the request was not sent.
-    #[error("not connected to a node, so that nothing was sent: {0}")]
+    #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("the request may have been carried out: {0}; check its effect before a retry")]
@@ -40,7 +40,7 @@ pub enum CallError {
 pub struct TopicSummary {
     /// The topic's name.
     pub name: String,
-    /// The subjects it owns.
+    /// The pattern of the subjects that the topic owns.
     pub pattern: String,
     /// The number of partitions; 0 for a topic on disk that could not be opened.
     pub partitions: u16,

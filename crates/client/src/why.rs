@@ -15,7 +15,7 @@ pub enum DisconnectReason {
     /// The node cannot be reached, or the connection ended.
     #[error("{0}")]
     Io(String),
-    /// The node is still opening; the client tries again.
+    /// The node is still starting; the client tries again.
     #[error("{0}")]
     Opening(RefusedError),
     /// The node refuses the client.

@@ -15,7 +15,7 @@ choice! {
             key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
-        /// Writes a key if revision `expect` last wrote it; 0 if the key must not exist.
+        /// Writes a key if revision `expect` last wrote the key. If `expect` is 0, the key must not exist.
         PutIf { /// The key.
             key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
@@ -24,7 +24,7 @@ choice! {
         /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 3,
-        /// Deletes a key if revision `expect` last wrote it.
+        /// Deletes a key if revision `expect` last wrote the key.
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
@@ -53,7 +53,7 @@ choice! {
             lease: u64, /// The holder's value, such as the address of an elected leader.
             value: &'a [u8], /// Whether to wait if another lease holds the lock; otherwise the command is refused.
             wait: bool } = 10,
-        /// Releases a lock to the lease that waits longest, or leaves its queue.
+        /// Releases a lock, which passes to the lease that waits longest. A waiting lease leaves the lock's queue.
         Release { /// The lock's name.
             name: &'a [u8], /// The lease that holds the lock or waits.
             lease: u64 } = 11,
@@ -115,7 +115,7 @@ layout! {
     pub struct Compare<'a> {
         /// The key.
         pub key: &'a [u8],
-        /// The relation.
+        /// The operator of the comparison.
         pub is: Comparison,
         /// The property of the key, with the expected value.
         pub target: ComparedProperty<'a>,
@@ -130,9 +130,9 @@ choice! {
         Equal = 1,
         /// The property differs from the expected value.
         NotEqual = 2,
-        /// Less than the expected value. Values are compared by their bytes.
+        /// The property is less than the expected value. Values are compared by their bytes.
         Less = 3,
-        /// Greater than the expected value.
+        /// The property is greater than the expected value.
         Greater = 4,
     }
 }
@@ -141,10 +141,10 @@ choice! {
     /// A property of a key that a transaction compares. A missing key has numbers 0, and its value equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
-        /// The number of writes since its creation.
+        /// The number of writes since the key was created.
         Version { /// The expected value.
             version: u64 } = 1,
-        /// The revision that created it. For a lock's key, this is the fencing token.
+        /// The revision that created the key. For a lock's key, this is the fencing token.
         Created { /// The expected value.
             revision: u64 } = 2,
         /// The revision that last wrote the key.

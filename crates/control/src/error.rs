@@ -92,7 +92,7 @@ choice! {
         #[error("the range ends before it begins")]
         EmptyRange = 14,
         /// The epoch is not later than the present one.
-        #[error("epoch {epoch} does not follow epoch {current}")]
+        #[error("epoch {epoch} is not later than the present epoch {current}")]
         OldEpoch { /// The epoch of the command.
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
@@ -101,7 +101,7 @@ choice! {
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
-        #[error("the tenant's keys and values would take {bytes} bytes, but may take {bytes_max} at present, three times the free part of kv.bytes_max: delete keys, or raise kv.bytes_max")]
+        #[error("the tenant's keys and values would take {bytes} bytes, more than the tenant's present limit of {bytes_max}: delete keys, or raise kv.bytes_max (the limit is three times the free part of kv.bytes_max)")]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,

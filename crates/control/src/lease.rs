@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     pub(crate) waits: OrdMap<Key, u64>,
     /// Name of the user who owns the lease; empty if a node owns it, or if the cluster has no users.
     pub(crate) owner: Value,
-    /// The tenant of that user.
+    /// The tenant of the user who owns the lease.
     pub(crate) tenant: Option<Value>,
 }
 

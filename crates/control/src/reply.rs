@@ -8,7 +8,7 @@ choice! {
     /// The reply to a [`ControlCommand`](crate::ControlCommand) that was applied.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlReply {
-        /// Keys were changed by this revision. With 0 keys, it is the last revision.
+        /// Keys were changed in `revision`. If no key changed, `revision` is the last revision.
         Changed { /// The revision.
             revision: u64, /// Keys written or deleted.
             keys: u64 } = 1,

@@ -8,7 +8,7 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{ControlState, is_reserved};
 
-/// Bytes of a put in [`Change::bytes`] besides its key and value.
+/// The size of an encoded put in [`Change::bytes`] without its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 
 /// Collects the changes of keys in one revision. Without changes, the revision number is not used.
@@ -36,7 +36,7 @@ impl<'s> RevisionBuilder<'s> {
         let (created, modified) = (self.revision, self.revision);
         let mut item = KeyItem { value: value.into(), created, modified, version: 1, lease, tenant };
         let mut lease_before = 0;
-        // One lookup for an existing key: the state exceeds the processor's caches.
+        // Looks an existing key up only once: a lookup is slow, because the state exceeds the processor's caches.
         match self.state.keys.get_mut(key) {
             Some(found) => {
                 lease_before = found.lease;
@@ -94,7 +94,7 @@ impl<'s> RevisionBuilder<'s> {
         self.keys += 1;
     }
 
-    /// Ends the revision. Returns it, or the last one if nothing changed.
+    /// Ends the revision and returns its number. If nothing changed, returns the number of the last revision.
     pub(crate) fn end(self) -> u64 {
         if self.keys > 0 {
             self.state.revision = self.revision;

@@ -18,7 +18,7 @@ use crate::state::{CommandSource, ControlState, is_reserved};
 /// A tenant's keys may take this multiple of the free bytes, and its users may have this multiple of the free leases.
 pub(crate) const SHARE: u64 = 3;
 
-/// The growth of the state by a write, in total and for the writer's tenant; 0 if it shrinks.
+/// The growth of the state by a write, in total and for the writer's tenant; 0 if the state shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Growth {
     all: u64,
@@ -26,13 +26,13 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Growth by a new key.
+    /// Returns the growth of the state by a new key.
     pub(crate) fn with_key(key: &[u8], value: &[u8]) -> Growth {
         let all = item_bytes(key, value);
         Growth { all, own: all }
     }
 
-    /// Growth that counts for no tenant.
+    /// Returns a growth by `all` bytes, which counts for no tenant.
     pub(crate) fn shared(all: u64) -> Growth {
         Growth { all, own: 0 }
     }

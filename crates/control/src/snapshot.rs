@@ -110,7 +110,7 @@ impl ControlState {
 }
 
 impl Frozen {
-    /// The state.
+    /// The frozen state.
     pub fn state(&self) -> &ControlState {
         &self.0
     }
@@ -204,7 +204,7 @@ pub struct StateRestorer {
 }
 
 impl StateRestorer {
-    /// Adds the next block.
+    /// Decodes the next block of the snapshot and adds its entries to the state.
     pub fn take(&mut self, block: &[u8]) -> Result<(), ControlDecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);

@@ -81,7 +81,7 @@ impl RevisionBuilder<'_> {
     }
 }
 
-/// The key, or `more` if it exceeds the bytes left.
+/// Returns the key, or no key and `more` if the key exceeds the bytes left.
 fn within(pair: Option<KeyWithItem>, left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
     match left.checked_sub(pair.item.bytes(&pair.key)) {

@@ -42,7 +42,7 @@ use crate::tasks::{TASKS, is_of_tasks};
 
 /// A user whose permissions and limits apply to calls of a node.
 pub trait User: std::fmt::Debug + Send + Sync {
-    /// The name, by which [`Users`] finds the user.
+    /// The name. [`Users`] finds the user by this name.
     fn name(&self) -> &str;
 
     /// The present permissions.
@@ -70,8 +70,8 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// The share of a tenant: it may have at most this many times as many groups as the node has left. The same applies to
-/// subscriptions that wait for topics.
+/// A tenant may create at most this many times as many groups as the node can still create. The same factor limits a
+/// tenant's subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names none, on a node without users.
@@ -116,7 +116,7 @@ impl Node {
         user.map_or_else(String::new, |user| user.permissions().tasks.tenant.clone())
     }
 
-    /// The part of the pattern that the user may use; an error if there is none.
+    /// How much of the pattern the user may use. Returns an error if the user may use none of it.
     pub fn may(&self, action: Action, pattern: &Pattern) -> Result<Extent, TopicError> {
         let Some(user) = self.user() else { return Ok(Extent::All) };
         match user.permissions().extent(action, pattern) {
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission to publish to a subject given as prefix and tail.
+    /// Checks the permission to publish to a subject given as the topic's common prefix and the rest (tail).
     pub fn may_publish_parts(&self, prefix: &str, tail: &str) -> Result<(), TopicError> {
         match self.user() {
             Some(user) if !user.permissions().allows_parts(Action::Publish, prefix, tail) => {
@@ -188,7 +188,7 @@ impl Node {
         self.tasks_if_any()?.tenant_of_task(task)
     }
 
-    /// Checks the permission for the whole pattern.
+    /// Checks that the user has the permission for every subject of the pattern.
     pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
         match self.may(action, pattern)? {
             Extent::All => Ok(()),
@@ -213,7 +213,7 @@ impl Node {
             return self.may(Action::Subscribe, pattern).map(drop);
         }
         if !text.starts_with('$') {
-            // Listeners have already checked that the inbox belongs to the client.
+            // Inboxes need no permission here: listeners have already checked that the inbox belongs to the client.
             return Ok(());
         }
         let (topic, subject_prefix) = match text {
@@ -240,8 +240,8 @@ impl Node {
             .collect()
     }
 
-    /// The existing logs that a subscription to the pattern may read now, for a subscription that was made before the
-    /// user's permissions changed.
+    /// The existing logs that a subscription to the pattern may read with the user's present permissions. For a
+    /// subscription that was made before these permissions changed.
     pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
         Ok(self.readable(self.registry().select(pattern, None)?))

@@ -26,7 +26,7 @@ static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
 
 struct Anchor {
     ticks: quanta::Clock,
-    /// The number that gives the present time when it is added to the ticks, with wrapping.
+    /// The present time minus the tick counter's value, in ns. The subtraction wraps around.
     offset_ns: AtomicU64,
     renew_at_ns: AtomicU64,
 }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn clock_stays_within_20_ms_of_the_system_clock() {
-        // This call calibrates the tick counter.
+        // The first call calibrates the tick counter.
         now_ns();
         for _ in 0..3 {
             let system_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;

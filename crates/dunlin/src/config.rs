@@ -29,7 +29,7 @@ pub struct NodeLimits {
     /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and
     /// other requests are refused.
     pub memory_bytes_max: u64,
-    /// Maximum memory that the node keeps for reuse after histories have freed it, bytes.
+    /// Maximum size of the memory that histories have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
     /// Maximum number of topics, inboxes included. One more is refused.
     pub topics_max: usize,
@@ -80,7 +80,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// The default share of the memory for keys, and again for tasks: one part in this number.
+/// By default, keys may use this fraction of the memory (one part in this number), and tasks the same amount.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {
@@ -114,8 +114,8 @@ impl NodeLimits {
 }
 
 impl Config {
-    /// The limits of a topic. A topic with its own retention keeps nothing beyond it for slow subscribers. A durable
-    /// topic keeps older records on disk.
+    /// The limits of a topic. A topic with its own retention keeps no records beyond this retention for slow
+    /// subscribers. A durable topic keeps older records on disk.
     pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::LogLimits {
         let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
         let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };

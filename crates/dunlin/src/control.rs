@@ -60,10 +60,10 @@ use waiting::LockWaiters;
 /// The limits of a node's key-value store: the size of keys and values, their history, and the Raft group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
-    /// The history of changes from which watches can resume, bytes.
+    /// The size of the history of changes, bytes. Watches can resume within this history.
     pub history_bytes: u64,
-    /// Maximum size of all keys and values, in approximate bytes; commands that would exceed it are refused. The
-    /// leader's limit applies to the whole cluster.
+    /// Maximum size of all keys and values, in approximate bytes; commands that would exceed this limit are refused.
+    /// The leader's limit applies to the whole cluster.
     pub state_bytes_max: u64,
     /// Limits of the raft group.
     pub raft: dunlin_raft::RaftLimits,
@@ -95,7 +95,7 @@ pub struct Control {
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
     waiting: Arc<LockWaiters>,
-    /// The epoch in which revisions begin if the cluster has no epoch yet.
+    /// The epoch that this node proposes for revisions if the cluster has no epoch yet.
     epoch: u32,
     /// Whether this node knows that an epoch has begun.
     begun: AtomicBool,
@@ -193,8 +193,8 @@ impl Control {
         Ok(self.group()?.lead())
     }
 
-    /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
-    /// changes.
+    /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
+    /// succeeds only on the leader.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), ControlError> {
         Ok(self.group()?.add_learner(member).await?)
     }
@@ -209,7 +209,7 @@ impl Control {
         Ok(self.group()?.remove_learner(id).await?)
     }
 
-    /// How long the recent elections took that this node won.
+    /// The durations of the recent elections that this node won.
     pub fn elections_won(&self) -> Result<Vec<Duration>, ControlError> {
         Ok(self.group()?.elections_won())
     }

@@ -22,19 +22,19 @@ pub(crate) struct Epochs {
 /// Deleted names whose last epoch lies in the future by this clock.
 #[derive(Debug, Default)]
 struct DeletedNames {
-    /// The lowest next epoch of each name.
+    /// The lowest epoch that a new topic may have, by the topic's name.
     next: HashMap<String, u32>,
     /// Time at which past entries were last removed.
     pruned: u32,
 }
 
 impl Epochs {
-    /// Creates epochs later than those of any earlier node.
+    /// Creates an `Epochs` whose epochs are later than those of every node that was started before.
     pub(crate) fn new(now_ns: u64) -> Epochs {
         Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// The time until a node that is started then would have higher epochs than this one, ns.
+    /// How long to wait, in ns, until any node that is started afterwards has higher epochs than this one.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
         // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.
@@ -46,20 +46,20 @@ impl Epochs {
         BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// The epoch of a topic of this name created now.
+    /// The epoch of a topic that is created with this name at this time.
     pub(crate) fn next(&self, name: &str, now_ns: u64) -> u32 {
         let after_the_last = self.deleted().next.get(name).copied().unwrap_or(0);
         self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// The epoch of a topic that has no records here and for which the cluster has agreed on the epoch `agreed`. If the
-    /// cluster agreed before this node's start, the node may have lost records of later epochs, so that the result is a
-    /// new epoch.
+    /// The epoch of a topic that has no records at this node. `agreed` is the epoch on which the cluster has agreed. If
+    /// the cluster agreed before this node's start, the node may have lost records of later epochs. The result is then
+    /// a new epoch.
     pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }
 
-    /// Records that a topic of this name and epoch was deleted.
+    /// Remembers that a topic of this name and epoch was deleted.
     pub(crate) fn used(&self, name: &str, epoch: u32, now_ns: u64) {
         let now = self.by_clock(now_ns);
         let mut deleted = self.deleted();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn restart_after_the_wait_for_epochs_gives_higher_epochs() {
+    fn restart_after_the_startup_wait_gives_higher_epochs() {
         for started_ns in [BEGIN_NS, BEGIN_NS + 77 * UNIT_NS + 1, BEGIN_NS + 78 * UNIT_NS - 1] {
             let first = Epochs::new(started_ns);
             let wait_ns = first.wait_ns(started_ns);

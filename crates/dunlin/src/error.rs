@@ -72,7 +72,7 @@ pub enum TopicError {
     },
 }
 
-/// The text of a missing permission.
+/// The text of the error for a missing permission.
 pub(crate) fn forbidden(action: Action, subject: &str) -> String {
     format!("no permission to {action} {subject:?}")
 }

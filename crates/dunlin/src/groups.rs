@@ -8,13 +8,13 @@
 //! - A group outlives its members, so that the next member continues where the group stopped. The group ends
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
 //!   last member.
-//! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch, in
-//!   whatever order they join. The group does not deliver records that an earlier group of its name has delivered in
-//!   that epoch.
+//! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch,
+//!   regardless of the order in which members join. The group does not deliver records that an earlier group of its
+//!   name has delivered in that epoch.
 //! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
-//! Limits: `groups_max`, of which one user may create a quarter and one tenant [`TENANT_SHARE`] times the free ones,
-//! `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition.
+//! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
+//! create a quarter of `groups_max`, and one tenant [`TENANT_SHARE`] times the number of groups that are still free.
 //!
 //! Lock order: the map of groups, then a group or the ended groups.
 
@@ -60,7 +60,7 @@ use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
-/// The share of a user: it may create at most one part in this number of the node's groups.
+/// A user may create at most one part in this number of the node's groups (`groups_max`).
 const USER_SHARE: usize = 4;
 
 /// The groups of a node.
@@ -298,8 +298,8 @@ impl Node {
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // The owner is checked under the lock. If the topic moves after this check, the new owner ends the groups in
-        // the map.
+        // The owner is checked while the lock of the groups is held. If the topic moves after this check, the move
+        // finds this group in the map and ends it.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -312,7 +312,8 @@ impl Node {
                 let by = new.creator(self);
                 groups.check_room(&by_name, by.as_ref())?;
                 let mut options = new.subscribe_options(name);
-                // Records that an earlier group has not delivered are added below.
+                // If an earlier group of this name has ended, the group does not start after `after_epoch`. The records
+                // that the earlier group has not delivered are added below.
                 let after_epoch = new.after_epoch.filter(|_| !groups.ended().has(&key));
                 if new.after_epoch.is_some() && after_epoch.is_none() {
                     options.start = Start::Latest;
@@ -354,7 +355,7 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // Other errors are returned by the join call, which does not wait.
+            // The join call, which does not wait, returns all other errors.
             _ => Ok(()),
         }
     }

@@ -31,11 +31,11 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 pub(crate) struct OpenInboxes {
     by_name: Mutex<HashMap<String, Weak<InboxTopic>>>,
-    /// Random keys, so that clients cannot guess the names of reply inboxes.
+    /// Secret random keys from which the names of reply inboxes are computed, so that clients cannot guess the names.
     keys: RandomState,
 }
 
-/// The topic of an inbox. It is deleted when the last user of the inbox drops it.
+/// The topic of an inbox. The topic is deleted when the last user of the inbox drops this value.
 #[derive(Debug)]
 struct InboxTopic {
     node: Node,
@@ -51,8 +51,8 @@ impl OpenInboxes {
 impl Inbox {
     /// The inbox of a session.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Any client that knows the name may publish to the inbox. A client must therefore not be able to guess the
-        // name from another session's.
+        // Any client that knows the name may publish to the inbox. A client must therefore not be able to derive the
+        // name from the name of another session's inbox.
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
@@ -83,9 +83,9 @@ impl Inbox {
         self.node.name_reply(&self.name, reply.as_str());
     }
 
-    /// The two patterns of a reply subject with a prefix of the client's own: all subjects that differ in the last
-    /// token, and the subject itself. The prefix has at least two tokens, so that another client does not use it by
-    /// accident.
+    /// The two patterns for a reply subject whose prefix the client has chosen. One matches all subjects that differ
+    /// only in the last token, the other matches the subject itself. The prefix has at least two tokens, so that
+    /// another client does not use it by accident.
     pub fn patterns_of(reply: &str) -> Option<[String; 2]> {
         own_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -133,8 +133,8 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(there)) => return Ok((there, false)),
-            // The last user has released the inbox, but has not deleted the topic yet. It is deleted here, and the last
-            // user then finds nothing to delete.
+            // The last user has released the inbox, but has not deleted its topic yet. The topic is deleted here, and
+            // the last user then finds nothing to delete.
             Some(None) => {
                 open.remove(&self.name);
                 let _ = self.node.delete(&self.name);
@@ -153,7 +153,7 @@ impl Inbox {
     }
 }
 
-/// The part of a reply subject before its last token, if the prefix is the client's own.
+/// The part of a reply subject before its last token, if the client has chosen this prefix.
 fn own_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
     let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");

@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     id: u64,
     budget: Arc<Budget>,
     registry: Registry,
-    /// The configuration of the topic that was created last. Topics with equal configurations share it.
+    /// The configuration of the topic that was created last. The next topic shares it if its configuration is equal.
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
@@ -84,9 +84,9 @@ impl Node {
         Node::with(config, None)
     }
 
-    /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns what was
-    /// found for each topic. [Waits](Node::wait_for_epoch) until a node that is started afterwards would begin later
-    /// epochs.
+    /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns a report for
+    /// each topic that it found. [Waits](Node::wait_for_epoch) until a node that is started afterwards would begin
+    /// later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -170,8 +170,9 @@ impl Node {
         self.0.id
     }
 
-    /// Waits until a node that is started from then on would begin later epochs: at most until 100 ms after the start.
-    /// Listeners call this before they accept connections, so that clients notice even a very fast restart.
+    /// Waits until a node that is started afterwards would begin later epochs than this node. The wait ends at most 100
+    /// ms after this node's start. Listeners call this before they accept connections, so that clients notice even a
+    /// very fast restart.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
@@ -319,14 +320,14 @@ impl Node {
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Before its first record may
-        // reach the disk, wait until a restarted node would begin a later epoch.
+        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its first record must not reach
+        // the disk before a restarted node would begin a later epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, made) {
-            // Another topic has been created with these subjects in the meantime.
+            // The topic cannot be added: in the meantime, another topic has been created with some of these subjects.
             storage.delete(&topic)?;
         }
         added
@@ -352,8 +353,8 @@ impl Node {
         })
     }
 
-    /// Returns a shared copy of an equal configuration if the last topic has one. Most topics have equal
-    /// configurations, and a configuration is a fifth of a topic's memory.
+    /// Returns a shared copy of the configuration: the copy of the last topic, if its configuration is equal. Most
+    /// topics have equal configurations, and a configuration is a fifth of a topic's memory.
     fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {
@@ -425,7 +426,7 @@ impl Node {
         Ok(topic)
     }
 
-    /// Closes a durable topic that this node must not serve. Its files stay on disk.
+    /// Closes a durable topic that this node must not serve. The topic's files stay on disk.
     pub(crate) fn set_aside(&self, topic: &Arc<Topic>, why: String) {
         if self.0.registry.remove(topic.name()).is_none() {
             return;

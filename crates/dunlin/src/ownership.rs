@@ -63,7 +63,7 @@ use route::Route;
 /// The pause before the node asks the cluster for owners again, if the cluster did not respond to the previous request.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long subscribers do not wait for an owner whose records did not arrive in time.
+/// After an owner's records did not arrive in time, subscribers do not wait for this owner during this period.
 const LATE_FOR: Duration = Duration::from_secs(5);
 
 /// Limits of a node for topics that other nodes own: waiting times, mirrors and forwarded bytes.
@@ -71,7 +71,7 @@ const LATE_FOR: Duration = Duration::from_secs(5);
 pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// The number of forwarded bytes without a response, over all topics, from which on publishers wait.
+    /// If this many forwarded bytes of all topics together have no response, publishers wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,
@@ -121,11 +121,12 @@ pub trait PeerNodes: Send + Sync + Debug {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
-    /// Sends a batch to a node, after the earlier batches of the same topic. [`InFlightBatch::answer`] is called once
+    /// Sends a batch to a node, after all earlier batches of the same topic. [`InFlightBatch::answer`] is called once
     /// for each batch.
     fn forward_batch(&self, to: u64, run: InFlightBatch);
 
-    /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`, or reports why it cannot.
+    /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`. If this is impossible, reports the
+    /// reason with `MirrorFeed::ended`.
     fn feed(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
@@ -145,7 +146,7 @@ pub trait PeerNodes: Send + Sync + Debug {
         drop(query);
     }
 
-    /// Called when a node has left the cluster. It will not respond to pending requests; records that it has sent
+    /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it has sent
     /// before are still used.
     fn gone(&self, _node: u64) {}
 
@@ -169,8 +170,8 @@ pub struct Ownership {
     is_leaving: AtomicBool,
     /// The members of the cluster, each with its address for clients.
     alive: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The lease under which this node knows that it takes part. When the node knows this, it also knows everything on
-    /// which the cluster agreed before.
+    /// The lease for which this node has seen its own membership in the agreed state. The node then also knows
+    /// everything on which the cluster agreed before.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
@@ -181,11 +182,11 @@ pub struct Ownership {
     /// A lock that is held while the registry is updated to the agreed state.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
-    /// The time, by the node's clock, at which the cluster last did not respond to a request for an owner.
+    /// The time, by the node's clock, of the last request for an owner to which the cluster did not respond.
     asked_in_vain_ns: AtomicU64,
     /// The threads that wait for mirrors, by the owner whose records they need.
     placing: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not come in time, each with the time at which this was last noticed.
+    /// Owners whose records did not arrive in time, each with the time of the latest such delay.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
 }
@@ -300,8 +301,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether this node has owned the topic since its present start. As long as the node has not begun new epochs
-    /// after a start, the cluster may name this node as owner because of an earlier start.
+    /// Whether this node has owned the topic since its present start. Until the node has begun new epochs after a
+    /// start, the cluster may still name it as the owner from before that start.
     fn is_own_now(&self, owner: u64) -> bool {
         owner == self.id && self.is_anew.load(Ordering::Acquire)
     }
@@ -310,7 +311,7 @@ impl Ownership {
         lock(&self.placing)
     }
 
-    /// Whether records of this owner failed to come in time shortly before.
+    /// Whether records of this owner recently failed to arrive in time.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
@@ -328,8 +329,8 @@ impl Ownership {
         self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster did not respond shortly before. Another request would wait as long, while the caller has
-    /// other work.
+    /// Whether the cluster did not respond to a recent request. Another request would wait just as long and delay the
+    /// caller's other work.
     fn was_asked_in_vain(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
         since_ns < ASK_PAUSE.as_nanos() as u64

@@ -5,14 +5,14 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request with its error code, the numbers of the code, and the text, as an owned value.
+/// A refusal of a request, as an owned value: an error code, the numbers that belong to the code, and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.
     pub code: ErrorCode,
-    /// Numbers whose meaning the code's row in the table of errors gives.
+    /// Numbers that belong to the code. The table of errors describes them in the code's row.
     pub numbers: [u64; 3],
-    /// A text for people, or the name that the code's row describes.
+    /// A text for people, or a name as the table of errors describes it in the code's row.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ impl Refused {
         Refused { numbers: [value, 0, 0], ..Refused::new(ErrorCode::Limit, name) }
     }
 
-    /// The refusal as it is sent.
+    /// The refusal in the form in which protocols send it.
     pub fn as_wire(&self) -> Refusal<'_> {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }
     }

@@ -54,12 +54,13 @@ struct Entry {
     pattern: Pattern,
     /// The subjects for which a reply inbox accepts records; `None` for a topic.
     replies: Option<ReplySubjects>,
-    /// The topic's share of the node's memory budget.
+    /// The charge of the topic's fixed memory to the node's memory budget.
     _charge: Charge,
 }
 
-/// The memory of a topic with one partition, in bytes, besides its name and its records' segments. Measured are 955
-/// bytes, and 510 more after the first record. Each further partition takes half a KiB. The name is stored six times.
+/// The memory of a topic with one partition, in bytes, besides its name and its records' segments. A measurement found
+/// 955 bytes, and 510 more after the first record. Each further partition takes half a KiB. The name is stored six
+/// times.
 const TOPIC_BYTES: usize = 1_536;
 const PARTITION_BYTES: usize = 512;
 const NAMES: usize = 6;
@@ -173,7 +174,8 @@ impl Registry {
         Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
     }
 
-    /// Adds a reply inbox, which owns no subject. Subscriptions whose pattern overlaps the inbox's pattern read it.
+    /// Adds a reply inbox, which owns no subject. Subscriptions whose pattern overlaps the inbox's pattern read the
+    /// inbox.
     pub(crate) fn add_reply_inbox(
         &self,
         name: &str,
@@ -237,8 +239,8 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The registry holds a reference in `state` and one in `names`, and the caller holds one. Lookups by name use
-        // only `names`, so that the topic is removed from `names` first.
+        // The registry holds two references, in `state` and in `names`, and the caller holds one. Lookups by name use
+        // only `names`. The topic is therefore removed from `names` first.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;
@@ -446,7 +448,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn new_log_is_listed_only_for_subscribers_of_its_pattern() {
+    fn new_log_is_announced_only_to_subscribers_of_its_pattern() {
         let node = Node::start(Config::default()).unwrap();
         let arrivals = Arc::new(NewLogArrivals::default());
         let listed = |text: &str, number: u32| {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
 //! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other
-//!   node has a subscriber for it. A node that does not respond counts as one without subscribers.
+//!   node has a subscriber for it. A node that does not respond is assumed to have no subscriber.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
 //! uses, charged to the node's memory. A publisher that was opened for such a subject is closed after
@@ -55,7 +55,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, NamedSubject>,
-    /// The subjects in the order in which requests named them, each with the time until which it is remembered.
+    /// The subjects in the order in which requests named them, each with the time at which it is forgotten.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl ReplySubjects {
         ReplySubjects { budget: Arc::clone(budget), state: Mutex::default() }
     }
 
-    /// Remembers a subject that a request names, if the memory budget has room.
+    /// Remembers a reply subject that a request has named, if the memory budget has room.
     fn name(&self, subject: &str, now_ns: u64) {
         let mut state = self.lock();
         while let Some((_, until_ns)) = state.order.front()
@@ -109,7 +109,7 @@ impl ReplySubjects {
 impl State {
     fn forget_first(&mut self) {
         let Some((subject, until_ns)) = self.order.pop_front() else { return };
-        // A later request may have named the subject again; in this case it stays.
+        // If a later request has named the subject again, the subject stays.
         if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
             self.by_subject.remove(&subject);
         }
@@ -197,7 +197,7 @@ impl Node {
         match (here, elsewhere) {
             (Some(here), None) => Some(ReplyTarget::Here(here)),
             (None, Some(elsewhere)) => Some(ReplyTarget::Elsewhere(elsewhere)),
-            // Clients of two nodes wait for the reply.
+            // No node is known to have such an inbox, or clients of two nodes wait for the reply.
             _ => None,
         }
     }
@@ -355,7 +355,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    /// Does nothing: this topic is in no registry, so that no subscriber reads it.
+    /// Does nothing. This topic is in no registry, so no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_inbox_does_not_own_its_subjects() {
+    fn topic_of_a_subject_takes_precedence_over_a_reply_inbox() {
         let node = Node::start(crate::Config::default()).unwrap();
         let subject = |text| Subject::parse(text).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");

@@ -46,7 +46,7 @@ pub struct Request<'a, 'r> {
     replies: &'r mut Replies,
 }
 
-/// Finds the topic of each reply. It first tries the topic of the previous reply, which is usually the same.
+/// Finds the topic of each reply. Tries the topic of the previous reply first, because it is usually the same.
 #[derive(Debug)]
 struct Replies {
     node: Node,
@@ -160,7 +160,7 @@ impl Replies {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let known = self.last.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // A reply inbox with another prefix accepts only single subjects.
+            // A reply inbox with a prefix other than `_INBOX` accepts only single subjects.
             prefix.ends_with('.') && subject.starts_with(prefix) && !is_of_reply_inbox(topic.logs()[0].name())
         });
         let topic = match known {
@@ -200,7 +200,7 @@ impl ResponderExecutors {
         let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
         match executor {
             Some(executor) => executor.schedule(woken),
-            // This fails only when the node has ended, and then no requester is left.
+            // This fails only when the node has ended. Then no requester waits for the reply.
             None => drop(self.thread.get_or_init(start_thread).send(woken)),
         }
     }

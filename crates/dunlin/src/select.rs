@@ -43,7 +43,7 @@ impl MissingTopicPolicy {
 pub struct SelectedLogs {
     /// Existing logs, each with a filter.
     pub logs: LogsToRead,
-    /// New logs arrive here, if the pattern can match any.
+    /// The list to which new logs are added; `None` if the pattern can match no new log.
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
@@ -79,7 +79,7 @@ impl Node {
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
-        // Positions of reply inboxes do not count, because no subscriber resumes in them.
+        // Logs of reply inboxes are ignored for positions, because no subscriber resumes in them.
         selected.logs.retain(|(log, _)| !is_of_reply_inbox(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
@@ -91,7 +91,7 @@ impl Node {
                 Ok(SelectedLogs { logs, newcomers: None })
             }
             SelectedLogs { logs, newcomers } => {
-                // A log of a topic that is created later counts as one more.
+                // One existing log and a log that may be created later count as two.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
             }
@@ -104,8 +104,8 @@ impl Node {
         owned.is_some_and(|owned| owned.covers(pattern))
     }
 
-    /// The logs whose subjects match the pattern. Creates none. Logs that are created later are added to `newcomers`,
-    /// until its last user drops it.
+    /// The logs whose subjects match the pattern. Creates no topic. Logs that are created later are added to
+    /// `newcomers`, until its last user drops it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
@@ -164,7 +164,7 @@ impl Node {
     ) -> Result<SelectedLogs, SubscribeError> {
         self.may_subscribe(pattern)?;
         if pattern.as_str() == KV {
-            // The first use of keys creates this topic.
+            // The first use of keys creates this topic, and this call is a use.
             self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
@@ -181,7 +181,7 @@ impl Node {
             };
         }
         if is_node_topic_pattern(pattern.as_str()) {
-            // The first subscriber creates this topic.
+            // The first subscription to this topic creates it.
             self.own_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
@@ -200,7 +200,7 @@ impl Node {
                 MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owner(subject),
             };
             match owner {
-                // An inbox of another node is read only by its own client.
+                // The subject belongs to the inbox of a client of another node. Only that client reads the inbox.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
                     let mut logs = self.readable(self.registry().select(pattern, None)?);

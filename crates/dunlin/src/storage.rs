@@ -88,7 +88,7 @@ struct StoredTopic {
     logs: Vec<Arc<DiskLog>>,
 }
 
-/// Whether a topic was created just now or before this start, and in which epoch.
+/// Whether a topic is new or existed before this start, with the epoch of its creation.
 #[derive(Debug, Clone, Copy)]
 enum Begun {
     /// The topic was created just now, in this epoch.
@@ -158,7 +158,7 @@ impl Storage {
         budget: &Arc<Budget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
-        // The lock is not held, so that other callers do not wait for this disk operation.
+        // The lock of the topics is not held, so that other callers do not wait for this disk operation.
         let id = self.topics().id_last + 1;
         let (topic, logs, _) = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch)?;
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);

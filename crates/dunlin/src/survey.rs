@@ -72,8 +72,8 @@ pub struct SubscriptionInfo {
     pub subscriber: SubscriberInfo,
 }
 
-/// The subscribers of a topic at this node, largest lag first. Mirrors of other nodes are left out: their subscribers
-/// are counted there.
+/// The subscribers of a topic at this node, largest lag first. Mirrors of other nodes are left out, because those nodes
+/// count the subscribers of their mirrors.
 pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     let mut subscribers = topic.subscribers();
     subscribers.retain(|subscriber| !is_mirror(subscriber));
@@ -99,7 +99,7 @@ pub struct Survey {
     pub slowest: Vec<SubscriptionInfo>,
 }
 
-/// The sums of deleted topics, which are added to the totals so that these never decrease.
+/// The sums of the counters of deleted topics. They are added to the totals, so that the totals never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct DeletedTotals(Mutex<TopicTotals>);
 
@@ -219,7 +219,7 @@ impl Survey {
     }
 }
 
-/// A list cut to its first items in a fixed order.
+/// A list that can be cut to its first items in a fixed order.
 trait First {
     fn keep_first(&mut self, max: usize);
 

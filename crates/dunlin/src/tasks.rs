@@ -212,7 +212,7 @@ impl Tasks {
         self.shards.iter().map(|shard| shard.with(&mut look)).collect()
     }
 
-    /// The tenant's name of a task, if this node knows the task.
+    /// The name of the tenant that owns a task, if this node knows the task.
     pub fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
         let shard = self.shards.get(usize::from(shard_of_id(task)))?;
         shard.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
@@ -237,7 +237,7 @@ fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     if !(1..=SHARDS_MAX).contains(&shards) {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-    // A shard that was restored from a backup has a snapshot, but no log.
+    // A shard exists if it has a log or a snapshot. A shard that was restored from a backup has only a snapshot.
     let has =
         |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
     let is_there = |shard| has(shard, "log") || has(shard, "snapshots");

@@ -191,7 +191,7 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Counts a running thread. Dropping the value, also after a panic of a job, ends the count.
+/// Counts a thread of the pool as running until the value is dropped, even if a job panics.
 struct Serving<'a>(&'a Work);
 
 impl Drop for Serving<'_> {
@@ -259,8 +259,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on a thread that serves only topics of this owner. If the owner is unreachable, only the
-    /// subscribers of its topics are delayed.
+    /// Opens a cursor on a thread that serves only topics of this owner. An unreachable owner therefore delays only the
+    /// subscribers of its own topics.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -294,7 +294,7 @@ impl Node {
         }
     }
 
-    /// Whether the destination of a record, possibly a reply, is found, created or refused without waiting.
+    /// Whether the destination of a record is found, created or refused without waiting. The record may be a reply.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         match missing {
             MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
@@ -310,7 +310,7 @@ impl Node {
         self.registry().owner(subject).is_some()
     }
 
-    /// Whether publishing creates topics without waiting.
+    /// Whether a publish call creates a missing topic without waiting, or creates none.
     pub(crate) fn creates_at_once(&self) -> bool {
         !self.config().auto_create || self.makes_at_once(&self.config().topic)
     }
@@ -374,17 +374,18 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.wait_for(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // If there is a reply inbox, the node now remembers it.
+                    // If there is a reply inbox for the subject, this call remembers it, so that the later publish call
+                    // finds it.
                     if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
                 })
             }
-            // A user without the permission is refused later, by the publish call.
+            // A user without the permission is refused by the later publish call.
             None => TopicFuture::ready(Ok(())),
         }
     }
 
-    /// Waits until this node knows a topic with this pattern, because another node forwards records to it. The other
-    /// node may learn earlier that the topic exists and that this node owns it.
+    /// Waits until this node knows a topic with this pattern. Another node forwards records to the topic and may have
+    /// learned earlier that it exists and that this node owns it.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -410,7 +411,7 @@ impl Node {
     fn prepare_group(&self, topic: &str, group: &str, dead_letters: Option<String>) -> TopicFuture<()> {
         let parsed = |name| Subject::parse(name).ok();
         let is_there = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
-        // The name of a topic need not be one of its subjects.
+        // The topic is looked up by name, because a topic's name need not be one of its subjects.
         let is_known = self.registry().get(topic).is_some();
         let topic_at_once = is_known
             || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, MissingTopicPolicy::Create));
@@ -503,7 +504,7 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::starting(log, &options, start, filter, consumption))
     }
 
-    /// Opens a cursor at a position that this node has not reached.
+    /// Opens a cursor at a position ahead of this node's copy of the log.
     fn open_ahead(
         &self,
         log: Arc<Log>,

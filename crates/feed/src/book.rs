@@ -8,7 +8,7 @@
 //! - The state has all levels; an instrument's depth only limits views. With `max_depth`, the state keeps only that
 //!   number of levels on each side, the best ones.
 //!
-//! At most [`FeedLimits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
+//! A side has at most [`FeedLimits::levels_max`] levels. The book remembers as many removals as it has levels, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod entry;
@@ -48,7 +48,7 @@ struct HalfBook {
     ladder: Ladder<i64>,
     /// Keys of removed levels.
     removals: Removals<i64>,
-    /// The record that cleared the side last.
+    /// The sequence number of the record that cleared the side last.
     cleared: u64,
 }
 
@@ -221,7 +221,7 @@ impl Book {
         }
     }
 
-    /// Appends the changes of one side; `false` if not all of them are known.
+    /// Appends the changes of one side after record `seq`. Returns `false` if not all of them are known.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);
         if half.cleared > seq {

@@ -60,7 +60,7 @@ fn bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Fixed numbers, because clients in other languages compute the same.
+    /// The expected hashes are constants, because clients in other languages must compute the same hashes.
     #[test]
     fn checksums_of_levels_orders_and_values_do_not_change() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

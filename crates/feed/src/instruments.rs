@@ -42,7 +42,7 @@ const PPM: i64 = 1_000_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instruments {
     list: Vec<Instrument>,
-    /// Probability that an update resets the book instead, in millionths.
+    /// Probability, in millionths, that an update resets the book instead of changing one level.
     pub reset_probability_ppm: u32,
     /// Whether simulated books may be crossed at times.
     pub allow_crossed_books: bool,

@@ -20,7 +20,7 @@
 use crate::pages::{FrozenPages, Pages};
 use crate::side::Side;
 
-/// A value below every valid key, for no key.
+/// The value that stands for a missing key; it is below every valid key.
 pub(crate) const NO_KEY: i64 = i64::MIN;
 /// Maximum number of levels in a page.
 const PAGE_LEVELS: usize = 64;
@@ -33,7 +33,7 @@ const PAGE_LEVELS_FEW: usize = PAGE_LEVELS / 4;
 /// Number of levels in each page of a newly built side.
 const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 
-/// Key of a price. Applied twice it gives the price.
+/// Returns the key of a price. Called with the key in place of the price, it returns the price.
 #[inline(always)]
 pub(crate) fn key(side: Side, price: i64) -> i64 {
     // The mask has all bits set for asks. Sides alternate without order, so that a branch would be
@@ -168,7 +168,7 @@ impl<L: Copy + Default> Ladder<L> {
         (self.len, self.best_key) = (0, NO_KEY);
     }
 
-    /// Iterates from the best to the worst.
+    /// Iterates over the levels from the best to the worst.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         self.steps.iter().rev().flat_map(|step| self.pages.get(step.page).iter())
     }
@@ -318,7 +318,7 @@ fn below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
     keys.iter().map(|held| (held.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
 }
 
-/// A side at one moment.
+/// The price levels of one side at one moment.
 #[derive(Debug)]
 pub(crate) struct FrozenLadder<L> {
     pages: FrozenPages<Page<L>>,
@@ -330,7 +330,8 @@ impl<L: Copy + Default> FrozenLadder<L> {
         self.len
     }
 
-    /// Iterates from the best to the worst. The order of pages is computed here, and need not be stored.
+    /// Iterates over the levels from the best to the worst. The order of pages is computed here, and need not be
+    /// stored.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));

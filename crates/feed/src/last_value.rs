@@ -3,7 +3,7 @@
 //! A record with a key sets that key to the record's payload; an empty payload removes the key. A record
 //! without a key holds [entries](ValueEntry), which can change many keys at once, or set an empty value.
 //!
-//! At most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. The state remembers as many
+//! A state has at most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. It remembers as many
 //! removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod entry;
@@ -25,7 +25,7 @@ pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 
 use frozen::FrozenValues;
 
-/// Bytes of a snapshot before each key.
+/// The number of bytes before each key in a snapshot.
 const KEY_HEAD_BYTES: usize = 8;
 
 /// Value of a key.
@@ -50,10 +50,10 @@ pub struct LastValue {
     values: Slab<StoredValue>,
     places: HashMap<Arc<[u8]>, u32>,
     removals: Removals<Arc<[u8]>>,
-    /// The record that removed all keys last.
+    /// The sequence number of the record that removed all keys last.
     cleared: u64,
     checksum: u64,
-    /// Bytes of keys and values.
+    /// The total size of all keys and values, in bytes.
     content_bytes: usize,
 }
 

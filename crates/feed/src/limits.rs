@@ -16,8 +16,8 @@ pub struct FeedLimits {
     /// Minimum number of removals that a state remembers, even if it has fewer entries. Subscribers that request
     /// changes need them; a subscriber that is further behind receives a snapshot.
     pub removals_min: u32,
-    /// Maximum number of removals that a state remembers, even if it has more entries. It bounds the owner's work for
-    /// such a request.
+    /// Maximum number of removals that a state remembers, even if it has more entries. This limit bounds the owner's
+    /// work when a subscriber requests changes.
     pub removals_max: u32,
 }
 
@@ -35,7 +35,7 @@ impl Default for FeedLimits {
 }
 
 impl FeedLimits {
-    /// Removals that a state with `entries` entries remembers.
+    /// Returns the number of removals that a state with `entries` entries remembers.
     #[inline(always)]
     pub(crate) fn removals(&self, entries: usize) -> usize {
         entries.min(self.removals_max as usize).max(self.removals_min as usize)

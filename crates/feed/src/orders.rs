@@ -8,7 +8,7 @@
 //!   the queue.
 //! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
-//! At most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
+//! A book has at most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod book;

@@ -7,9 +7,9 @@
 //!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
 //! ```
 //! Invariants:
-//! - A page that any frozen state can reach is never written to: only [`Arc::get_mut`] gives a layer to be
-//!   changed.
-//! - Every page is in `own` or in a layer below; the uppermost is the live one.
+//! - A page that any frozen state can reach is never written to: layers are changed only through [`Arc::get_mut`],
+//!   which refuses shared layers.
+//! - Every page is in `own` or in a layer below. If a page has several versions, the uppermost is the live one.
 //! - The number of layers is at most the number of kept frozen states plus one.
 //!
 //! The cost of freezing depends on the changes since the last freeze, not on the total. With an `Arc` for each page,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn page_layers_between_two_frozen_states_are_dropped() {
+    fn page_layers_that_no_frozen_state_uses_are_dropped() {
         let mut pages = Pages::default();
         pages.push(0);
         let oldest = pages.freeze();

@@ -8,8 +8,8 @@
 //! - Numbers become integers exactly or are refused, without floats.
 //! - Changes that take effect together at the exchange are one record.
 //!
-//! At most [`LINE_BYTES_MAX`] bytes in a line; longer lines are skipped and reported. At most [`RUNNERS_MAX`]
-//! books and [`ORDERS_MAX`] orders.
+//! A line has at most [`LINE_BYTES_MAX`] bytes; longer lines are skipped and reported. A recording has at most
+//! [`RUNNERS_MAX`] books and [`ORDERS_MAX`] orders.
 //!
 //! The caller opens and decompresses files, and publishes.
 
@@ -125,7 +125,7 @@ impl Default for RecordingOptions {
     }
 }
 
-/// A reader of an exchange's recording in any supported format, which returns it in pieces.
+/// Reads an exchange's recording in any supported format. The caller passes the file in pieces of any size.
 #[derive(Debug)]
 pub struct Recording {
     lines: Lines,

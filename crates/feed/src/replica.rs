@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use followed::{LogReplica, ReportSink};
 pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
-/// Time without a response after which a replica repeats a request, ns, by default.
+/// Default time without a response after which a replica repeats a request, ns.
 pub const RETRY_NS: u64 = 2_000_000_000;
 
 /// A subscriber's copies of the states of one or several logs, with detection and repair of errors.
@@ -141,7 +141,7 @@ struct States<F> {
     by_name: HashMap<Arc<LogName>, usize>,
     /// The address of the last event's log name, and the index of this log.
     last: (usize, usize),
-    /// States that are not whole.
+    /// The indexes of the states that are not whole.
     pending: Vec<usize>,
 }
 

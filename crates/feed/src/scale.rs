@@ -28,7 +28,7 @@ pub struct Scale {
     /// Number of levels that a view shows by default. The state itself has all levels.
     pub depth: u32,
     /// Only for kind `book`: maximum number of levels on a side, 0 for no limit. After each record, the worst levels
-    /// beyond it are removed.
+    /// beyond this number are removed.
     pub max_depth: u32,
 }
 

@@ -22,9 +22,9 @@ mod slips;
 use lane::InstrumentLane;
 pub use slips::Lateness;
 
-/// How long before a record a sleeping source wakes, by default, ns: Linux' wake-up latency with a margin.
+/// Default time from the end of a source's sleep to the next record, ns: Linux' wake-up latency with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// Length of a sleep if records follow each other within less than the time to spin, ns.
+/// Length of a sleep if the mean time between records is shorter than the time to spin, ns.
 pub const GRAIN_NS: u64 = 50_000;
 /// The weight of a new interval in the mean time between records is 1 ÷ `GAPS`.
 const GAPS: u64 = 16;
@@ -38,8 +38,9 @@ pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,
     /// Index of the lane with the next record.
     next: usize,
-    /// Intended time of the last record, and the recent mean time between records.
+    /// Intended time of the last record.
     last_ns: u64,
+    /// Recent mean time between records.
     gap_ns: u64,
     spin_ns: u64,
     slips: Lateness,
@@ -110,7 +111,7 @@ impl FeedSchedule {
         self.lanes.get(self.next).map(InstrumentLane::next)
     }
 
-    /// The action at this time; without instruments, to sleep for ever.
+    /// The next step of the source at this time. Without instruments, the source sleeps for ever.
     #[inline]
     pub fn next_action(&self, now_ns: u64) -> ScheduleAction {
         let Some(next) = self.peek() else { return ScheduleAction::Sleep { until_ns: u64::MAX } };
@@ -156,7 +157,8 @@ impl FeedSchedule {
         &self.slips
     }
 
-    /// Among records due together, the lane of the first instrument comes first.
+    /// Finds the lane with the next record. If records of several lanes are due together, the first of these lanes is
+    /// next.
     #[inline]
     fn find_next(&mut self) {
         let times = self.lanes.iter().map(|lane| lane.next().at_ns).enumerate();

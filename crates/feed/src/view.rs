@@ -49,7 +49,7 @@ impl Crossings {
     }
 }
 
-/// An order book whose price levels can be read, by price level or by order.
+/// Reads the price levels of an order book, whether the book stores price levels or single orders.
 pub trait PriceLevels {
     /// Units of the instrument.
     fn scale(&self) -> &Scale;

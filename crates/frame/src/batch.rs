@@ -26,9 +26,9 @@ pub struct BatchHeader {
     pub prev_seq: u64,
     /// Sequence of the first record; each further record adds 1.
     pub first_seq: u64,
-    /// Number of records.
+    /// Number of records in the batch.
     pub count: u32,
-    /// Bytes of frames that follow.
+    /// Size of the frames that follow the header, bytes.
     pub bytes: u32,
 }
 

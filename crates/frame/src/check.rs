@@ -1,4 +1,4 @@
-//! Validates bytes from outside.
+//! Validates frames that come from clients, other nodes or files.
 
 use crate::error::FrameError;
 use crate::frame::*;

@@ -20,7 +20,7 @@ pub struct Meta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of a frame, packed into the frame's first word, which is then written at once.
+/// The size and flags of an encoded frame, packed into one word with the layout of the frame's first 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLayout(u64);
 
@@ -41,7 +41,7 @@ impl FrameLayout {
         false
     }
 
-    /// Bytes before the payload.
+    /// Number of bytes before the payload: the frame's header and meta.
     #[inline(always)]
     pub fn head_bytes(&self) -> usize {
         HEAD_BYTES + (self.0 >> 48) as usize

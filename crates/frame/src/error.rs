@@ -17,7 +17,7 @@ pub enum FrameError {
     TooLarge {
         /// Size of the frame.
         bytes: usize,
-        /// The limit.
+        /// The largest size that is allowed, bytes.
         bytes_max: usize,
     },
     /// The length field is smaller than the header and meta lengths require.

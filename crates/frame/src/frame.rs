@@ -227,7 +227,8 @@ impl<'a> Iterator for Headers<'a> {
     }
 }
 
-/// `(len, flags, meta_len)` of the frame at the start of `bytes`.
+/// Reads `(len, flags, meta_len)` of the frame at the start of `bytes`; `None` if `bytes` is shorter than a frame's
+/// head.
 #[inline(always)]
 pub(crate) fn head(bytes: &[u8]) -> Option<(usize, u8, usize)> {
     let word = u64::from_le_bytes(*bytes.first_chunk::<HEAD_BYTES>()?);

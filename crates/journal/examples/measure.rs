@@ -1,7 +1,7 @@
 //! Measures this machine's disk with a log: `cargo run --release -p dunlin-journal --example measure -- DIR`.
 //!
-//! First measures the disk alone: a write of a commit's size and a sync, on files preallocated in four ways. Then
-//! measures the journal, and a replay.
+//! The example first measures the disk alone: a write of a commit's size and a sync, on files preallocated in four
+//! ways. It then measures the journal, and a replay.
 
 use std::fs::File;
 use std::io::Write;

@@ -40,8 +40,8 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Locks a directory against other processes until the guard is dropped; `None` if it is locked.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
-    /// The time of the last change of a file's content or metadata, ns since 1970. A copy of the file has a later
-    /// time, even if it keeps its modification time. 0 if the disk does not support it.
+    /// The time of the last change of a file's content or metadata, ns since 1970. A copy of the file has a later time,
+    /// even if the copy keeps the modification time. 0 if the disk does not support it.
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
@@ -50,7 +50,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn file_number(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
-    /// A new number that identifies one file on this disk.
+    /// A new random number that identifies one file on this disk.
     fn identity(&self) -> u64;
 }
 

@@ -106,7 +106,7 @@ pub enum AppendError {
     /// The batch does not continue the log.
     #[error("{got} does not follow the log's last record: expected {expected}")]
     Order {
-        /// The given value.
+        /// The position of the batch.
         got: Position,
         /// The position at which the log would have continued.
         expected: Position,
@@ -114,7 +114,7 @@ pub enum AppendError {
     /// The log was not closed properly, and continues only in a higher epoch.
     #[error("the log was not closed cleanly and cannot continue in epoch {got}: use epoch {least} or higher")]
     Epoch {
-        /// The given value.
+        /// The epoch of the batch.
         got: u32,
         /// The lowest allowed epoch.
         least: u32,

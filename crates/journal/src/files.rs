@@ -44,7 +44,8 @@ pub(crate) struct LogFile {
     index: Mutex<Vec<IndexEntry>>,
 }
 
-/// An index entry: a block's place, first sequence and first time.
+/// An index entry: the offset of a block in its file, and the sequence number and append time of the block's first
+/// record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexEntry {
     pub at: u64,
@@ -74,7 +75,7 @@ impl SharedLog {
         files.all.get(behind.saturating_sub(1)).cloned()
     }
 
-    /// Removes a file that has disappeared from the disk.
+    /// Removes a file from the list, because it is no longer on the disk.
     pub fn forget(&self, file: &LogFile) {
         self.files().all.retain(|other| other.name != file.name);
     }
@@ -99,7 +100,7 @@ impl LogFile {
         }
     }
 
-    /// Up to which offset the file is readable, bytes.
+    /// The offset up to which the file is readable, bytes.
     pub fn readable(&self) -> u64 {
         self.readable.load(Ordering::Acquire)
     }
@@ -117,7 +118,7 @@ impl LogFile {
         }
     }
 
-    /// The last index entry for which `is_before` holds; otherwise the file's first block.
+    /// The last index entry for which `is_before` returns `true`. If there is none, the file's first block.
     pub fn start_for(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let behind = index.partition_point(is_before);
@@ -146,7 +147,7 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // The time is not earlier than the previous file's, so that a search by time is possible.
+            // The time is not earlier than that of the previous file, so that records can be searched by time.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

@@ -5,11 +5,11 @@
 pub struct JournalLimits;
 
 impl JournalLimits {
-    /// Maximum number of frame bytes in a block: the largest record with some margin.
+    /// Maximum number of frame bytes in a block. The largest record fits, with some margin.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
-    /// Maximum number of bytes in a file before its last block: offsets have 35 bits.
+    /// Maximum number of bytes in a file before its last block, because offsets have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Smallest configurable size of a file, bytes.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
@@ -17,7 +17,7 @@ impl JournalLimits {
     pub const FILES_MAX: usize = 1 << 20;
     /// Maximum size of a snapshot, bytes.
     pub const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
-    /// Distance of two index entries in a file, bytes.
+    /// The distance between two index entries of a file, bytes.
     pub const INDEX_STEP_BYTES: u64 = 64 << 10;
     /// Number of bytes that a reader fetches at a time.
     pub const READ_BYTES: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub struct JournalConfig {
     pub ahead_bytes: u64,
     /// The largest size of the log, bytes; the oldest files beyond the limit are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,
-    /// The age after which a record's file may be dropped, ns. `None`: no limit.
+    /// The age in ns above which records may be dropped with their file. `None`: no limit.
     pub retain_ns: Option<u64>,
 }
 

@@ -109,7 +109,7 @@ impl Reader {
     }
 }
 
-/// The first record of a block appended at `time_ns` or later.
+/// The position of the first record in a block that was appended at `time_ns` or later.
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;

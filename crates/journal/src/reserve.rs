@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::DiskError;
 
-/// The zeros that one write appends.
+/// The zeros that one write appends to the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A file of zeros, which a log deletes to free disk space when the disk is full.
@@ -26,8 +26,8 @@ pub struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory; it is filled if it was filled before. A reserve of 0 bytes
-    /// never exists. An incomplete reserve is removed.
+    /// Opens the reserve with this name in a directory; the reserve counts as filled if its file has the full size. An
+    /// incomplete file is removed. A reserve of 0 bytes has no file.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
         let path = dir.join(name);
@@ -50,7 +50,7 @@ impl DiskReserve {
         self.bytes
     }
 
-    /// Whether the reserve should be filled, but is not.
+    /// Whether the reserve should be filled, but is not filled.
     pub fn is_lacking(&self) -> bool {
         self.bytes > 0 && !self.is_filled
     }

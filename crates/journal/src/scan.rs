@@ -91,7 +91,7 @@ impl BlockScan {
         self.end
     }
 
-    /// Moves to the offset of a block, to read it again.
+    /// Moves to the offset of a block, so that the block is read again.
     pub fn stand_at(&mut self, at: u64) {
         self.at = at;
     }
@@ -102,7 +102,7 @@ impl BlockScan {
         self.end = end.max(self.end);
     }
 
-    /// Reads the next block. After a bad block, the scan stays there: see [`BlockScan::search`].
+    /// Reads the next block. After a bad block, the scan stays at that block: see [`BlockScan::search`].
     pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<ScanStep> {
         let at = self.at;
         if at >= self.end {
@@ -161,12 +161,12 @@ impl BlockScan {
         Ok(None)
     }
 
-    /// The length that the buffered header at this offset states.
+    /// The length of the block that the buffered header at this offset states.
     fn bytes_claimed(&self, at: u64) -> u32 {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
-    /// The offset after the last non-zero byte, from the current one on.
+    /// The offset after the last non-zero byte of the file, searched from the current offset on.
     pub fn last_written(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;

@@ -19,13 +19,13 @@ pub(crate) struct FileSurvey {
     pub synced: u64,
     /// Offset after the last valid block.
     pub end: u64,
-    /// The last valid block, if it is a mark.
+    /// The last valid block of the file, if this block is a mark.
     pub mark: Option<Mark>,
     /// Offset of a mark whose counts of blocks and records are wrong.
     pub miscounted: Option<u64>,
-    /// Missing records.
+    /// Ranges of missing records.
     pub holes: Vec<Hole>,
-    /// Bad blocks before valid ones.
+    /// Bad blocks before valid ones, each with its offset and defect.
     pub bad: Vec<(u64, BlockDefect)>,
     /// The defect after the last valid block.
     pub tail: Option<BlockDefect>,
@@ -125,8 +125,9 @@ impl FileSurvey {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// The kind of the final mark, if the log was closed or cut here and not opened for writing since. All bad blocks
-    /// before the mark count as damage, so that every recovery reads the file in the same way.
+    /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut it here.
+    /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so that
+    /// every recovery reads the file in the same way.
     pub fn at_rest(&self) -> Option<BlockKind> {
         let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

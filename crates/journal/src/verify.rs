@@ -1,8 +1,8 @@
 //! Verifies a recording: reads every block of every file and compares them.
 //!
 //! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process writes the
-//! log, or a crash interrupted it, so that its last records may be missing without a sign. The strict check requires
-//! that nothing is wrong and that the log has ended.
+//! log, or a crash interrupted the writing process. The last records may then be missing, and the files do not show it.
+//! The strict check requires that nothing is wrong and that the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -163,7 +163,7 @@ impl VerifyReport {
         });
     }
 
-    /// Checks the link from a file to the next one.
+    /// Checks that a file's last mark names the next file, and that the records of the next file follow.
     fn add_join(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
         let Some(mark) = mark else { return };
         let first = file.name.first;

@@ -37,11 +37,11 @@ pub struct Journal {
     config: JournalConfig,
     current: Option<Current>,
     tail: Tail,
-    /// Whether the next append begins a new file.
+    /// Whether the next append must begin a new file.
     file_over: bool,
     /// The reason why the log has ended.
     ended: Option<String>,
-    /// Buffer in which the parts of a small batch are joined.
+    /// Buffer in which the parts of a small batch are joined before the write.
     joined: Vec<u8>,
     _lock: Box<dyn DirLock>,
 }
@@ -59,7 +59,7 @@ struct Current {
     synced: u64,
     blocks: u64,
     records: u64,
-    /// Whether the log was closed or cut at `end`, and not opened for writing since.
+    /// Whether the log was closed or cut at `end`, and was not opened for writing since then.
     at_rest: bool,
 }
 
@@ -151,7 +151,7 @@ impl Journal {
 }
 
 impl Current {
-    /// Makes a mark with this file's present state.
+    /// Creates a mark: a block that states the log's position, and how many blocks and records this file has.
     fn mark(
         &self,
         kind: BlockKind,

@@ -108,7 +108,7 @@ impl<T: ValueCodec> ValueCodec for Option<T> {
 impl<T: ValueCodec> ValueCodec for Vec<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
-        // Each item takes at least a byte, so that a wrong count causes no large allocation.
+        // Each item takes at least one byte. A larger count is therefore wrong, and must not cause a large allocation.
         if count > bytes.len() {
             return Err(CodecError("a list"));
         }
@@ -170,7 +170,7 @@ impl ValueCodec for Membership {
         let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
         let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
         let nodes: BTreeMap<_, _> = nodes.map(|(id, addr)| (id, BasicNode { addr })).collect();
-        // A node without a cluster has an empty membership.
+        // openraft refuses to create an empty membership, but a node without a cluster has one.
         Membership::new(configs, nodes).or_else(|refused| match refused {
             openraft::errors::MembershipError::EmptyMembership(_) => Ok(Membership::default()),
             _ => Err(CodecError("a membership")),

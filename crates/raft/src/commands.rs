@@ -29,7 +29,7 @@ impl Commands {
         self.bytes.put_u32_le(0);
         write(&mut self.bytes);
         let len = self.bytes.len() - at - 4;
-        // A command too long for a `u32` exceeds the group's limit, too.
+        // A command whose length does not fit into a `u32` also exceeds the group's limit, and is refused later.
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         self.count += 1;
         self.longest = self.longest.max(len);
@@ -45,7 +45,7 @@ impl Commands {
         self.count == 0
     }
 
-    /// All commands with their lengths.
+    /// The encoded batch: each command after its length.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -40,7 +40,7 @@ type OurRaft = Raft<Types, Machines>;
 
 /// Interval at which the length of the log is checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// Longest interval of these checks while the disk has little room.
+/// Longest interval at which the length of the log is checked while the disk has little room.
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
 /// After a snapshot, the log keeps its last entries: up to its maximum size divided by this number.
 const KEPT_SHARE: usize = 4;
@@ -91,13 +91,13 @@ pub struct Status {
     pub leader: Option<u64>,
     /// The present term.
     pub term: u64,
-    /// The last entry of the node's log.
+    /// Index of the last entry in the node's log.
     pub last: Option<u64>,
-    /// The last entry applied to the node's state machine.
+    /// Index of the last entry that the node's state machine has applied.
     pub applied: Option<u64>,
-    /// The last entry in a snapshot.
+    /// Index of the last entry that the node's snapshot contains.
     pub snapshot: Option<u64>,
-    /// The last entry removed from the log because a snapshot contains it.
+    /// Index of the last entry that was removed from the log because a snapshot contains it.
     pub purged: Option<u64>,
     /// Members with a vote.
     pub voters: Vec<RaftMember>,
@@ -217,13 +217,12 @@ impl UntypedGroup {
         })
     }
 
-    /// The error of the log's disk while no write succeeds for lack of room.
+    /// The error of the log's disk while no write succeeds for lack of room; otherwise `None`.
     pub fn waits_for_room(&self) -> Option<String> {
         (self.room.level() == SpaceLevel::Out).then(|| self.room.lacking().unwrap_or_default())
     }
 
-    /// The last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a
-    /// moment.
+    /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a moment.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
@@ -245,8 +244,8 @@ impl UntypedGroup {
         answers.pop().ok_or(RaftGroupError::Unknown)
     }
 
-    /// Proposes commands, which are applied directly one after another. Returns this node's response to each. If
-    /// commands are refused, the error returns them.
+    /// Proposes commands, which are applied one after another, without other commands between them. Returns this node's
+    /// response to each command. If commands are refused, the error returns them.
     pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (RaftGroupError, Commands)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
@@ -284,7 +283,7 @@ impl UntypedGroup {
         self.raft.metrics().borrow_watched().current_term
     }
 
-    /// Sleeps; callable on any thread.
+    /// Sleeps for the time `pause`. May be called on any thread.
     pub async fn pause(&self, pause: Duration) {
         let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
     }
@@ -368,7 +367,7 @@ impl UntypedGroup {
         asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
-    /// The present state, in constant time. Call [`UntypedGroup::catch_up`] first for a fresh one.
+    /// Returns the present state in constant time. Call [`UntypedGroup::catch_up`] first for a fresh state.
     pub fn freeze(&self) -> Box<dyn Frozen> {
         self.machines.with(|machine| machine.freeze())
     }

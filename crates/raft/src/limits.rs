@@ -18,7 +18,7 @@ pub struct RaftLimits {
     pub command_bytes_max: usize,
     /// Maximum number of entries in flight at once.
     pub in_flight_max: usize,
-    /// Longest wait for a response, ms. Then the outcome of commands is unknown, and reads are refused.
+    /// Longest wait for a response, ms. Afterwards, the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
     /// Bytes of the log since the last snapshot at which a new snapshot is taken, or an eighth of the last snapshot if
     /// that is more. After the snapshot, a quarter of this limit stays in the log, for followers that lack only the
@@ -69,8 +69,8 @@ impl RaftLimits {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long a response to a heartbeat counts, ms. openraft sends the next heartbeat up to 1.2 intervals
-    /// later, and the response may take one interval. Less than 2.2 intervals would stop the writes of a
+    /// How long a response to a heartbeat confirms that the sender leads, ms. openraft sends the next heartbeat up to
+    /// 1.2 intervals later, and the response may take one interval. Less than 2.2 intervals would stop the writes of a
     /// leader that all other nodes follow.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5

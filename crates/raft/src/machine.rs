@@ -21,14 +21,14 @@ pub trait StateMachine: Any + Send {
     where
         Self: Sized;
 
-    /// Applies a command and returns the response. `index` is its entry in raft's log, which other commands may
-    /// share.
+    /// Applies a command and returns the response. `index` is the index of the command's entry in Raft's log; an entry
+    /// may contain several commands.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
 
     /// Called after the last command of an entry: callers and subscribers may now be notified.
     fn end_entry(&mut self) {}
 
-    /// The present state, in constant time.
+    /// Returns the present state in constant time.
     fn freeze(&self) -> Box<dyn Frozen>;
 
     /// Whether a snapshot may omit this block, because [`Frozen::write_past`] wrote it.

@@ -22,7 +22,7 @@ use crate::vocabulary::{
 /// Size of a command batch or snapshot, bytes, above which another thread handles it. On this thread it would delay
 /// heartbeats; below this size, changing the thread costs more.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// Pause before a snapshot for which there was no room is tried again: the first one, and the longest.
+/// First and longest pause before a snapshot that found no room on the disk is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -134,7 +134,7 @@ impl Machines {
 
     /// Fills the reserve for snapshots if it is lacking and there is room.
     pub(crate) async fn fill_reserve(&self) {
-        // A thread that writes a snapshot holds the lock and the reserve.
+        // The lock is not awaited: a thread that holds it is writing a snapshot, and manages the reserve itself.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let kept = self.clone();
@@ -178,8 +178,8 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // The clock of a new leader begins at the applied state, while entries with later times may still
-                // follow.
+                // A new leader's clock begins at its applied state, and earlier entries that it has not applied yet may
+                // have later times. The machine's time must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();

@@ -12,7 +12,7 @@ use crate::vocabulary::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 /// The version, the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Parts smaller than this are copied into a shared piece.
+/// Parts of a message with fewer bytes than this are copied together into one piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
 /// Upper bound of the size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;

@@ -8,7 +8,7 @@ use crate::trigger::Trigger;
 /// A decision of the scaler to add workers: the reason, the number, and the times of its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
-    /// The reason.
+    /// The reason for the decision.
     pub trigger: Trigger,
     /// The time at which a measurement exceeded the threshold, in ms. For a forecast, the time for which it predicts
     /// the excess.
@@ -23,7 +23,7 @@ pub struct ScaleOut {
     pub woken: u32,
     /// Number of these workers that are not ready yet.
     pub missing: u32,
-    /// Number of failed starts.
+    /// Number of these workers that failed to start.
     pub failed: u32,
     /// The time at which all of these workers, or their replacements, were ready, in ms.
     pub ready_ms: u64,
@@ -38,7 +38,7 @@ pub struct ScaleIn {
     pub cooled_ms: u64,
     /// The time of the decision, ms.
     pub decided_ms: u64,
-    /// The instance.
+    /// The instance that the decision removes.
     pub instance: Instance,
     /// The time at which the instance's last task ended, ms; 0 until then.
     pub drained_ms: u64,

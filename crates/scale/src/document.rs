@@ -8,8 +8,8 @@
 //!   horizontal: { minWorkers: 50, maxWorkers: 200, targetCpuUtilization: 70% }
 //!   vertical: { coordinators: manual, workers: auto }
 //!   predictive: { enabled: true, leadTime: 10m }
-//!   warmPool: { size: 10 }                                                                # ours
-//!   schedule: [{ days: Mon-Fri, from: "07:00", to: "20:00", minWorkers: 100 }]            # ours, in UTC
+//!   warmPool: { size: 10 }                                                                # extension
+//!   schedule: [{ days: Mon-Fri, from: "07:00", to: "20:00", minWorkers: 100 }]            # extension, in UTC
 //! ```
 
 use serde::Deserialize;
@@ -20,8 +20,9 @@ use crate::windows::WeeklyWindow;
 
 /// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// The length of a bucket of forecasts: five minutes, in ms. `DAY_BUCKETS` is the number of buckets in a day.
+/// The length of a bucket of forecasts: five minutes, in ms.
 const BUCKET_MS: u64 = 300_000;
+/// The number of these buckets in a day.
 const DAY_BUCKETS: usize = 288;
 
 /// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
@@ -40,13 +41,13 @@ pub struct Document {
 /// A group of equal nodes or workers in the description of a cluster, with their number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceGroup {
-    /// Number of these nodes.
+    /// Number of nodes or workers in the group.
     pub count: u32,
-    /// The machine type.
+    /// The name of their machine type.
     pub machine: String,
-    /// Processors of each node.
+    /// Number of processors of each node or worker.
     pub cpus: f64,
-    /// The memory of each node, in GiB.
+    /// The memory of each node or worker, in GiB.
     pub memory_gib: f64,
 }
 
@@ -61,17 +62,17 @@ pub enum DocumentError {
     TooLong {
         /// The text's length, bytes.
         bytes: usize,
-        /// The limit, bytes.
+        /// The largest accepted length, bytes.
         bytes_max: usize,
     },
     /// A value is not valid.
     #[error("{key} is {value:?}, but must be {wanted}")]
     Value {
-        /// The key.
+        /// The key of the value in the document.
         key: &'static str,
         /// The key's value in the document.
         value: String,
-        /// The valid values.
+        /// A description of the valid values.
         wanted: &'static str,
     },
     /// The scaling policy is invalid.

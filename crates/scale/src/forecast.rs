@@ -22,9 +22,9 @@ const COMPARED: usize = 16;
 /// A forecast of the tasks that arrive per second: the expected value and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArrivalForecast {
-    /// The expected value.
+    /// The expected number of tasks per second.
     pub point: f64,
-    /// The upper bound, at the policy's quantile.
+    /// The upper bound of the number of tasks per second, at the policy's quantile.
     pub upper: f64,
 }
 
@@ -51,8 +51,9 @@ pub struct Forecaster {
     config: Predictive,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// The sum and the number of the current bucket's measurements, and the bucket's number.
+    /// The sum of the current bucket's measurements, and how many there are.
     filling: (f64, u32),
+    /// The number of the current bucket: the time since the start of the clock, divided by the bucket's length.
     bucket: u64,
     /// The forecast of each bucket, from the current one on.
     ahead: Vec<ArrivalForecast>,
@@ -95,8 +96,8 @@ impl Forecaster {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
             self.end_bucket();
-            // Buckets without measurements get the last value. After a break that is longer than the whole history, the
-            // history starts anew.
+            // Buckets without measurements get the last value. If there were no measurements for longer than the whole
+            // history, the history is cleared.
             let missed = bucket - self.bucket - 1;
             if missed as usize >= self.buckets_max {
                 self.history.clear();
@@ -143,7 +144,8 @@ impl Forecaster {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// Returns how much history there is, and how much the first forecast needs (two of the shortest season), in ms.
+    /// Returns how much history there is, and how much the first forecast needs (twice the shortest season),
+    /// in ms.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
@@ -199,7 +201,7 @@ impl Forecaster {
         self.is_trusted = wrong <= bound * all;
     }
 
-    /// Makes the forecasts anew. It uses the seasons that the history covers at least twice; if there are none, there
+    /// Recomputes the forecasts from the seasons that the history covers at least twice. Without such a season, there
     /// is no forecast.
     fn fit(&mut self) {
         self.ahead.clear();

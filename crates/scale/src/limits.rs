@@ -11,7 +11,7 @@ pub struct ScalerLimits {
     pub decisions_max: usize,
     /// Maximum number of windows of a schedule.
     pub windows_max: usize,
-    /// The most consecutive failed launches before the scaler pauses.
+    /// The number of consecutive failed launches after which the scaler pauses.
     pub failures_max: u32,
     /// How long the scaler pauses after that many failed launches, in ms.
     pub failure_pause_ms: u64,

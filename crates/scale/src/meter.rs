@@ -1,7 +1,7 @@
 //! Measures a scheduler's load between two samples.
 //!
-//! A worker's load is the share of its slots that hold tasks, averaged over many observations. Workers report
-//! processor time only when tasks end. A worker that waits for a disk is also as busy as one that computes.
+//! A worker's load is the share of its slots that hold tasks, averaged over many observations. Processor time is not
+//! used: workers report it only when tasks end, and a worker that waits for a disk can take no other task either.
 
 use dunlin_tasks::Signals;
 
@@ -19,12 +19,13 @@ pub struct SchedulerTotals {
 /// Averages the measured loads of a scheduler between two decisions of the scaler.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
-    /// The sums, over all observations since the last measurement, of the used share of slots and of the number of
-    /// workers; and the number of observations.
+    /// The sum of the used shares of slots, over all observations since the last measurement.
     busy: f64,
+    /// The sum of the numbers of workers, over the same observations.
     workers: f64,
+    /// The number of these observations.
     looks: u32,
-    /// The time and the counters of the last measurement.
+    /// The time of the last measurement in ms, and the scheduler's counters at that time.
     last: Option<(u64, SchedulerTotals)>,
 }
 

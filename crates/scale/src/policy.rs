@@ -52,10 +52,10 @@ pub struct ScaleOutPolicy {
     /// How long the scaler observes a detected excess before it decides, in ms: for processors, queue, latency and
     /// forecast.
     pub decide_ms: [u64; 4],
-    /// The most workers that may be added within `step_ms`, in percent of the present workers. If `step_workers` is
+    /// The limit of workers that are added within `step_ms`, in percent of the present workers. If `step_workers` is
     /// larger, that limit applies instead.
     pub step_percent: u32,
-    /// The most workers that may be added within `step_ms`, if this is more than `step_percent` allows.
+    /// The limit of workers that are added within `step_ms`, if this is more than `step_percent` allows.
     pub step_workers: u32,
     /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
     pub step_ms: u64,
@@ -98,7 +98,7 @@ pub struct Predictive {
 /// The rules of a scaling policy for the warm pool: prepared workers that do not take tasks yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
-    /// Number of prepared workers.
+    /// The number of prepared workers in the pool.
     pub size: u32,
     /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. The time
     /// is short, because taking a worker needlessly costs little.
@@ -130,19 +130,19 @@ pub enum PolicyError {
         "workers_min is {workers_min} and workers_max is {workers_max}: workers_max must be 1 to {most}, and workers_min not more than workers_max"
     )]
     Bounds {
-        /// The lower bound.
+        /// The policy's minimum number of workers.
         workers_min: u32,
-        /// The upper bound.
+        /// The policy's maximum number of workers.
         workers_max: u32,
-        /// The highest allowed bound.
+        /// The highest maximum that the limits allow.
         most: u32,
     },
     /// A number is out of its range, or contradicts another one.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
-        /// Name of the number.
+        /// The name of the invalid number.
         what: &'static str,
-        /// The number.
+        /// The invalid number.
         value: f64,
         /// The bound that the value must exceed.
         above: f64,
@@ -152,9 +152,9 @@ pub enum PolicyError {
     /// A time is too short.
     #[error("{what} is {value_ms} ms: it must be at least {least_ms} ms")]
     Time {
-        /// Name of the time.
+        /// The name of the time that is too short.
         what: &'static str,
-        /// The time in ms.
+        /// The time that the policy has, in ms.
         value_ms: u64,
         /// The smallest allowed value, ms.
         least_ms: u64,
@@ -164,9 +164,9 @@ pub enum PolicyError {
     TooMany {
         /// The name of the counted items.
         what: &'static str,
-        /// The number of items.
+        /// The number of these items in the policy.
         count: usize,
-        /// The limit.
+        /// The largest allowed number of these items.
         most: usize,
     },
 }

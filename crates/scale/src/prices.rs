@@ -12,13 +12,13 @@ const MACHINES_MAX: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// The currency.
+    /// The currency of all prices, such as `USD`.
     pub currency: String,
-    /// Hours per month.
+    /// The number of hours in a month, for monthly costs.
     pub hours_per_month: f64,
     /// Price of a warm pool instance per hour.
     pub warm_per_hour: f64,
-    /// The machines.
+    /// The machine types of the table.
     #[serde(rename = "machine")]
     pub machines: Vec<MachineType>,
 }
@@ -29,9 +29,9 @@ pub struct Prices {
 pub struct MachineType {
     /// The machine's name.
     pub name: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// Memory, GiB.
+    /// The machine's memory, in GiB.
     pub memory_gib: f64,
     /// Price per hour on demand.
     pub per_hour: f64,
@@ -48,15 +48,15 @@ pub enum PricesError {
     /// A number is not positive.
     #[error("in the table of prices, {what} is not a number above 0")]
     Number {
-        /// Name of the number.
+        /// The name of the invalid number.
         what: String,
     },
     /// The table has no machine, too many machines, or the same machine twice.
     #[error("the table of prices has {count} machines: it must list 1 to {most} machines, each only once")]
     Machines {
-        /// Number of machines.
+        /// Number of machines in the table.
         count: usize,
-        /// The limit.
+        /// The largest allowed number of machines.
         most: usize,
     },
 }

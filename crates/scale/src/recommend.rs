@@ -34,6 +34,7 @@ const ROOM: f64 = 0.6;
 const PER_SHARD: u32 = 2;
 /// Target load of a worker's processor.
 const TARGET: f64 = 0.7;
+/// The memory that a waiting task takes in addition to its payload, in bytes.
 const TASK_BYTES: f64 = 400.0;
 
 /// Recommends a cluster for a demand and a worker's need. Returns `None` if no machine in the table suffices.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  more:   threshold passed ── detect_ms, without a break ──► detected ── decide_ms ──► decided ── provider ──► ready
-//!  fewer:  fewer would do ── cooldown_ms, all the time ──► cooled ── decide_ms ──► decided ── drained ──► gone, or warm
+//!  fewer:  fewer suffice ── cooldown_ms, all the time ──► cooled ── decide_ms ──► decided ── drained ──► gone, or warm
 //! ```
 //!
 //! `scaler/want.rs` computes how many workers each reason requires; the scaler uses the largest number. `scaler/out.rs`
@@ -40,25 +40,28 @@ pub struct Scaler {
     passed: [Since; 4],
     /// The workers added within the last `step_ms`: for each decision, its time and the number of workers.
     added: VecDeque<(u64, u32)>,
-    /// Since when fewer workers have sufficed. The next field is the highest number of workers required since then.
+    /// Since when fewer workers have sufficed.
     fewer: Since,
+    /// The highest number of workers that was required within the last cooldown.
     highest: WindowMax,
     /// The earliest time of the next decision to remove workers, in ms.
     next_in_ms: u64,
-    /// The number of consecutive failed launches. After too many, the scaler pauses until the time in the next field.
+    /// The number of consecutive failed launches. After too many, the scaler launches nothing for some time.
     failures: u32,
+    /// The end of this pause, in ms.
     paused_until_ms: u64,
     /// The numbers of the decisions for which a replacement is launched after the pause; `None` for a launch without a
     /// decision.
     postponed: Vec<Option<u64>>,
-    /// The times of recent refusals and interruptions of spot instances. After too many, the scaler launches no spot
-    /// instances until the time in the next field.
+    /// The times of recent refusals and interruptions of spot instances, in ms.
     spot_trouble: VecDeque<u64>,
+    /// The time until which the scaler launches only on-demand instances, in ms. Too many refusals and interruptions
+    /// set this time.
     on_demand_until_ms: u64,
 }
 
 impl Scaler {
-    /// Creates a scaler without instances; The first call of `tick` launches `workers_min` workers.
+    /// Creates a scaler without instances. The first call of `tick` launches `workers_min` workers.
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.

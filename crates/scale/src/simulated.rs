@@ -14,9 +14,9 @@ pub struct ProviderDelays {
     pub wake_ms: u64,
     /// Time from termination to gone, ms.
     pub terminate_ms: u64,
-    /// The failed cold starts per thousand. A failure is reported when the instance should be ready.
+    /// The number of failures in a thousand cold starts. A failure is reported when the instance should be ready.
     pub cold_failures_permille: f64,
-    /// The failed starts from the warm pool per thousand.
+    /// The number of failures in a thousand starts from the warm pool.
     pub warm_failures_permille: f64,
     /// Interruptions of a spot instance per hour.
     pub interruptions_per_hour: f64,

@@ -4,9 +4,9 @@ use crate::prices::{MachineType, Prices};
 
 /// The share by which a machine must exceed the measured use.
 const ROOM: f64 = 0.15;
-/// The memory of a machine that is reserved for the operating system: at least this many GiB, and at least a share of
-/// the machine's memory.
+/// The smallest memory that a machine reserves for its operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;
+/// The share of its memory that a machine reserves for its operating system, if this is more than `SYSTEM_GIB`.
 const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a need is computed.
 const MEASURED_MIN: usize = 20;

@@ -30,8 +30,9 @@ pub(crate) struct AppendRequest<'a> {
     /// The publisher's last acknowledged record of the partition, if the request states one. The receipt then reports
     /// whether the topic's epoch has changed since.
     pub(crate) after: Option<Position>,
-    /// The node with the publisher's permissions, and the record's subject after the topic's prefix.
+    /// The node with the publisher's permissions.
     pub(crate) node: &'a Node,
+    /// The part of the record's subject after the topic's prefix.
     pub(crate) tail: &'a str,
 }
 

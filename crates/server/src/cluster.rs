@@ -178,7 +178,9 @@ impl Cluster {
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's tasks"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
-            return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
+            return Err(ClusterError::Refused(
+                "cannot start the cluster's tasks: the node has a task scheduler already".to_owned(),
+            ));
         }
         seat.set_tasks(tasks);
         if seat.identity.is_restored {
@@ -337,7 +339,7 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
 
 /// Prepares a data directory for the first node of a new cluster; existing topics, keys and tasks in the directory
 /// remain. `address` is the address at which other nodes will reach the node; it may change at the next start. Returns
-/// the cluster's id, and an error for a directory of a cluster's member.
+/// the cluster's id. Fails if the directory belongs to a member of a cluster.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = ClusterDirectory::of(data_dir);
     if let Some(identity) = files.identity()? {

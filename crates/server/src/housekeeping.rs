@@ -75,7 +75,8 @@ pub(crate) async fn keep(shared: Arc<SharedServer>) {
 /// briefly, which is not logged.
 #[derive(Debug, Default)]
 struct DiskFullReport {
-    /// Number of consecutive checks that found room since the disk was reported full; `None` if it was not.
+    /// Number of consecutive checks that found room since the disk was reported full; `None` if it is not reported
+    /// full.
     ample: Option<u32>,
 }
 

@@ -157,7 +157,7 @@ fn begin(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: 
         let passage = shared.traffic.accepted(protocol);
         // The connection has broken, so no client is left to notify.
         let Ok(stream) = Stream::new(accepted) else { return };
-        // Boxed, so that the future of a session does not grow.
+        // The handshake is boxed, so that the future of a session does not become larger.
         let (stream, told) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
                 match Box::pin(let_in(&shared, identity, protocol, socket)).await {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_listener_is_not_reserved() {
+    fn address_in_use_by_a_listener_cannot_be_reserved() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let refused = ReservedAddress::new(listener.local_addr().unwrap()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);

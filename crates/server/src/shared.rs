@@ -78,7 +78,7 @@ pub(crate) struct SharedServer {
     /// The progress of the start, while the node is still starting.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// The number of references to this counts the sessions of Dunlin's own protocol that may still owe responses.
+    /// Each session of Dunlin's own protocol that may still owe responses holds a reference to this value.
     pub(crate) answering: Arc<()>,
 }
 

@@ -1,7 +1,7 @@
 //! Runs worker processes on this machine, as many as the autoscaler decides.
 //!
 //! ```text
-//!            looks, 10 a second                actions
+//!            10 observations a second         actions
 //!  tasks ──────────────────────► Conductor ───────────────► LocalWorkers ──► processes
 //!    ▲                          (crate scale)  ◄───────────   start, SIGTERM, SIGKILL
 //!    │                                           events            │

@@ -1,14 +1,15 @@
-//! Decides when and where the curve is cut again, from the loads that regions report.
+//! Decides from the reported loads when to cut the space-filling curve again into regions, and where.
 //!
 //! Invariants:
-//! - No new cut begins before the last one is done, because entities in handover would count for the wrong
-//!   region.
+//! - The curve is not cut again before the handovers of the last cut are done, because entities in handover would count
+//!   for the wrong region.
 //! - The curve is not cut again while all regions have about the same load, or their loads differ by only a few
 //!   entities.
 //!
 //! ```text
-//!  load report:  version u8, region u32, version of the partition u64, amount f64, strayed f64,
-//!                quantiles: u32 count, u64 each
+//!  load report:  version of the encoding u8, region u32, version of the partition u64,
+//!                load inside the region's stretch f64, load outside of it f64,
+//!                quantiles: u32 count, then a key u64 for each
 //!  partition:    version of the encoding u8, version of the partition u64,
 //!                cuts: u32 count, then for each cut: first key u64, region u32
 //! ```
@@ -22,13 +23,13 @@ use crate::partition::{Partition, PartitionError, RegionLoad};
 /// The rules for balancing the loads of regions: the allowed difference, and the interval between checks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BalancePolicy {
-    /// Highest load of a region, as a multiple of the mean.
+    /// Load of a region above which the curve is cut again, as a multiple of the mean load.
     pub tolerance: f64,
-    /// A region's load may exceed the mean by this amount without a new cut.
+    /// Amount by which a region's load may exceed the mean without a new cut.
     pub spare: f64,
     /// Ticks between two checks of the loads.
     pub every_ticks: u64,
-    /// How long a region's report is used, ns.
+    /// Age above which a region's load report is ignored, ns.
     pub fresh_ns: u64,
 }
 
@@ -38,17 +39,17 @@ impl Default for BalancePolicy {
     }
 }
 
-/// No new cut begins while more than this fraction of all entities is outside its region.
+/// The curve is not cut again while more than this fraction of the total load is outside its region.
 const STRAYED_MAX: f64 = 0.02;
 
 /// The load of a region, with the version of the world's division into regions for which it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
-    /// The load in the region's own stretch.
+    /// The load of the entities in the region's own stretch of the curve.
     pub load: RegionLoad,
     /// Version of the partition that the region uses.
     pub version: u64,
-    /// The load outside the region's own stretch: entities whose handover is pending.
+    /// The load of the entities outside the region's own stretch, whose handover is pending.
     pub strayed: f64,
 }
 

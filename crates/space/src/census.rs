@@ -75,7 +75,7 @@ impl Census {
         self.entities.get(&id).map(|found| (found.region, found.on_the_way))
     }
 
-    /// Entities of a region.
+    /// Numbers of a region's entities.
     pub fn headcount(&self, region: RegionId) -> Headcount {
         self.regions.get(&region).copied().unwrap_or_default()
     }

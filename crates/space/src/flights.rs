@@ -18,6 +18,7 @@ use crate::world::{Point, WorldBox, WorldError};
 
 /// Length of a degree of latitude, km.
 const DEGREE_KM: f64 = 111.195;
+/// Length of a foot, km.
 const FOOT_KM: f64 = 0.000_304_8;
 /// Space around the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;

@@ -50,7 +50,9 @@ pub struct Ghosts<const D: usize> {
     neighbours: BTreeMap<RegionId, NeighbourBatch<D>>,
     /// Memory of the batch before the newest, for reuse.
     spare: Option<GhostBatch<D>>,
+    /// Number of batches that were not newer than the stored one.
     stale: u64,
+    /// Number of ghosts dropped because of the limit.
     beyond: u64,
 }
 
@@ -88,12 +90,12 @@ impl<const D: usize> Ghosts<D> {
         self.neighbours.get(&region).map(|heard| heard.batch.tick)
     }
 
-    /// Batches that were not newer than the stored one.
+    /// Number of batches that were ignored because they were not newer than the stored batch.
     pub fn stale(&self) -> u64 {
         self.stale
     }
 
-    /// Ghosts that exceeded the limit.
+    /// Number of ghosts that were dropped because of the limit `ghosts_max`.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }

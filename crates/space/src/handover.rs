@@ -140,7 +140,7 @@ pub trait AdmissionCheck {
 #[non_exhaustive]
 pub enum OfferError {
     /// The region's epoch is unknown.
-    #[error("the owner of region {} is not known yet", .0.0)]
+    #[error("the owner of region {} is not known yet: offer again later", .0.0)]
     UnknownPeer(RegionId),
     /// The limit of transfers with this region is reached.
     #[error("{max} transfers to this region are in progress already: offer again later")]
@@ -338,7 +338,7 @@ impl Handover {
         self.go_on(effects);
     }
 
-    /// Handles a message of at most one batch.
+    /// Handles a message from another region. A message contains at most one batch of entities.
     pub fn receive(
         &mut self,
         message: HandoverMessage,
@@ -385,7 +385,7 @@ impl Handover {
         }
     }
 
-    /// Handles the passing of time: deadlines and repeated messages.
+    /// Sets the time. Aborts transfers whose deadline has passed, and sends messages without a response again.
     pub fn elapse(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {

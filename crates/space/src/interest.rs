@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - Rules apply at the source: a viewer receives no data of an entity that it may not see.
-//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait: the nearest entities that
-//!   waited longest go first.
+//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait. The urgency of an entity's update
+//!   grows with the time since its last update, and falls with the distance from the center.
 //! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
 //!   sent last.
 //!
@@ -203,8 +203,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Uses the viewer's remaining bytes for updates: first of the entities that waited longest, and among these of the
-    /// nearest.
+    /// Uses the viewer's remaining bytes for the most urgent updates. The urgency of an entity grows with the time
+    /// since its last update, and falls with the distance from the center.
     fn update(
         &mut self,
         viewer: &mut ViewerState,

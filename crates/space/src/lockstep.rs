@@ -139,7 +139,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.regions.iter_mut().map(|(id, (_, out))| (*id, std::mem::take(&mut out.record))).collect()
     }
 
-    /// Takes the regions' reports.
+    /// Takes the reports that regions produced since the last call.
     pub fn take_reports(&mut self) -> Vec<RegionReport> {
         self.regions.values_mut().flat_map(|(_, out)| std::mem::take(&mut out.reports)).collect()
     }

@@ -23,7 +23,8 @@ pub struct RegionReducer<const D: usize> {
     standby: StandbyMode,
     timing: HandoverTiming,
     state: Arc<RegionState<D>>,
-    /// Computed on request, because every record changes most of the state.
+    /// The checksum of the state, if it was requested since the last record. It is not updated with each record,
+    /// because every record changes most of the state.
     checksum: Cell<Option<u64>>,
 }
 

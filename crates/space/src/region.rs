@@ -109,7 +109,7 @@ pub struct Region<const D: usize, B> {
     strip: BorderStrip<D>,
     home: InteriorCells<D>,
     view: VisibleEntities<D>,
-    /// `None` while there are no viewers.
+    /// The region's viewers; `None` while there are none.
     watching: Option<RegionViewers<D>>,
     /// Whether a standby or subscriber receives the records.
     told: bool,
@@ -223,7 +223,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         &self.ghosts
     }
 
-    /// Reports that exceeded the limit.
+    /// The number of reports dropped because of the limit `reports_max`.
     pub fn reports_dropped(&self) -> u64 {
         self.reports_dropped
     }
@@ -335,7 +335,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.carry_out(out);
     }
 
-    /// Handles the passing of time between ticks.
+    /// Sets the time between ticks. Aborts transfers whose deadline has passed, and sends messages without a response
+    /// again.
     pub fn elapse(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         self.state.handover_mut().elapse(now_ns, &mut self.effects);

@@ -178,9 +178,9 @@ impl<const D: usize> Shape<D> for Beam<D> {
 /// A half-space, bounded by a plane: the points `p` with `normal · p + offset ≥ 0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plane<const D: usize> {
-    /// Normal towards the inner side.
+    /// The plane's normal, which points to the inner side.
     pub normal: Point<D>,
-    /// The offset.
+    /// The `offset` of the formula.
     pub offset: f32,
 }
 
@@ -204,7 +204,7 @@ impl<const D: usize> Shape<D> for Frustum<'_, D> {
         self.planes.iter().all(|plane| plane.height(|axis| at[axis]) >= 0.0)
     }
 
-    /// Tests each plane with the box' innermost corner.
+    /// Tests each plane with the corner of the box that is furthest on the plane's inner side.
     #[inline]
     fn meets(&self, bounds: &Aabb<D>) -> bool {
         self.planes.iter().all(|plane| {

@@ -396,7 +396,7 @@ pub(crate) fn finite<const D: usize>(
     if at.iter().all(|along| along.is_finite()) { Ok(()) } else { Err(StoreError::NotFinite { id, what }) }
 }
 
-/// Programs assign ids, which are often consecutive. The hash therefore mixes them.
+/// Programs assign ids, which are often consecutive. The hash therefore mixes their bits.
 #[inline(always)]
 fn hash(id: EntityId) -> u64 {
     let product = u128::from(id.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;

@@ -15,7 +15,7 @@ pub type Point<const D: usize> = [f32; D];
 /// The coordinates of a point in a world's grid, [`GRID_BITS`] bits for each axis.
 pub type GridPoint<const D: usize> = [u32; D];
 
-/// Bits of a grid coordinate.
+/// Number of bits of a grid coordinate.
 pub const GRID_BITS: u32 = 24;
 
 /// Levels of refinement of the curves: the number of upper bits of a grid coordinate that select the smallest cell.
@@ -47,9 +47,9 @@ pub enum WorldError {
     Axis {
         /// The axis, from 0.
         axis: usize,
-        /// Lower end.
+        /// Lower end of the axis.
         min: f32,
-        /// Upper end.
+        /// Upper end of the axis.
         max: f32,
     },
 }

@@ -6,8 +6,8 @@
 //! case if more tasks are ready than all workers could start at once.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
-//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and only workers whose
-//! last tasks took as long as predicted are predicted. If a worker is late by more than the time that a report takes to
+//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for
+//! workers whose last tasks took as long as predicted. If a worker is late by more than the time that a report takes to
 //! arrive, the scheduler does not wait for it.
 //!
 //! Invariants:
@@ -23,8 +23,8 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// How long before the predicted end a worker may receive its next task, ms. An order takes about this time to arrive,
-/// with a write to disk, on busy machines.
+/// How long before the predicted end a worker may receive its next task, ms. On a busy machine, an order takes
+/// about this time to be written to disk and to arrive.
 const SOON_MS: u64 = 4;
 /// How long after the predicted end a report may still be on its way, ms.
 const LATE_MS: u64 = 8;

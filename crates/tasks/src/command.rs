@@ -160,8 +160,8 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with the same value under a key: how many run at once, and how many start in a
-    /// period.
+    /// A limit on a tenant's tasks that have the same value of a key, such as the same queue: how many run at once,
+    /// and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -189,13 +189,13 @@ layout! {
     /// A task to submit: its queue, kind, payload, times and requirements.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewTask<'a> {
-        /// Name of its queue.
+        /// Name of the task's queue.
         pub queue: &'a [u8],
         /// Kind of work; kind `publish` publishes the payload without a worker.
         pub kind: &'a [u8],
         /// Payload for the worker.
         pub payload: &'a [u8],
-        /// Priority from 0 to 9, the highest.
+        /// Priority: 0 is the lowest, 9 the highest.
         pub priority: u8,
         /// Earliest start.
         pub not_before_ms: u64,
@@ -212,14 +212,14 @@ layout! {
         pub after: Vec<TaskDependency>,
         /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
-        /// Processor thousandths that the task needs.
+        /// Processors that the task needs, in thousandths of a processor.
         pub cpu_milli: u32,
-        /// Memory bytes that the task needs.
+        /// Memory that the task needs, bytes.
         pub memory_bytes: u64,
         /// The destination of a task of kind `publish`: an encoded [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
-        /// Labels that a worker must have, all of them.
+        /// Labels that a worker must have to run the task. The worker must have all of them.
         pub needs: Vec<Label<'a>>,
     }
 }
@@ -265,16 +265,16 @@ layout! {
         pub kinds: Vec<&'a [u8]>,
         /// Queues that the worker serves; empty for all.
         pub queues: Vec<&'a [u8]>,
-        /// Processor thousandths of the worker; 0 if not stated.
+        /// Processors of the worker, in thousandths of a processor; 0 if not stated.
         pub cpu_milli: u32,
-        /// Memory bytes of the worker; 0 if not stated.
+        /// Memory of the worker, bytes; 0 if not stated.
         pub memory_bytes: u64,
         /// Time without a renewal after which the worker counts as dead, ms.
         pub ttl_ms: u64,
         /// Number of tasks that the worker takes at once.
         pub credit: u32,
     } later {
-        /// Labels that tasks may need.
+        /// Labels of the worker, which tasks may require.
         pub labels: Vec<Label<'a>>,
         /// Tenants whose tasks the worker takes; empty for all.
         pub tenants: Vec<&'a [u8]>,
@@ -293,7 +293,7 @@ choice! {
 }
 
 impl<'a> ExtendedCommand<'a> {
-    /// Converts a command that uses a field that was added later.
+    /// Converts a command that uses a field that was added later; `None` for other commands.
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {

@@ -54,7 +54,7 @@ pub struct DemandSnapshot {
     wanting: BTreeMap<u32, ShardDemand>,
 }
 
-/// A worker in one shard.
+/// A worker as one shard knows it: its pool, its slots in this shard, and the tasks that it holds.
 #[derive(Debug, Clone, Copy)]
 struct WorkerShare {
     pool: u32,
@@ -74,7 +74,7 @@ pub struct SlotAllocator {
     dealt: BTreeMap<(u32, bool), LastAllocation>,
 }
 
-/// A worker.
+/// A worker whose slots are allocated to shards.
 #[derive(Debug, Clone, Copy)]
 struct DealtWorker {
     /// Number of slots.

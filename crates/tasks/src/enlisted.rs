@@ -11,7 +11,7 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// Ids of workers by their slot in this shard, and the reverse.
+/// For each such worker, its slot in this shard's list of workers and its id, which can be looked up by each other.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Enlisted {
 }
 
 impl Enlisted {
-    /// Adds a pair of slot and id; returns whether neither was in use.
+    /// Adds the slot and the id of a worker; returns whether neither was in use.
     pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
         self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
     }

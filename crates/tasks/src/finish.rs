@@ -160,7 +160,8 @@ impl SchedulerState {
         self.enter(at, effects);
     }
 
-    /// Puts a task back after its worker has ended.
+    /// Handles a task whose worker has ended. The task waits for another worker, becomes a dead letter if too many
+    /// workers died under it, or ends if it was cancelled.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut TaskEffects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;

@@ -12,7 +12,8 @@ const PASSED_MAX: usize = 32;
 /// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
 
-/// A task that may be next: its rank (tier, tag and rank; the lowest is next), its lane, and its number.
+/// A task that may be next: its rank, its lane, and its slot. The rank consists of the lane's tier and tag, and of the
+/// task's rank within the lane; the lowest is next.
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {

@@ -1,4 +1,4 @@
-//! Limits by key: they apply to a tenant's tasks that have the same value under a key.
+//! Limits by key: they apply to a tenant's tasks that have the same value of a key, such as the same queue.
 //!
 //! A task takes a place in its group when it becomes ready, not when it starts. A lane therefore never holds more tasks
 //! of a group than may run, and the scheduler need not skip a task that is next. The place is returned when the task
@@ -22,7 +22,8 @@ pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 /// Counted size of a group besides its value, bytes.
 const GROUP_BYTES: u64 = 192;
 
-/// Tasks that the same workers can run: lane, processor thousandths and memory bytes.
+/// Tasks that the same workers can run: their lane, and the thousandths of a processor and bytes of memory that each
+/// needs.
 pub(crate) type TaskSort = (u32, u64, u64);
 
 /// Members of a group by sort and rank.
@@ -39,7 +40,7 @@ pub(crate) fn firsts(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i
     })
 }
 
-/// Tasks with the same value under a key.
+/// A tenant's tasks that have the same value of a key, such as the same queue.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
     /// Number of tasks that are ready or held by a worker.
@@ -84,8 +85,8 @@ impl TaskGroup {
         limit.rate.is_none_or(|rate| u64::from(self.ready) < self.bucket.tokens(&rate, now_ms))
     }
 
-    /// Next time at which the passing of time has an effect: a waiting task gets a token, or the group is
-    /// forgotten.
+    /// The time at which the group changes without a command: a waiting task gets a token, or the group is
+    /// forgotten. `NEVER_MS` if only a command can change the group.
     pub(crate) fn next_due_ms(&self, limit: &StoredKeyLimit) -> u64 {
         let Some(rate) = &limit.rate else { return NEVER_MS };
         if !self.waiting.is_empty() && self.places < limit.running_max && self.ready < rate.burst {

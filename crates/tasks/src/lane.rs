@@ -39,7 +39,7 @@ layout! {
     pub struct LaneRank {
         /// 0 within the tenant's reserved quota, 1 within its soft quota, 2 beyond.
         pub tier: u8,
-        /// The tenant's start tag.
+        /// The tenant's tag: the virtual time up to which the tenant was served. The lowest tag is next.
         pub tag: u64,
     }
 }

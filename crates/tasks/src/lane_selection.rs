@@ -40,7 +40,7 @@ impl SchedulerState {
         own.into_iter().skip(1).take(most).collect()
     }
 
-    /// Ready tasks of a class for these workers.
+    /// The number of ready tasks of a class that these workers may run.
     pub(crate) fn ready_for(&self, serves: &ServedSet, class: u32) -> u64 {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ready;

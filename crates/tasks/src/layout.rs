@@ -50,7 +50,7 @@ pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     whole.write(out);
 }
 
-/// Shares bytes. Empty bytes are the most frequent; all of them share one value, without an allocation.
+/// Copies bytes into a shared value. For empty bytes, the most frequent case, it needs no allocation.
 pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
     if bytes.is_empty() { Arc::default() } else { bytes.into() }
 }

@@ -96,7 +96,7 @@ pub use task::{AttemptOutcome, PRIORITY_MAX, StoredLabel, TaskStage};
 pub use tenant::{StoredKeyLimit, TenantTotals};
 pub use view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
-/// Version of every encoding in this crate; the first byte of each.
+/// The version of all encodings in this crate. It is the first byte of each encoding.
 pub const VERSION: u8 = 1;
 /// Kind of tasks that publish their payload.
 pub const PUBLISH: &[u8] = b"publish";

@@ -30,7 +30,7 @@ choice! {
         /// Explains why a task does not run, or what the task is doing.
         Why { /// Id of the task.
             task: u64 } = 3,
-        /// Waiting tasks of tenants, by queue and kind.
+        /// Lists the waiting tasks of tenants, by queue and kind.
         Queues { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 4,
         /// Lists tenants with their totals.

@@ -128,7 +128,7 @@ impl SchedulerState {
         }
         self.make_ready(at, is_back);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // The present task has taken a place for which a task that a worker could run may already wait.
+            // No worker could run this task. A task that a worker could run may already wait for one of its places.
             gave_way.extend(groups);
         }
         gave_way.iter().for_each(|key| self.wake_group(key));
@@ -329,8 +329,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether this worker's pool and classes do not depend on it, because another worker of the same tenants, in this
-    /// or another pool, is at least as large.
+    /// Whether, for each class of the pool, a pool for the same tenants has a worker with at least the capacity `has`.
+    /// The class then does not depend on a single worker with this capacity.
     pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
         let ours = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {

@@ -45,7 +45,7 @@ impl Quota {
     }
 }
 
-/// Needs of a task, or use of a tenant: tasks, processor thousandths, memory bytes.
+/// Needs of a task, or use of a tenant: tasks, thousandths of a processor, bytes of memory.
 pub(crate) type Amounts = [u64; 3];
 
 layout! {

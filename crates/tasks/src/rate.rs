@@ -1,5 +1,5 @@
-//! Rates: how often tasks with the same value under a key may start. A token bucket that is filled as time
-//! passes.
+//! Rates: how often tasks with the same value of a key, such as the same queue, may start. A rate is a token bucket
+//! that is filled as time passes.
 //!
 //! ```text
 //!   count tokens in per_ms ──►  ┌───────┐
@@ -47,7 +47,7 @@ layout! {
     /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
-        /// The missing part of a full bucket, in ms × `count`; a token is `per_ms` of it.
+        /// The part of a full bucket that is missing, in ms × `count`. In this unit, one token is `per_ms`.
         pub missing: u64,
         /// Time of the last update.
         pub at_ms: u64,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_missing_before_a_rate_change_are_missing_after_it() {
+    fn rate_change_does_not_refill_used_tokens() {
         let (slow, fast) = (Rate { count: 1, per_ms: 60_000, burst: 10 }, Rate::per_second(5));
         let mut bucket = Bucket::default();
         (0..4).for_each(|_| bucket.spend(&slow, 0));

@@ -12,7 +12,7 @@
 use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
-/// Maximum number of reserved workers. It is lower than the number of idle workers that a dispatch skips at most.
+/// Maximum number of reserved workers. It must be lower than the number of idle workers that a dispatch may skip.
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {

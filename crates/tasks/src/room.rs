@@ -14,11 +14,11 @@ use crate::state::SchedulerState;
 const SHARE: u64 = 3;
 /// Maximum size of the errors and notes of tasks while memory is full, bytes; longer ones are cut.
 const TEXT_BYTES_FULL: usize = 256;
-/// Counted size of a new task besides its own data.
+/// Counted size of a new task in addition to its own data, bytes.
 const NEW_BYTES: u64 = 512;
 
 impl SchedulerState {
-    /// Memory of a tenant's tasks, without finished ones.
+    /// Memory of a tenant's tasks without finished ones, bytes.
     pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }

@@ -27,11 +27,13 @@ layout! {
         pub cron: Arc<[u8]>,
         /// Encoded task to submit.
         pub task: Arc<[u8]>,
-        /// Next time of the schedule, both as milliseconds since 1970 and as the cluster's time.
+        /// Next time of the schedule, in milliseconds since 1970.
         pub next_unix_ms: u64,
+        /// Next time of the schedule, on the cluster's clock.
         pub due_ms: u64,
-        /// Number of times that the schedule was due, and number of these that were skipped for lack of room.
+        /// Number of times that the schedule was due.
         pub came: u64,
+        /// Number of times that the schedule was due and was skipped for lack of room.
         pub left_out: u64,
     }
 }

@@ -13,7 +13,7 @@
 pub const SHARDS_MAX: u8 = 16;
 
 const SLOT_BITS: u32 = 28;
-/// Number of slots that an id of a shard can name; one less may be used.
+/// Number of slots that an id can name within its shard. At most `SLOTS_MAX - 1` of them are used.
 pub(crate) const SLOTS_MAX: u64 = 1 << SLOT_BITS;
 
 /// Shard of a tenant's tasks: 64-bit FNV-1a (Fowler, Noll, Vo), mixed by SplitMix64 (Steele et al. 2014) and scaled to

@@ -65,7 +65,7 @@ pub struct WorkerShape {
     pub labels: Vec<StoredLabel>,
     /// Tenants whose tasks the worker would take; empty for all.
     pub tenants: Vec<Arc<[u8]>>,
-    /// Processor thousandths and memory bytes of the worker; 0 if it would not state them.
+    /// Thousandths of a processor and bytes of memory of the worker; 0 if it would not state them.
     pub has: [u64; 2],
 }
 

@@ -10,7 +10,7 @@ use crate::error::TaskDecodeError;
 use crate::layout::{Fields, Layout};
 use crate::pages::Pages;
 
-/// The value for no slot.
+/// The value that stands for no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A slot, as stored in snapshots.

@@ -1,4 +1,4 @@
-//! Snapshots: a state as blocks of bytes, and back.
+//! Snapshots: writes a state as blocks of bytes, and restores the state from them.
 //!
 //! Slots are written as they are, including free ones, so that ids continue unchanged. Derived data (lanes,
 //! idle workers, timers, groups, keys) is not written. Bytes that refer to missing items are refused.
@@ -24,10 +24,10 @@ pub use restoring::StateRestore;
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// First byte of the snapshot of a state with tasks ahead, labels of workers, needed labels of tasks, or workers for
-/// some tenants only. Snapshots of other states have the older header. States that were restored from a backup add
-/// their lowest generations.
+/// Kind of the first block of a snapshot with an extended header. A state has such a header if it has tasks ahead,
+/// labels of workers, needed labels of tasks or workers for some tenants only, or if it was restored from a backup.
 const HEAD_AHEAD: u8 = 0;
+/// Kind of the first block of a snapshot with the basic header.
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
 const TENANTS: u8 = 3;

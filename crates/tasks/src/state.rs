@@ -86,13 +86,13 @@ pub struct SchedulerState {
     pub(crate) finished_bytes: u64,
     /// Size of the other tasks, by tenant.
     pub(crate) bytes_of: Pages<u64>,
-    /// Free capacity of workers: tasks, processor thousandths, memory bytes.
+    /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
     /// Capacity that is reserved for tenants.
     pub(crate) kept: Amounts,
     /// Whether a task was held back because of reserved capacity.
     pub(crate) is_held_back: bool,
-    /// Workers that are reserved for a task, by the task's id.
+    /// The id of the task for which each reserved worker is reserved. The key is the worker's slot.
     pub(crate) reserved: OrdMap<u32, u64>,
     /// The tasks ahead of each worker.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,

@@ -15,7 +15,7 @@ use crate::slab::{NONE, Slab};
 pub const PRIORITY_MAX: u8 = 9;
 /// Approximate size of a task without its payload, bytes: its slot, the payload's header, its timer.
 pub(crate) const TASK_BYTES: u64 = 256;
-/// The value for a time that never comes.
+/// The value that stands for a time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
@@ -116,8 +116,9 @@ layout! {
         pub cpu_milli: u32,
         pub memory_bytes: u64,
         pub subject: Option<Arc<[u8]>>,
-        /// The last reported progress: thousandths, and a note.
+        /// The last reported progress, in thousandths.
         pub permille: u16,
+        /// The note of the last report of progress.
         pub note: Option<Arc<[u8]>>,
     }
 }

@@ -32,7 +32,7 @@ layout! {
         pub payload: Arc<[u8]>,
         /// The stage of the task.
         pub stage: TaskStage,
-        /// Priority from 0 to 9, the highest.
+        /// Priority: 0 is the lowest, 9 the highest.
         pub priority: u8,
         /// Number of started attempts.
         pub attempts: u32,
@@ -56,7 +56,7 @@ layout! {
         pub outcome: Option<AttemptOutcome>,
         /// Labels that a worker must have.
         pub needs: Vec<StoredLabel>,
-        /// Processor thousandths and memory bytes that the task needs.
+        /// Thousandths of a processor and bytes of memory that the task needs.
         pub amounts: [u64; 2],
         /// Timeout of an attempt, ms.
         pub timeout_ms: u32,
@@ -94,7 +94,7 @@ layout! {
         pub name: Arc<[u8]>,
         /// Weight against other tenants.
         pub weight: u32,
-        /// Quotas of running tasks, processor thousandths and memory bytes.
+        /// Quotas for running tasks, for thousandths of a processor, and for bytes of memory.
         pub quotas: [Quota; 3],
         /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
@@ -106,7 +106,7 @@ layout! {
         pub queued: u64,
         /// Number of tasks that wait only for a worker.
         pub ready: u64,
-        /// Running tasks, and the processor thousandths and memory bytes that they need.
+        /// Number of running tasks, and the thousandths of a processor and bytes of memory that they need.
         pub used: [u64; 3],
         /// Number of dead letters.
         pub dead: u64,
@@ -158,13 +158,13 @@ layout! {
         pub is_draining: bool,
         /// Remaining time to live without a renewal, ms.
         pub left_ms: u64,
-        /// Labels that tasks may need.
+        /// Labels of the worker, which tasks may require.
         pub labels: Vec<StoredLabel>,
         /// Tenants whose tasks the worker takes; empty for all.
         pub tenants: Vec<Arc<[u8]>>,
-        /// Processor thousandths and memory bytes of the worker; 0 if not stated.
+        /// Thousandths of a processor and bytes of memory of the worker; 0 if not stated.
         pub has: [u64; 2],
-        /// Processor thousandths and memory bytes that the held tasks need.
+        /// Thousandths of a processor and bytes of memory that the held tasks need.
         pub used: [u64; 2],
     }
 }

@@ -26,9 +26,9 @@ layout! {
         pub idle_ms: u64,
         pub is_draining: bool,
         pub held: TaskList,
-        /// Processor thousandths and memory bytes that the worker has; 0 if not stated.
+        /// Thousandths of a processor and bytes of memory that the worker has; 0 if not stated.
         pub has: [u64; 2],
-        /// The amounts of these that the worker's tasks need.
+        /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
         /// The number of tasks under which the worker is listed among the idle workers of its pool; `None` if it is not
         /// listed.

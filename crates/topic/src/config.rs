@@ -54,7 +54,7 @@ impl Default for TopicConfig {
     }
 }
 
-/// The limits of a log's history, by bytes, records and age; the first limit reached counts.
+/// The limits of a log's history, by bytes, records and age; the log drops records as soon as one of them is exceeded.
 /// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {

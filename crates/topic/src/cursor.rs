@@ -42,9 +42,9 @@ pub enum ReadOutcome {
 #[derive(Debug)]
 enum Hint {
     None,
-    /// The segment of the next record; its buffer may be gone.
+    /// The cursor knows the segment of the next record, but does not pin it. The segment's buffer may be freed.
     Loose(Arc<Segment>),
-    /// A read is in progress.
+    /// The cursor has pinned the segment that it is reading.
     PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
@@ -65,10 +65,10 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// The position at which the subscriber started, if its options name no position and another process may own the
-    /// log.
+    /// The position at which the subscriber started. Set if the subscriber's options name no position and another
+    /// process may own the log.
     unasked: Option<Position>,
-    /// Number of records skipped just before the next one and not reported yet.
+    /// The number of records that were skipped just before the next one and were not reported yet.
     skipped: u64,
     /// Offset of the record `next` in the hint's segment.
     offset: u32,
@@ -169,7 +169,7 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
             }
-            // A conflated cursor also reads record by record if no records can be merged.
+            // A conflated cursor also reads record by record while no records can be merged.
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
@@ -247,7 +247,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // If the segment's buffer is gone by then, the next iteration reports a gap.
+                // If the segment's buffer has been freed by then, the next iteration reports a gap.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.empty()),
@@ -258,7 +258,8 @@ impl Cursor {
                 None
             }
             Lookup::Gap(mut gap, mut go_on) => {
-                // The publisher may have overtaken the cursor since the last check. Then a warning comes first.
+                // The publisher may have overtaken the cursor since the last check. In this case a warning is delivered
+                // first.
                 if let Some(lagging) = self.warn() {
                     return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
                 }
@@ -277,7 +278,7 @@ impl Cursor {
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
-                // If no record between the epochs is missing, the state continues.
+                // If no record is missing between the two epochs, the state continues.
                 let whole = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !whole && let Some(next) = self.find_state(CatchUpRequest::State) {
@@ -354,7 +355,7 @@ impl Cursor {
             let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, subscriber);
             if self.has_news_of_publishers() {
-                // The notice was due already before the cursor went to sleep.
+                // The notice was due before the cursor went to sleep, so the cursor is woken at once.
                 self.rouse(waiter, token);
             }
         }
@@ -392,7 +393,7 @@ impl Cursor {
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
             Hint::PinnedSegment(pinned) => pinned,
-            // The next read merges the records that arrived in between.
+            // Records that arrived in the meantime are merged by the next read.
             Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) => return false,
         };
@@ -401,7 +402,7 @@ impl Cursor {
         caught_up
     }
 
-    /// Reloads how far the pinned segment is written.
+    /// Reloads the length up to which the pinned segment is written.
     #[inline(always)]
     pub(crate) fn look_again(&mut self) {
         if let Hint::PinnedSegment(pinned) = &mut self.hint {
@@ -496,8 +497,8 @@ impl Drop for Cursor {
         self.stop_listening();
         drop(self.disarm_narrow());
         if self.armed.take().is_some() {
-            // The entry stays in the list of sleepers. The log may have woken the cursor just before, so the wake-up is
-            // passed on.
+            // The cursor's entry stays in the list of sleepers. The log may have woken the cursor just before, so the
+            // wake-up is passed on.
             self.log.pass_wake_on();
         }
         if let Some(subscriber) = self.subscriber.take() {

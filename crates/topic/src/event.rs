@@ -54,8 +54,9 @@ pub struct LogName {
 pub struct Record<'a> {
     /// The record's position.
     pub position: Position,
-    /// No record between this sequence number and the record's own is missing: records between them were filtered, had
-    /// expired, or are merged into this record. A subscriber has lost records if its last record was before `prev_seq`.
+    /// No record between this sequence number and the record's own is missing: such records were filtered, have
+    /// expired, or are merged into this record. If a subscriber's last record is before `prev_seq`, the subscriber has
+    /// lost records.
     pub prev_seq: u64,
     /// The frame.
     pub frame: Frame<'a>,
@@ -158,7 +159,8 @@ impl std::fmt::Debug for Snapshot {
 pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
-    /// The last record that the state includes. The subscriber received all records before it, or notices of a loss.
+    /// The last record that the state includes. Before this notice, the subscriber has received all records up to this
+    /// one, or the notices of their loss.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,

@@ -43,7 +43,7 @@ pub enum SourceItem {
     Record {
         /// Sequence number of the record. Records between the previous item and this record are not for the group.
         seq: u64,
-        /// The hash of the record's key. Records whose keys have the same hash are kept in order.
+        /// The hash of the record's key. The group keeps records with the same hash in order.
         key: Option<u64>,
     },
     /// Records that the log dropped before the group read them.

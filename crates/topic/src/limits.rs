@@ -25,7 +25,7 @@ pub struct LogLimits {
     pub work_claims_max: u32,
     /// Maximum number of claims in flight per member of a work group. At the limit the member gets no new claims.
     pub work_member_claims_max: u32,
-    /// Maximum number of records that a work group tracks, from the oldest unsettled one. At the limit it reads
+    /// Maximum number of records that a work group tracks, from the oldest unsettled one. At the limit the group reads
     /// no further.
     pub work_look_ahead_max: u32,
     /// Maximum number of keys of a work group that block later records. At the limit the group reads no further.

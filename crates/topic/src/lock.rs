@@ -6,7 +6,8 @@
 //! mutex.
 //!
 //! A thread that finds the lock taken spins for about a microsecond, then yields, then sleeps between tries. There is
-//! no queue, so the lock is not fair. Publishers of reliable topics do not wait for subscribers with this lock.
+//! no queue, so the lock is not fair. When publishers of reliable topics wait for subscribers, they do not hold this
+//! lock.
 
 #[cfg(loom)]
 mod blocking;
@@ -81,7 +82,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// Further rounds would repeat the first ones, so that the model skips them.
+/// In the model, further rounds would only repeat the first ones. The model therefore skips them.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {
@@ -129,7 +130,7 @@ mod model {
     use loom::sync::Arc;
 
     #[test]
-    fn lock_admits_two_threads_one_after_the_other() {
+    fn two_threads_never_hold_the_lock_at_the_same_time() {
         loom::model(|| {
             let lock = Arc::new(ShortLock::new(0));
             let other = Arc::clone(&lock);

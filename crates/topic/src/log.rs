@@ -1,7 +1,7 @@
 //! One partition: an ordered history that grows at one end and is dropped at the other.
 //!
-//! One lock guards check, append and commit. Subscribers take this lock only at the end of a segment, after they have
-//! lost their position, or to sleep.
+//! One lock guards check, append and commit. Subscribers take this lock only in three cases: at the end of a segment,
+//! after they have lost their position, and before they sleep.
 //!
 //! Invariants:
 //! - Sequences rise by 1 within an epoch; append times never decrease.
@@ -71,7 +71,7 @@ pub struct Log {
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
-    /// Maximum memory for the history, bytes.
+    /// The largest amount of memory that the history may use, bytes.
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,
@@ -141,8 +141,8 @@ pub(crate) struct LogContents {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// From this time on, ns by `shut_clock`, each append checks whether this process still owns the log. 0 if the log
-    /// is closed or another node owns it; `u64::MAX` if the check is never needed.
+    /// The time, in ns by `shut_clock`, from which on each append checks whether this process still owns the log. 0 if
+    /// the log is closed or another node owns it; `u64::MAX` if the check is never needed.
     shut_at_ns: u64,
     shut_clock: Clock,
     gave_up: bool,
@@ -170,11 +170,11 @@ struct Rare {
     /// The progress of a durable log on disk; `None` for other logs.
     stored: Option<Box<DiskProgress>>,
     reducer: Option<ReducerState>,
-    /// The state of a mirror; present only if another process owns the log or owned it before.
+    /// Data of a mirror. Present only if another process owns the log, or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
     /// The position of the first record that this process appended as the owner, and the append time of the record
-    /// before.
+    /// before that one.
     owned_from: (Position, u64),
     /// Payloads by reference of dropped segments. They are freed outside the lock.
     remains: Vec<Bytes>,
@@ -241,7 +241,7 @@ impl Log {
         }
     }
 
-    /// Continues with the log on disk.
+    /// Makes the log durable. The log continues after the records on disk.
     pub(crate) fn durable(self, recovered: &Recovered, store: Arc<dyn Store>) -> Log {
         {
             let mut state = self.lock();
@@ -349,7 +349,8 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// Approximate number of bytes that active subscribers without gaps have not read. Updated once for each segment.
+    /// The approximate number of bytes that active subscribers have not read, if gaps cannot be reported to these
+    /// subscribers. Updated once for each segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)

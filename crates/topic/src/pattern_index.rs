@@ -306,7 +306,7 @@ impl<V> Children<V> {
             Children::Few(few) => {
                 let known = few.iter().position(|(known, _)| **known == *token);
                 let at = known.unwrap_or_else(|| {
-                    // Most nodes keep a single child, so that spare capacity would be wasted.
+                    // Most nodes have a single child, so spare capacity would waste memory.
                     few.reserve_exact(1);
                     few.push((token.into(), Node::new()));
                     few.len() - 1

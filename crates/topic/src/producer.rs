@@ -61,7 +61,8 @@ struct Producer {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Ascending by number and by position; empty only before the first record.
+    /// Ranges of records that were appended, in ascending order of number and of position. Empty only before the first
+    /// record.
     outcomes: VecDeque<Outcome>,
     newer: u32,
     older: u32,
@@ -125,7 +126,7 @@ impl Producers {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }
 
-    /// Finds the producer that was used last without hashing.
+    /// Finds a producer. The producer that was used last is found without hashing.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {
         match self.slots.get(self.newest as usize) {

@@ -301,7 +301,7 @@ pub enum PublishError {
     /// A permission is missing or was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// A refusal by the node for which this version has no variant.
+    /// The node refused the request with an error for which this version has no variant.
     #[error("refused by the node: {0}")]
     Refused(String),
 }

@@ -14,12 +14,13 @@ use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
-/// How long a publisher waits at most for a disk that neither stores the records nor fails.
+/// The longest time that a publisher waits for a disk that neither stores the records nor fails.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many forwarded records without a known outcome a publisher keeps; at the limit, `send` waits for the oldest.
+/// The largest number of forwarded records without a known outcome that a publisher keeps. At the limit, `send` waits
+/// for the oldest one.
 const UNANSWERED_MAX: usize = 4_096;
-/// How long a publisher waits at most between two checks whether the owner has made room, ns.
+/// The longest time between two checks of a waiting publisher whether there is room, ns.
 const ROOM_LOOK_NS: u64 = 50_000_000;
 
 /// Publishes records to a topic in the same process.
@@ -262,7 +263,7 @@ impl Publisher {
 
 /// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    /// Replaces the last receipt with the final receipt of the owner.
+    /// Replaces the last receipt with the receipt that the owner has sent.
     fn answered(&mut self, sent: &Receipt, receipt: Receipt) {
         if let Some(last) = &mut self.last
             && (last.partition, last.position, last.acknowledged)
@@ -278,7 +279,8 @@ impl Publisher {
         if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
-    /// After the state was lost, starts a new claim: the caller has received the error, and publishes the state again.
+    /// After the state was lost, starts a new claim. The caller has received the error and is expected to publish the
+    /// state again.
     #[cold]
     fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
@@ -333,7 +335,7 @@ impl Publisher {
         };
         match self.unstored.iter_mut().find(same) {
             Some(other) => other.position = receipt.position.max(other.position),
-            // Each forwarded record has an outcome of its own, and is remembered.
+            // Every forwarded record is remembered, because each has its own outcome.
             None => self.unstored.push_back(*receipt),
         }
         if self.unstored.len() > UNANSWERED_MAX

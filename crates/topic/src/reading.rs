@@ -26,8 +26,8 @@ pub struct SubscriberProgress {
     lagging_ns: AtomicU64,
     missed_ns: AtomicU64,
     keeps_history: AtomicBool,
-    /// The position at the log's last check of subscribers that cannot receive gaps, and the time at which this
-    /// position last changed.
+    /// The position when the log last checked the subscribers that cannot receive gaps. The next field is the time at
+    /// which this position last changed, ns.
     looked_seq: AtomicU64,
     looked_ns: AtomicU64,
 }
@@ -37,7 +37,8 @@ pub struct SubscriberProgress {
 pub(crate) struct OldestUnread {
     /// The oldest record that one of these subscribers has not read.
     pub(crate) first: Option<u64>,
-    /// The oldest unread record, without subscribers that have read nothing for [`STALLED_NS`].
+    /// The oldest record that one of these subscribers has not read, without subscribers that have read nothing for
+    /// [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,
 }
 

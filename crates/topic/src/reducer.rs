@@ -32,7 +32,7 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError>;
 
     /// Applies a record that [`check`](Reducer::check) has accepted; `seq` is its sequence. Fails only at a subscriber
-    /// whose state is wrong; that state is invalid until it is restored.
+    /// whose state is wrong. That state must then be restored before it is used.
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError>;
 
     /// A view of the present state, at a cost independent of its size.
@@ -41,11 +41,11 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     /// Restores the state that a [`FrozenState`] wrote after the record `seq`. A failure leaves the state empty.
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError>;
 
-    /// The checksum: the wrapping sum of the hashes of all entries.
+    /// The checksum of the state: the wrapping sum of the hashes of all entries.
     fn checksum(&self) -> u64;
 
-    /// Appends to `payload` one record that brings a state after the record `seq` to the present. Returns `false` and
-    /// appends nothing if the changes are unknown or a snapshot is shorter.
+    /// Appends to `payload` the payload of one record that updates the state after the record `seq` to the present
+    /// state. Returns `false` and appends nothing if the changes are unknown or a snapshot is shorter.
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool;
 
     /// Approximate size of a snapshot, bytes.

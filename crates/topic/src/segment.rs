@@ -42,7 +42,7 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Number of bytes in the buffer that a payload by reference takes.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// Distance ahead of a read at which cache lines are prefetched, bytes.
+/// How far ahead of a read cache lines are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
@@ -93,9 +93,9 @@ struct SegmentMemory {
     by_ref_bytes: u64,
 }
 
-// SAFETY: readers reach the buffer only below `commit`, the only writer reaches it only above. `owned` belongs
-// to the writer until the writer is gone. Then it belongs to the retirer, and the `RETIRED` bit admits only
-// one.
+// SAFETY: readers reach the buffer only below `commit`, and the only writer reaches it only above `commit`. `owned`
+// belongs to the writer until the writer is dropped. Then it belongs to the thread that retires the segment, and the
+// `RETIRED` bit admits only one such thread.
 unsafe impl Send for Segment {}
 // SAFETY: the reasons given for `Send` hold for shared references, too.
 unsafe impl Sync for Segment {}
@@ -147,8 +147,8 @@ impl Segment {
             return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
         }
         self.track_write(0, self.commit().bytes);
-        // SAFETY: the exchange succeeds once, while no thread reads the buffer and none can start to. The writer was
-        // consumed by `seal`.
+        // SAFETY: the exchange succeeds once, while no thread reads the buffer. After it, no thread can begin to read.
+        // The writer was consumed by `seal`.
         unsafe { (*self.owned.get()).free(self.base, remains) };
         true
     }
@@ -273,15 +273,15 @@ impl SegmentWriter {
         }
     }
 
-    /// Prefetches the cache lines for later records, `ahead_bytes` ahead, so that the lock's next read-modify-write
-    /// does not wait for them. Further ahead would not help: the processors of subscribers prefetch too and take the
-    /// lines back.
+    /// Prefetches the cache lines for later records, `ahead_bytes` after the end of the written bytes, so that the
+    /// lock's next read-modify-write does not wait for them. A larger distance does not help: the processors of
+    /// subscribers prefetch, too, and take the lines back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead_bytes: usize) {
         ahead::to_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
     }
 
-    /// Commits up to an earlier written length.
+    /// Commits the frames up to an earlier written length.
     pub(crate) fn commit_to(&self, written: Commit) {
         debug_assert!(written.bytes <= self.written.bytes && !written.sealed);
         self.segment.commit.store(written.pack(), COMMIT_STORE);
@@ -290,7 +290,7 @@ impl SegmentWriter {
     /// Pins the segment for the disk's store, which sees everything written, committed or not. Must be called inside
     /// the log's lock.
     pub(crate) fn pin_written(&self) -> PinnedSegment {
-        // A segment with a writer is never retired.
+        // A segment that has a writer is never retired.
         self.segment.pins.0.fetch_add(1, PIN);
         PinnedSegment { segment: Arc::clone(&self.segment), seen: self.written }
     }
@@ -396,7 +396,7 @@ impl PinnedSegment {
         self.seen
     }
 
-    /// The bytes from `from` up to the seen length.
+    /// The bytes from `from` up to the length at the last check.
     #[inline(always)]
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.seen.bytes);
@@ -411,7 +411,7 @@ impl PinnedSegment {
         }
     }
 
-    /// The frames from `from` up to the seen length.
+    /// The frames from `from` up to the length at the last check.
     #[inline(always)]
     pub(crate) fn frames(&self, from: u32) -> SegmentFrames<'_> {
         SegmentFrames { rest: self.bytes(from) }
@@ -439,7 +439,7 @@ impl<'a> Iterator for SegmentFrames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<SegmentFrame<'a>> {
-        // Does not prefetch beyond the committed length: those lines belong to the writer.
+        // Does not prefetch beyond the committed length, because those cache lines belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }

@@ -6,12 +6,12 @@
 //! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
 //! spin.
 
-/// How long [`Wait::Default`](crate::Wait::Default) spins at most before it parks, µs.
+/// The longest time for which [`Wait::Default`](crate::Wait::Default) spins before it parks, µs.
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
-/// A parked wait of up to this time, ns, counts as short: a spin would have covered it, because the wake-up took the
-/// rest of the time.
+/// If a parked wait took at most this time, in ns, it counts as short. A spin would have covered it, because the
+/// wake-up took the rest of the time.
 const SOON_NS: u64 = 2 * SPIN_NS;
 /// After the spin was halved this many times, callers park at once.
 const HALVED_MAX: u8 = 5;

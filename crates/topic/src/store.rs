@@ -16,7 +16,7 @@ use crate::segment::{Buffer, Segment};
 /// The interface through which a durable log writes to and reads from its disk.
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Notifies the store that records are staged, or that a publisher waits for room
-    /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call it once between two calls of
+    /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call this method once between two calls of
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). The call does not block.
     fn appended(&self);
 
@@ -30,8 +30,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Bytes on disk.
     fn bytes(&self) -> u64;
 
-    /// A position from which a search for records appended at `ns` or later can start: all records on disk before it
-    /// are older. `None` if all records are older.
+    /// A position from which a search for records appended at `ns` or later can start: all records on disk before this
+    /// position are older. `None` if all records are older.
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
@@ -81,8 +81,8 @@ impl LoadedSegment {
         self.0.bytes_held()
     }
 
-    /// Frees the memory; returns `false` while a read is in progress. Cursors in these records look up their position
-    /// again.
+    /// Frees the memory; returns `false` while a read is in progress. Cursors that read these records then look up
+    /// their positions again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
     }

@@ -90,8 +90,8 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
     pattern.find(['*', '>']).map_or(pattern, |at| &pattern[..at])
 }
 
-/// Validates length, tokens and characters. `wildcard` receives a token and whether it is the last one, and decides
-/// whether it may be a wildcard. `is_refused` decides about the characters of other tokens.
+/// Validates length, tokens and characters. `wildcard` decides whether a token may be a wildcard; its arguments are the
+/// token and whether it is the last one. `is_refused` decides which characters are refused in other tokens.
 #[inline]
 fn check_tokens(
     text: &str,
@@ -141,15 +141,16 @@ fn forbidden(c: char) -> bool {
     matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_unseen(c)
 }
 
-/// Whether the character is invisible or changes how other characters look: different names would look the same
-/// (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words need them.
+/// Whether the character is invisible or changes how other characters look. With such characters, different names could
+/// look the same (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words
+/// need them.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Whether the character is invisible, but was allowed by release 0.1.0: the other characters with the property
-/// `Default_Ignorable_Code_Point` of Unicode, which includes fillers and variation selectors, and blank symbols.
+/// `Default_Ignorable_Code_Point` of Unicode, which include fillers and variation selectors, and blank symbols.
 fn is_blank(c: char) -> bool {
     matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{13441}' | '\u{13442}'

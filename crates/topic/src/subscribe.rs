@@ -15,7 +15,7 @@ pub enum Start {
     /// At the next record to be published.
     #[default]
     Latest,
-    /// After this position, the last one read. Only for a single log.
+    /// After this position, which is the last one that the subscriber has read. Only for a single log.
     After(Position),
     /// At the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
@@ -34,7 +34,7 @@ pub enum OnGap {
     Newest,
     /// With the current state, followed by later records. Only for state topics.
     Snapshot,
-    /// Nowhere: after the gap, the subscription ends with [`SubscribeError::Lost`].
+    /// At no position: after the gap, the subscription ends with [`SubscribeError::Lost`].
     Fail,
 }
 
@@ -62,7 +62,7 @@ pub struct SubscribeOptions {
     pub start: Start,
     /// The position at which to continue after a loss.
     pub on_gap: OnGap,
-    /// The way in which the caller waits for events.
+    /// How the caller waits for events.
     pub wait: Wait,
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
@@ -91,8 +91,8 @@ impl SubscribeOptions {
         self.here && self.name == SubscribeOptions::MIRROR
     }
 
-    /// The options and the start for a log that joins the subscription later.
-    /// [`names_subjects`](SubscribeOptions::names_subjects) decides for a log without a state.
+    /// The options and the start for a log that joins the subscription later. If that log keeps no state,
+    /// [`names_subjects`](SubscribeOptions::names_subjects) decides how it is read.
     pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
         if !log.is_stateful() && !self.names_subjects {
@@ -134,7 +134,8 @@ pub trait Subscribe {
     /// If `ready` did not return `true` just before.
     fn take(&mut self) -> Event<'_>;
 
-    /// Passes each available event to `each`, at most about `max` of them. Returns how many.
+    /// Passes each available event to `each`, at most about `max` of them. Returns the number of events that were
+    /// passed.
     fn drain(&mut self, max: usize, each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError>;
 
     /// Waits until an event may be available; `false` after `timeout` without one.
@@ -244,7 +245,7 @@ pub enum SubscribeError {
     /// Between nodes: this node does not own the topic and cannot feed a mirror of it.
     #[error("{0}")]
     OwnerAway(String),
-    /// A refusal by the node for which this version has no variant.
+    /// The node refused the request with an error for which this version has no variant.
     #[error("refused by the node: {0}")]
     Refused(String),
 }

@@ -19,7 +19,7 @@ pub use many::{NewLogArrivals, NewLogs};
 
 /// Minimum number of spin-loop pauses before the first check of a waiting subscriber; a pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
-/// Maximum number of these pauses, which is reached if each read returns several records.
+/// Maximum number of spin-loop pauses before the first check. It is reached if each read returns several records.
 const PAUSES_MAX: u8 = 16;
 
 /// Reads records of one or several logs in the same process.
@@ -28,9 +28,9 @@ pub struct Subscriber {
     waiter: Arc<Waiter>,
     reading: CursorSet,
     pending: Option<Box<Notice>>,
-    /// Bytes of the record that `ready` found.
+    /// The size in bytes of the record that `ready` found.
     found: u32,
-    /// Bytes of the record that was taken last. The next call advances past it.
+    /// The size in bytes of the record that was taken last. The next call advances past this record.
     taken: u32,
     wait: Wait,
     spinning: SpinBudget,
@@ -161,7 +161,7 @@ impl Subscriber {
             }
     }
 
-    /// Arms the cursors and sets `waker`; `false` if there is something to read.
+    /// Arms the cursors and sets `waker`. Returns `false` if there is something to read.
     fn sleep(&mut self, waker: &Waker) -> bool {
         self.step_past_taken();
         if self.pending.is_some() {
@@ -184,7 +184,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Sleeps until something may be available; `false` at the deadline.
+    /// Sleeps until something may be available. Returns `false` at the deadline.
     fn park(&mut self, deadline_ns: u64) -> bool {
         let waker = thread_waker();
         while self.sleep(&waker) {
@@ -204,9 +204,9 @@ impl Subscriber {
 
     /// Spins as the options say. Returns whether something arrived.
     ///
-    /// Each check takes the cache line of the commit word from the publisher, which then waits for it. The
-    /// first check therefore comes late. While each read returns several records, the check comes even later,
-    /// so that the publisher can write a few more records first.
+    /// Each check takes the cache line of the commit word from the publisher. The publisher then waits for this cache
+    /// line. The first check therefore comes late. While each read returns several records, the first check comes even
+    /// later, so that the publisher can write a few more records before it.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
             (Wait::Parked, _) | (Wait::Default, 0) => return self.may_have_more(),
@@ -294,8 +294,8 @@ impl Subscribe for Subscriber {
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
-                // Leaves records that have arrived in the meantime to the next call. If it read them at once, the
-                // subscriber would follow the publisher record by record, and slow it down.
+                // Leaves records that have arrived in the meantime to the next call. If this call read them, the
+                // subscriber would follow the publisher record by record and slow down the publisher.
                 if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;
                 }

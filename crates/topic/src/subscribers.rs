@@ -25,10 +25,11 @@ pub(crate) struct LogSubscribers {
     is_private: bool,
 }
 
-/// The increment for one cursor of another node. Both counts share one word, so that they are read together.
+/// The unit of the count in the upper half of `LogSubscribers::all`, which counts cursors that feed other nodes'
+/// mirrors. Both counts share one word, so that they are read together.
 const NODE: u64 = 1 << 32;
 
-/// The increment for one cursor without a filter.
+/// The value that one cursor without a filter adds to `LogSubscribers::all`.
 fn one(is_of_node: bool) -> u64 {
     if is_of_node { NODE + 1 } else { 1 }
 }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriber_of_a_private_mirror_counts_as_local_to_its_log() {
+    fn subscriber_of_a_private_mirror_counts_as_local_subscriber() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         let private = LogSubscribers::for_private_mirror(&subscribers);
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_of_another_node_reads_but_is_no_local_subscriber() {
+    fn mirror_of_another_node_counts_as_remote_subscriber_only() {
         let subscribers = LogSubscribers::default();
         subscribers.enter(None, true);
         assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));

@@ -48,7 +48,7 @@ macro_rules! ordering {
 }
 
 ordering! {
-    /// A reader that sees the new length also sees the bytes below it.
+    /// Stores the committed length. A reader that sees the new length also sees the bytes below it.
     COMMIT_STORE = Release, "commit_store"
 }
 ordering! {
@@ -56,21 +56,21 @@ ordering! {
     COMMIT_LOAD = Acquire, "commit_load"
 }
 ordering! {
-    /// A reader's last access to the bytes happens before it unpins.
+    /// Ends a pin. A reader's last access to the bytes happens before the unpin.
     UNPIN = Release, "unpin"
 }
 ordering! {
-    /// Pairs with [`UNPIN`]: the next owner of the buffer writes after every reader has left.
+    /// Retires a segment; pairs with [`UNPIN`]. The next owner of the buffer writes only after every reader has left.
     RETIRE = Acquire, "retire"
 }
 ordering! {
-    /// The next holder of the lock sees the writes of the previous holder.
+    /// Takes the lock. The next holder of the lock sees the writes of the previous holder.
     LOCK_TAKE = Acquire, "lock_take"
 }
 ordering! {
     /// The store that pairs with [`LOCK_TAKE`].
     LOCK_LET_GO = Release, "lock_let_go"
 }
-/// A pin needs no ordering. Pinning and retiring are read-modify-writes of one word: the second operation
-/// sees the first one's value.
+/// Pins a segment, which needs no ordering. Pinning and retiring are read-modify-writes of one word, so the second
+/// operation sees the value of the first.
 pub(crate) const PIN: Ordering = Ordering::Relaxed;

@@ -22,7 +22,7 @@ use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
-/// How long a publisher waits at most for a slow disk.
+/// The longest time that a publisher waits for a slow disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A topic in this process: one log for each partition.
@@ -50,7 +50,7 @@ pub struct BatchAppend<'a> {
     pub partition: usize,
     /// The publisher's identity and the number of its first record.
     pub mark: Option<ProducerMark>,
-    /// If set: the sequence that the log's last record must have.
+    /// The condition of the append, if any: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,
     /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
@@ -247,8 +247,8 @@ impl Topic {
         self.publishers.here()
     }
 
-    /// Notifies subscribers of the state, and an owner at another node, if publishers have connected or the last one
-    /// has left.
+    /// Notifies subscribers of the state, and the owner if it is another node, when the first publisher has connected
+    /// or the last one has left.
     pub fn count_publishers(&self) {
         if self.config.reducer.is_none() {
             return;
@@ -265,7 +265,7 @@ impl Topic {
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
     pub fn append_run(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
-        // The node that forwarded the batch has checked the replies.
+        // The node that forwarded the batch has checked its reply fields.
         if !relayed {
             run.check_replies()?;
         }
@@ -310,7 +310,7 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// Appends a batch that waited until this process owned the topic, before later batches.
+    /// For a new owner: appends a batch that waited until this process owned the topic. Later batches follow it.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;

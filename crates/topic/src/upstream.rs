@@ -18,7 +18,7 @@ use crate::wake::Waiter;
 
 /// The route from a log to its owner in this or another process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
-    /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process owns it.
+    /// The time, in ns by [`Upstream::clock`], until which this process owns the log; 0 if another process owns it.
     fn owned_until_ns(&self) -> u64;
 
     /// The clock of the ownership lease. The log's own clock is not suitable: it follows the time of day, and if that
@@ -31,8 +31,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
-    /// The outcome of a batch: [`AckProgress::Answered`] once, then the ticket is forgotten. Until then, notifies
-    /// `waiter` of `token` when another call may give a different result.
+    /// The outcome of a batch. Returns [`AckProgress::Answered`] once, and then forgets the ticket. Until then,
+    /// notifies `waiter` of `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
     /// Removes a waiter for outcomes and room.
@@ -49,8 +49,8 @@ pub trait Upstream: Send + Sync + Debug {
     fn publishers_changed(&self) {}
 
     /// A private mirror for one subscriber, fed from `start`. A subscriber needs a private mirror if the shared mirror
-    /// lacks the records from its start, or if publishers must wait for the subscriber. `None` if there is none at
-    /// present.
+    /// lacks the records from its start, or if publishers must wait for the subscriber. `None` if no private mirror is
+    /// available at present.
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
@@ -65,7 +65,7 @@ pub struct ForwardedBatch<'a> {
     pub count: u32,
     /// The publisher's identity and the number of its first record.
     pub mark: Option<ProducerMark>,
-    /// If set: the sequence that the log's last record must have.
+    /// The condition of the append, if any: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,
     /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,

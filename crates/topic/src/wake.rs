@@ -1,8 +1,8 @@
 //! Waking threads and tasks that wait for records.
 //!
 //! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
-//! publish wakes one sleeper, and each woken sleeper wakes two more. A publisher only makes one wake-up, regardless of
-//! the number of waiting cursors.
+//! publish wakes one sleeper, and each woken sleeper wakes two more. A publisher therefore makes only one wake-up,
+//! regardless of the number of waiting cursors.
 //!
 //! Invariants:
 //! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops the
@@ -27,7 +27,7 @@ pub struct Waiter {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The first notified token. Most waiters have only one cursor, and need no list of tokens.
+    /// The first token that was notified. Most waiters have only one cursor and need no list of tokens.
     first: Option<u32>,
     #[expect(clippy::box_collection, reason = "an idle subscriber may take 256 bytes at most")]
     more: Option<Box<Vec<u32>>>,

@@ -28,7 +28,7 @@ pub enum WireError {
         kind: MessageKind,
         /// The message's length.
         bytes: usize,
-        /// The limit.
+        /// The largest allowed length for this kind.
         bytes_max: usize,
     },
     /// A kind that this version does not know, or that this side never sends.
@@ -40,15 +40,15 @@ pub enum WireError {
     /// Flags that this version does not know.
     #[error("{kind:?} has unknown flags {flags:#010b}")]
     Flags {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
-        /// The flags.
+        /// The flags, of which at least one is unknown.
         flags: u8,
     },
     /// The body ends inside a field.
     #[error("{kind:?} ends inside its fields: {missing} bytes are missing")]
     Short {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
         /// Number of missing bytes.
         missing: usize,
@@ -56,15 +56,15 @@ pub enum WireError {
     /// Bytes after the last field that are not padding.
     #[error("{kind:?} has {bytes} bytes after its last field")]
     Trailing {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
-        /// Number of bytes.
+        /// Number of bytes after the last field.
         bytes: usize,
     },
     /// A field has an invalid value.
     #[error("{kind:?} has an invalid {what}")]
     Value {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
         /// The invalid field.
         what: &'static str,
@@ -72,15 +72,15 @@ pub enum WireError {
     /// A batch header or a frame is invalid.
     #[error("{kind:?}: {error}")]
     Frame {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
-        /// The fault.
+        /// The error in the batch header or the frame.
         error: FrameError,
     },
-    /// The number of frames differs from the header's.
+    /// The number of frames differs from the number in the header.
     #[error("{kind:?} holds {found} records, but its header says {count}")]
     Count {
-        /// The message.
+        /// The message's kind.
         kind: MessageKind,
         /// Number of frames in the message.
         found: u32,

@@ -61,7 +61,7 @@ impl JoinGroup<'_> {
 layout! {
     /// Message CLAIM: a member of a work group requests records.
     pub struct Claim {
-        /// The membership.
+        /// The membership's number.
         pub subscription: u32,
         /// Total number of records that were requested since JOIN_GROUP. It never decreases.
         pub wanted: u64,
@@ -71,11 +71,11 @@ layout! {
 layout! {
     /// Message ACK or RENEW: a member acknowledges claimed records or extends their deadlines. The reply is SETTLED.
     pub struct Settle<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
-        /// The membership.
+        /// The membership's number.
         pub subscription: u32,
-        /// The claims' tokens.
+        /// The tokens of the claims to settle or renew.
         pub tokens: List<'a, u64>,
     }
 }
@@ -93,11 +93,11 @@ layout! {
 layout! {
     /// Message NACK: a member returns claimed records for another delivery. The reply is SETTLED.
     pub struct Nack<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
-        /// The membership.
+        /// The membership's number.
         pub subscription: u32,
-        /// The claims.
+        /// The tokens of the claims to return, with their delays.
         pub tokens: List<'a, NackedToken>,
     }
 }
@@ -105,7 +105,7 @@ layout! {
 layout! {
     /// Message SETTLED: the result of an ACK, a NACK or a RENEW.
     pub struct Settled<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// Number of settled or renewed claims.
         pub settled: u32,

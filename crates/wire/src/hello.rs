@@ -64,7 +64,7 @@ layout! {
     pub struct Goodbye<'a> {
         /// Delay before the client should reconnect, ms.
         pub reconnect_after_ms: u32,
-        /// The reason.
+        /// The reason why the node closes the connection.
         pub reason: Refusal<'a>,
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) kind: MessageKind,
     pub(crate) rest: &'a [u8],
     /// The protocol version, for messages whose layout differs between versions.
-    #[allow(dead_code)] // Version 2 only added kinds: no layout differs.
+    #[allow(dead_code)] // No layout depends on the version yet.
     pub(crate) version: u8,
 }
 

@@ -50,9 +50,9 @@ layout! {
 }
 
 layout! {
-    /// The last record of a partition that a publisher has an acknowledgement for.
+    /// The last record in a partition for which a publisher has received an acknowledgement.
     pub struct LastAcknowledged {
-        /// The partition.
+        /// The partition's number.
         pub partition: u16,
         /// The record's position.
         pub position: Position,
@@ -94,7 +94,7 @@ layout! {
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
-        /// The refusal.
+        /// The reason for the refusal.
         pub refusal: Refusal<'a>,
     }
 }
@@ -222,9 +222,9 @@ choice! {
 layout! {
     /// Message PUBLISHED: acknowledges a publisher's records of one partition, except refused batches.
     pub struct Published {
-        /// The publisher.
+        /// The publisher's number.
         pub publisher: u32,
-        /// The partition.
+        /// The partition's number.
         pub partition: u32,
         /// The producer's sequence number of the last acknowledged record.
         pub through: u64,
@@ -240,15 +240,15 @@ layout! {
 layout! {
     /// Message PUBLISH_REFUSED: all records of one PUBLISH were refused.
     pub struct PublishRefused<'a> {
-        /// The publisher.
+        /// The publisher's number.
         pub publisher: u32,
-        /// The partition.
+        /// The partition's number.
         pub partition: u32,
         /// The producer's sequence number of the first record in the PUBLISH.
         pub producer_seq: u64,
         /// Number of the batch's records.
         pub count: u32,
-        /// The refusal.
+        /// The reason for the refusal.
         pub refusal: Refusal<'a>,
     }
 }

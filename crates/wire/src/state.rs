@@ -37,7 +37,7 @@ layout! {
     /// Message RESYNC: requests a snapshot, or records from a position, because a subscriber's state is wrong.
     /// The node then sends a LOG message with a new channel for the log.
     pub struct Resync {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// Whether the state is wrong, so that the subscriber needs a snapshot.
         pub state: bool,
@@ -49,9 +49,9 @@ layout! {
 layout! {
     /// Message CHECKSUM: the checksum that a subscriber's state must have after a given record.
     pub struct Checksum {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
-        /// The position.
+        /// The position of the given record.
         pub position: Position,
         /// The wrapping sum of the hashes of all entries of the state.
         pub checksum: u64,
@@ -62,7 +62,7 @@ layout! {
     /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5.
     /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
     pub struct Publishers {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// Whether at least one publisher is connected.
         pub connected: bool,
@@ -79,7 +79,7 @@ pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 /// Message SNAPSHOT: a part of a snapshot. After the last part, the subscriber is at the snapshot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
-    /// The channel.
+    /// The channel's number.
     pub channel: u32,
     /// The position of the last record in the state.
     pub position: Position,

@@ -20,7 +20,7 @@ layout! {
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
-        /// The partition.
+        /// The partition's number.
         pub partition: u16,
         /// The last record that the subscriber received.
         pub position: Position,
@@ -32,7 +32,7 @@ layout! {
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
-        /// The positions.
+        /// The positions, one for each log.
         pub logs: List<'a, LogPosition<'a>>,
     }
 }
@@ -101,9 +101,9 @@ layout! {
         pub subscription: u32,
         /// Initial credit: number of bytes that the node may send. CREDIT adds to it.
         pub credit: u64,
-        /// Where to start.
+        /// The position at which the subscription starts.
         pub start: StartAt,
-        /// Where to continue after a gap.
+        /// The position at which the subscription continues after a gap.
         pub on_gap: OnGap,
         /// Whether the publishers of a reliable topic wait for this subscriber.
         pub registered: bool,
@@ -117,9 +117,9 @@ layout! {
 layout! {
     /// The position of a subscriber in the log of one channel.
     pub struct ChannelPosition {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
-        /// The position.
+        /// The position in this log.
         pub position: Position,
     }
 }
@@ -127,7 +127,7 @@ layout! {
 layout! {
     /// Message CREDIT: grants the node more bytes to send, and reports consumed records.
     pub struct Credit<'a> {
-        /// The subscription.
+        /// The subscription's number.
         pub subscription: u32,
         /// Total number of bytes granted since SUBSCRIBE, including the credit in SUBSCRIBE. It never decreases.
         pub granted: u64,
@@ -140,11 +140,11 @@ layout! {
 layout! {
     /// Message LOG: assigns a channel to a log of a subscription. A channel's number is not reused for another log.
     pub struct Log<'a> {
-        /// The subscription.
+        /// The subscription's number.
         pub subscription: u32,
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
-        /// The partition.
+        /// The partition's number.
         pub partition: u16,
         /// The position before the first record that the subscription can receive.
         pub after: Position,
@@ -158,7 +158,7 @@ layout! {
 layout! {
     /// Message SUBSCRIBED: a subscription has begun, and its existing logs were announced by LOG messages.
     pub struct Subscribed {
-        /// The subscription.
+        /// The subscription's number.
         pub subscription: u32,
         /// Number of logs that were announced.
         pub logs: u32,
@@ -168,7 +168,7 @@ layout! {
 layout! {
     /// Message SUBSCRIPTION_ENDED: a subscription was refused or has ended. Its number is free again.
     pub struct SubscriptionEnded<'a> {
-        /// The subscription.
+        /// The subscription's number.
         pub subscription: u32,
         /// The reason; `ENDED` after UNSUBSCRIBE.
         pub refusal: Refusal<'a>,
@@ -178,7 +178,7 @@ layout! {
 layout! {
     /// Message GAP: records left the log before this subscriber read them.
     pub struct GapMessage {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// The epoch of the missing records.
         pub epoch: u32,
@@ -192,7 +192,7 @@ layout! {
 layout! {
     /// Message LAGGING: the subscriber has not read more than half of the retained records.
     pub struct Lagging {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// Number of records that the subscriber has not read.
         pub behind: u64,
@@ -204,7 +204,7 @@ layout! {
 layout! {
     /// Message EPOCH_CHANGED: a log has a new epoch.
     pub struct EpochChanged {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// The epoch that ended.
         pub old: u32,
@@ -221,9 +221,9 @@ layout! {
 layout! {
     /// Message ADVANCE: up to a given position, the log has no further records for this subscriber.
     pub struct Advance {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
-        /// The position.
+        /// The position up to which no record follows for this subscriber.
         pub through: Position,
     }
 }
@@ -231,7 +231,7 @@ layout! {
 layout! {
     /// Message DELETED: a log was deleted, and its channel ended.
     pub struct Deleted {
-        /// The channel.
+        /// The channel's number.
         pub channel: u32,
         /// The log's last position.
         pub last: Position,

@@ -12,7 +12,7 @@ choice! {
     pub enum WhenFull {
         /// The topic refuses the published record.
         Refuse = 0,
-        /// Evicts the subscriber, which receives its gap.
+        /// The topic evicts the subscriber, which then receives a gap.
         Evict = 1,
     }
 }
@@ -38,7 +38,7 @@ layout! {
         pub reliable_subscribers_max: u32,
         /// Maximum time for which a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// What the topic does after the wait.
+        /// What the topic does if registered subscribers have not freed room within this time.
         pub when_full: WhenFull,
     }
 }
@@ -46,7 +46,7 @@ layout! {
 layout! {
     /// Message CREATE_TOPIC: creates a topic. The reply is DONE.
     pub struct CreateTopic<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// Whether to accept an existing topic with this name and configuration.
         pub or_same: bool,
@@ -71,7 +71,7 @@ layout! {
 layout! {
     /// Message CREATE_TOPIC_WITH: creates a topic with named settings. An unknown setting is refused.
     pub struct CreateTopicWith<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// Whether to accept an existing topic with this name, configuration and settings.
         pub or_same: bool,
@@ -85,7 +85,7 @@ layout! {
 layout! {
     /// Message SETTINGS: the settings of a topic, in reply to DESCRIBE_SETTINGS.
     pub struct Settings<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// The topic's settings.
         pub settings: List<'a, Setting<'a>>,
@@ -95,7 +95,7 @@ layout! {
 layout! {
     /// Message DELETE_TOPIC or DESCRIBE_TOPIC: names a topic. The reply is DONE or TOPIC.
     pub struct NamedTopic<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// The topic's name.
         pub topic: &'a str,
@@ -105,7 +105,7 @@ layout! {
 layout! {
     /// Message LIST_TOPICS: lists topics in the order of their names. The reply is TOPICS.
     pub struct ListTopics<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// Maximum number of topics in the reply. The node may return fewer.
         pub topics_max: u32,
@@ -146,11 +146,11 @@ pub const UNKNOWN_COUNT: u32 = u32::MAX;
 layout! {
     /// Message TOPICS: a page of a list of topics.
     pub struct Topics<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// Whether there are more topics after the last one of this reply.
         pub more: bool,
-        /// The topics.
+        /// The topics of this page.
         pub topics: List<'a, TopicLine<'a>>,
     }
 }
@@ -162,8 +162,7 @@ layout! {
         pub partition: u16,
         /// The position of the oldest retained record, or of the next record if none is retained.
         pub first: Position,
-        /// The sequence number of the last appended record. It is one less than that of `first` if no record is
-        /// retained.
+        /// The sequence number of the last appended record. If no record is retained, `first` has the next number.
         pub last_seq: u64,
         /// Number of retained bytes.
         pub bytes: u64,
@@ -209,7 +208,7 @@ layout! {
 layout! {
     /// Message TOPIC: the configuration, partitions, subscribers and groups of a topic.
     pub struct TopicState<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
         /// The configuration, in which defaults are replaced by their values.
         pub config: TopicConfig<'a>,
@@ -217,11 +216,11 @@ layout! {
         pub publishers: u32,
         /// Number of all subscribers. `subscribers` may list fewer.
         pub subscribers_total: u32,
-        /// The partitions.
+        /// The topic's partitions.
         pub logs: List<'a, LogState>,
         /// The slowest subscribers, slowest first.
         pub subscribers: List<'a, SubscriberState<'a>>,
-        /// The groups.
+        /// The topic's groups.
         pub groups: List<'a, GroupState<'a>>,
     }
 }
@@ -229,9 +228,9 @@ layout! {
 layout! {
     /// Message REQUEST_REFUSED: a request was refused.
     pub struct RequestRefused<'a> {
-        /// The request.
+        /// The request's number.
         pub request: u32,
-        /// The refusal.
+        /// The reason for the refusal.
         pub refusal: Refusal<'a>,
     }
 }

@@ -27,11 +27,11 @@ pub struct Order {
     speed_max: f32,
     force_max: f32,
     weights: [f32; 3],
-    /// The position and velocity of each bird: x, y, and their velocities.
+    /// Each bird's position x, y and its velocity along x and y.
     birds: Vec<[f32; 4]>,
 }
 
-/// The results.
+/// The measurements of a run.
 #[derive(serde::Serialize)]
 pub struct RunReport {
     counted_ns: u64,

@@ -1,10 +1,10 @@
-//! Measures krABMaga, rstar and kiddo with the same work as Dunlin's suite `space`. The program reads the request as a
-//! line of JSON from standard input, and prints the result as a line of JSON. rstar and kiddo are rebuilt for every
-//! tick by their fastest methods: rstar by bulk loading, kiddo as an immutable tree.
+//! Measures krABMaga, rstar and kiddo with the same work as Dunlin's suite `space`. The program reads the points or
+//! the flock as a line of JSON from standard input, and prints the result as a line of JSON. rstar and kiddo are
+//! rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an immutable tree.
 //!
 //! ```text
-//! space_peer index rstar|kiddo COUNT MS     points that all move every tick; the ten nearest of each, every tick, for about so many ms
-//! space_peer flock krabmaga                 so many ticks of a flock (see `flock`)
+//! space_peer index rstar|kiddo COUNT MS     finds the ten nearest of each of COUNT moving points, for MS ms
+//! space_peer flock krabmaga                 runs the requested number of ticks of a flock (see `flock`)
 //! ```
 
 mod flock;

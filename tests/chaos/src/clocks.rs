@@ -27,7 +27,7 @@ impl Clocks {
         vec!["env".to_owned(), library, file, program.to_owned()]
     }
 
-    /// Sets a node's clock off by `off_s` seconds from the true time.
+    /// Sets a node's clock to a time that is `off_s` seconds after the true time.
     pub fn set(&self, id: u64, off_s: i64) -> io::Result<()> {
         // One write in place replaces the offset, because the process has mapped the file into its memory.
         let file =

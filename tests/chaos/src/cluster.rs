@@ -31,6 +31,7 @@ pub struct Cluster {
     running: BTreeMap<u64, Process>,
     /// The ids of the nodes whose processes may end because of a fault.
     doomed: Vec<u64>,
+    /// The highest term that each node has reported.
     terms: HighestTerms,
     clocks: Clocks,
     /// The network.
@@ -114,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Sets a node's clock off by `off_s` seconds, and checks that the node sees it.
+    /// Sets a node's clock to a time that is `off_s` seconds after the true time, and checks that the node sees it.
     pub fn set_clock(&mut self, id: u64, off_s: i64) -> Result<()> {
         self.clocks.set(id, off_s).with_context(|| format!("cannot set the clock of node {id}"))?;
         let Ok(ReplicaResponse::Status(status)) =

@@ -17,7 +17,7 @@ pub struct ClientProgress {
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// The number of changes of holder, of the lock with the fewest.
+    /// How often the holder changed of the lock whose holder changed least often.
     pub hands: u64,
 }
 

@@ -23,7 +23,7 @@ impl Clock {
 /// The number of keys in a group.
 pub const KEYS: usize = 3;
 
-/// A key's value and revision; 0 if the key does not exist.
+/// A key's value and its revision; the revision is 0 if the key does not exist.
 pub type KeyState = (String, u64);
 
 /// A request about the keys of a group.
@@ -57,7 +57,7 @@ pub struct KeyResponse {
 /// One request of a client, with its response and the times of both.
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// The client.
+    /// The client's number.
     pub client: u64,
     /// The keys' group.
     pub group: String,

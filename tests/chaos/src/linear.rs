@@ -12,7 +12,7 @@ use crate::history::Operation;
 /// The counts that the linearizability checker reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckedHistory {
-    /// The number of groups.
+    /// The number of groups that the checker examined.
     pub groups: u64,
     /// The number of groups that the checker could not decide in time.
     pub undecided: u64,

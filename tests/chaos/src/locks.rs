@@ -20,13 +20,13 @@ pub const LOCK_COUNT: u64 = 2;
 /// A period in which a client certainly held a lock.
 #[derive(Debug, Clone)]
 pub struct LockHold {
-    /// The client.
+    /// The client's number.
     pub client: u64,
-    /// The lock.
+    /// The lock's number.
     pub lock: u64,
     /// The fencing token.
     pub token: u64,
-    /// The lease.
+    /// The lease's number.
     pub lease: u64,
     /// The start of the period, in ns: the time at which the client learned that it holds the lock.
     pub from: u64,
@@ -37,9 +37,9 @@ pub struct LockHold {
 /// A write that succeeds only while the fencing token is valid.
 #[derive(Debug, Clone)]
 pub struct GuardedWrite {
-    /// The lock.
+    /// The lock's number.
     pub lock: u64,
-    /// The token.
+    /// The fencing token with which the client wrote.
     pub token: u64,
     /// The revision of the write; `None` if it was refused.
     pub revision: Option<u64>,

@@ -76,7 +76,7 @@ impl Network {
         self.slow_all("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
-    /// Limits the rate between nodes, in kB per second, in small pieces.
+    /// Limits the rate between nodes to this many kB per second, and splits the data into small pieces.
     pub fn narrow(&mut self, rate_kb: u64) -> Result<()> {
         self.slow_all("bandwidth", json!({"rate": rate_kb}))?;
         self.slow_all("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))

@@ -39,7 +39,7 @@ pub enum Fault {
     Moving,
     /// Delays messages between nodes by this time, in ms.
     Delay(u64),
-    /// Limits the rate between nodes in kB per second, in small pieces.
+    /// Limits the rate between nodes to this many kB per second, and splits the data into small pieces.
     Narrow(u64),
     /// Closes every connection between nodes.
     Break,

@@ -71,7 +71,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Rep
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // The connection could not be opened, so the messages that came meanwhile fail too.
+                // The connection could not be opened, so the messages that arrived during the attempt fail too.
                 while let Ok((_, answered)) = requests.try_recv() {
                     let _ = answered.send(Err(error.kind().into()));
                 }

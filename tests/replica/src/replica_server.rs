@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::machine::Replica;
 use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, found};
 
-/// The most changes in a response.
+/// The largest number of changes in a response.
 const CHANGES: usize = 1_000;
 
 /// Serves forever.

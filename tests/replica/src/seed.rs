@@ -5,7 +5,7 @@
 pub struct Seed(u64);
 
 impl Seed {
-    /// Starts with a seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Seed {
         let mixed = (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Seed((mixed ^ (mixed >> 31)) | 1)

@@ -20,7 +20,7 @@ use crate::trace::TraceLine;
 const CALL: Duration = Duration::from_millis(300);
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The most bytes in transit to a slow subscriber. The number is small, so that the sockets' buffers hold few records.
+/// The limit of bytes in transit to a slow subscriber. It is small, so that the sockets' buffers hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.

@@ -1,9 +1,20 @@
 //! `space process=N processes=COUNT ports=P1,P2 …`: a process of a world, which runs region N.
 //!
-//! Prints `listens PORT`. Commands on standard input: `spawn COUNT SEED` (only entities in its region), `pace NS` (0
-//! for full speed), `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` for each, then `end`), `follow REGION`,
-//! `known REGION`, `take REGION EPOCH`, `counts`, `refusals`, `cut PARTS` (where each region's stretch of the curve
-//! begins, in twelfths). Every command is answered with a line.
+//! Prints `listens PORT`. Then carries out commands from standard input, and prints the result of each:
+//!
+//! | command | action |
+//! |---|---|
+//! | `spawn COUNT SEED` | spawns those of COUNT entities that are in the process's region |
+//! | `pace NS` | starts a tick every NS ns; 0 for full speed |
+//! | `run TICKS` | runs TICKS more ticks at full speed |
+//! | `hold` | starts no more ticks, and waits for the end of all handovers |
+//! | `ledger` | prints `entity ID GENERATION HASH` for each entity, then `end` |
+//! | `follow REGION` | follows a region of another process |
+//! | `known REGION` | prints the last known tick of a followed region |
+//! | `take REGION EPOCH` | takes over a followed region in a new epoch |
+//! | `counts` | prints how many entities were handed over, how many were taken over, and the number of ticks |
+//! | `refusals` | waits for a refusal by this process or another one, and prints its reason |
+//! | `cut PART…` | moves the start of each region's stretch of the curve; PART is in twelfths of the curve |
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +33,7 @@ use super::option;
 
 /// The edge length of the world.
 pub const EDGE: f32 = 100.0;
-/// How entities move.
+/// The random walk by which the entities move.
 pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -54,7 +54,7 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Completes some tasks, fails some finally, and keeps some running.
+/// Takes three tasks of each tenant: completes one, fails one without a retry, and keeps one running.
 fn bring_about(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
     let mut taken = 0;
@@ -163,7 +163,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The new cluster runs the remaining tasks. Held tasks run there after the end of their worker's lease.
+    // The new cluster runs the remaining tasks. A task that a worker held runs again after the end of this worker's
+    // lease.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;

@@ -15,7 +15,7 @@ use crate::processes::{Node, Readers, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 
-/// The most bytes by which the node's memory may grow.
+/// The number of bytes by which the node's memory may grow during a test.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 fn connect(node: SocketAddr) -> TcpStream {

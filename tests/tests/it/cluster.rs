@@ -349,7 +349,7 @@ fn fetch(node: &Member, path: &str) -> serde_json::Value {
 
 /// Without a majority no lease ends, and a killed leader must not count as alive.
 #[test]
-fn node_without_a_majority_names_no_dead_leader() {
+fn node_without_a_majority_does_not_name_the_dead_leader() {
     let mut flock = ClusterUnderTest::of(3);
     let leader = flock.leader();
     let dead = flock.kill(leader);

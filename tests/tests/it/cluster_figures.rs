@@ -113,7 +113,7 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
 }
 
 #[test]
-fn watch_from_an_invented_revision_is_refused() {
+fn watch_from_a_future_revision_or_epoch_is_refused() {
     let flock = ClusterUnderTest::of(2);
     let client = flock.members[1].connect();
     client.kv().put(b"a", b"1").expect("the key is written");

@@ -92,7 +92,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     });
     let said = readyz(&flock.members[0]);
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("no room for "), "{said}");
-    // Every node must refuse or accept alike.
+    // Writes through every node must succeed.
     for at in 0..3 {
         flock.put(at, "key", &format!("at-{at}"));
     }
@@ -196,7 +196,8 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // Writes more bytes than the log holds, so that the node takes a snapshot and deletes the oldest changes meanwhile.
+    // Writes more bytes than the log may hold. The node then takes a snapshot and deletes the oldest changes while it
+    // replicates.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {

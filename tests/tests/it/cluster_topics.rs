@@ -301,7 +301,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 }
 
 #[test]
-fn resumed_former_owner_relays_records_to_the_new_owner() {
+fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
     let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -335,7 +335,7 @@ fn resumed_former_owner_relays_records_to_the_new_owner() {
 
 /// Clients must receive the last records of an ending owner once, also after they move to another node.
 #[test]
-fn owner_that_ends_delivers_each_durable_record_once() {
+fn stopping_owner_delivers_each_durable_record_once() {
     let mut flock = ClusterUnderTest::of(3);
     let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };

@@ -23,13 +23,13 @@ struct Total {
 }
 
 #[test]
-fn subscriber_of_a_killed_node_misses_no_record_unreported() {
+fn killed_node_causes_no_unreported_loss_for_subscribers() {
     kill_nodes(3);
 }
 
 mod long {
     #[test]
-    fn subscriber_of_a_killed_node_misses_no_record_unreported() {
+    fn killed_node_causes_no_unreported_loss_for_subscribers() {
         super::kill_nodes(10);
     }
 }

@@ -9,7 +9,7 @@ use dunlin_system_tests::process::PATIENCE;
 use crate::processes::{Node, role};
 
 #[test]
-fn second_node_on_a_used_port_fails_with_the_address() {
+fn error_for_a_port_in_use_names_the_address() {
     let node = Node::anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
     assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "the node printed READY");

@@ -187,7 +187,7 @@ fn standby_continues_the_region_of_a_killed_process() {
 fn process_killed_while_regions_move_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = standing_by(20);
-        // A quarter of the world moves from the first process to the second, and then to the third.
+        // A sixth of the world moves from the first process to the second, and a quarter from the second to the third.
         world.processes.iter_mut().for_each(|process| process.say("cut 0 2 5"));
         sleep(pause);
         goes_on_without_the_second(world);

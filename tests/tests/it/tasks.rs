@@ -205,8 +205,8 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
     vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
-/// Submits tasks with keys for these tenants one after another, until stopped. Returns the acknowledged tasks, and
-/// counts them meanwhile.
+/// Starts a thread that submits tasks with keys for one of these tenants after another, until `stop` is set. The thread
+/// counts the acknowledged tasks in `acknowledged`, and returns them.
 fn submitting(
     url: String,
     tenants: &'static [&'static str],
@@ -334,7 +334,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
 }
 
 #[test]
-fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
+fn worker_at_a_follower_gets_tasks_submitted_at_other_nodes() {
     let mut cluster = TaskCluster::of(3);
     let leader = cluster.leader();
     let follower = (0..3).find(|at| *at != leader).expect("there are three");

@@ -20,7 +20,7 @@ pub fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
 
 /// Polls until `look` returns a value.
 /// # Panics
-/// If `look` returns none for longer than [`PATIENCE`].
+/// If `look` returns `None` for longer than [`PATIENCE`].
 #[track_caller]
 pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::new();

@@ -21,8 +21,9 @@ struct MutantSet {
     program: &'static str,
 }
 
-/// The patches for the control state; one of them concerns clocks.
+/// The patches for the control state, of which one concerns clocks.
 const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6, program: "replica" };
+/// The patches for topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
 /// Runs these seeds against each patch, or only against those whose names contain `only`.

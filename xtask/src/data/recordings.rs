@@ -12,8 +12,8 @@ pub struct Package {
     pub archive: &'static str,
     /// Whether only the package's source archive contains the recordings.
     pub source_only: bool,
-    /// If the wheel is for one Python version and platform: these two. The wheel is only unpacked, so any Python can
-    /// download it.
+    /// The Python version and the platform of the wheel; `None` if the wheel is for all. The wheel is only unpacked,
+    /// so any Python can download it.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [Recording],
 }

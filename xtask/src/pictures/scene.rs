@@ -57,7 +57,7 @@ impl Step {
         Step { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
-    /// Returns the step with the output shown that is printed while the next command waits.
+    /// Returns the step with its output shown: the lines that the command prints until the next one is typed.
     pub const fn shown(self) -> Step {
         Step { sight: StepView::CommandAndOutput, ..self }
     }

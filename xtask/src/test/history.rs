@@ -84,7 +84,7 @@ impl History {
         }
     }
 
-    /// Counts the runs since the last failure.
+    /// Counts the runs of `what` since its last failure for which `counts` returns `true`.
     fn in_a_row(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

@@ -18,6 +18,7 @@ use crate::workspace;
 
 /// The list of tests that may fail once, with name, date and suspected cause.
 const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
+/// The number of slowest tests that are printed with their durations.
 const SLOWEST_SHOWN: usize = 10;
 
 /// The tests to run.
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn known_flaky_test_has_date_and_cause() {
+    fn known_flaky_test_needs_a_date_and_a_cause() {
         let known = parse_known_flaky("# comment\n\na::b$c\t2026-11-26\tport reused\n").unwrap();
         assert_eq!(known["a::b$c"], "port reused (since 2026-11-26)");
         assert!(parse_known_flaky("a::b$c\n").is_err());

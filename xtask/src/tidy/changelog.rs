@@ -12,7 +12,7 @@ const TITLE: &str = "# Changelog";
 const UNRELEASED: &str = "[Unreleased]";
 const KINDS: [&str; 5] = ["Added", "Changed", "Fixed", "Removed", "Security"];
 
-/// Checks every line.
+/// Checks every line of `CHANGELOG.md`.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let Some(text) = repository.text(CHANGELOG) else {
         findings.fail(CHANGELOG, 1, "is missing: list the changes for users, by release".to_owned());

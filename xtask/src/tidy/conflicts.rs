@@ -5,7 +5,7 @@ use super::repository::Repository;
 
 const MARKERS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
 
-/// Checks every text file.
+/// Checks every text file for conflict markers.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         for (nth, line) in text.lines().enumerate() {

@@ -12,7 +12,7 @@ use crate::workspace::Package;
 
 const HEADER: [&str; 3] = ["crate", "purpose", "may depend on"];
 
-/// Compares table and packages.
+/// Compares the table in ARCHITECTURE.md with the workspace's packages.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let Some(rows) = table::rows(page, &HEADER) else {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_crate_fails_and_listed_missing_crate_warns() {
+    fn unlisted_crate_fails_and_missing_listed_crate_warns() {
         let mut packages = three();
         packages.push(package("stray", &[]));
         packages.remove(0);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn name_with_a_forbidden_word_as_a_part_passes() {
+    fn forbidden_word_inside_a_longer_word_is_allowed() {
         assert!(findings("crates/a/src/utility.rs", "mod commonwealth {}").is_empty());
     }
 }

@@ -13,7 +13,7 @@ use super::repository::Repository;
 const ROOT_FOLDERS: [&str; 11] =
     ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
 
-/// Checks every Markdown page.
+/// Checks the paths in every Markdown page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let mut roots: BTreeSet<&str> = ROOT_FOLDERS.into();
     roots.extend(repository.paths().filter_map(|path| path.split_once('/')).map(|(root, _)| root));

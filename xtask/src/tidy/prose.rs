@@ -19,7 +19,7 @@ const CODE: &str = "`…`";
 /// The number of words that a finding shows.
 const WORDS_SHOWN: usize = 6;
 
-/// Checks every page.
+/// Checks the sentences of every page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (page, text) in repository.texts().filter(|(path, _)| is_documentation(path)) {
         faults_of(text).into_iter().for_each(|(line, text)| findings.fail(page, line, text));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_in_paragraphs_items_and_cells_is_checked() {
+    fn prose_check_covers_paragraphs_list_items_and_table_cells() {
         let long = words(36);
         for page in [
             format!("- {long}"),

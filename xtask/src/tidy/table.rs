@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_is_found_by_its_header_and_ends_where_the_bars_end() {
+    fn table_starts_at_its_header_and_ends_at_a_line_without_bars() {
         let page = "text\n| a | b |\n|---|---|\n| 1 | `x`, `y` |\n\n| 2 | z |\n";
         let rows = rows(page, &["a", "b"]).unwrap();
         assert_eq!(rows.len(), 1);

@@ -8,7 +8,7 @@ use super::{Findings, source};
 const CHARACTERS_MAX: usize = 60;
 const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "an_", "the_"];
 
-/// Checks every test.
+/// Checks the name of every test.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let tests = match path.rsplit_once('.') {

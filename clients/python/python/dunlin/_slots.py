@@ -121,7 +121,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # As a daemon process, it is ended when this process ends normally.
+            # The process is a daemon, so that it ends when this process ends normally.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()

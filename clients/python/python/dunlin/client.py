@@ -170,7 +170,7 @@ class Client:
         """Tasks of the node's cluster. `Worker` runs them."""
         return self._tasks
 
-    # Publishing.
+    # Methods that publish records.
 
     def publish(
         self,
@@ -246,7 +246,7 @@ class Client:
             oldest.close()
         return publisher
 
-    # Reading.
+    # Methods that read records.
 
     def subscribe(
         self,
@@ -352,7 +352,7 @@ class Client:
         """A world of moving entities in 2 or 3 dimensions."""
         return World(self._connection, name, dimensions)
 
-    # Requests.
+    # Methods for requests and replies.
 
     def request(
         self,
@@ -375,7 +375,7 @@ class Client:
             raise ValueError(f"{request!r} has no reply subject")
         self._connection.reply(subject, payload, headers=headers)
 
-    # Topics.
+    # Methods that manage topics.
 
     def create_topic(
         self,

@@ -554,8 +554,8 @@ class Kv:
         """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from
         now on.
 
-        `revision()` and each `Change` have both numbers. In a later epoch, equal numbers are
-        different revisions, and the watch raises `CompactedError`.
+        `revision()` and each `Change` have both numbers. In a later epoch, the same
+        number means another revision, and the watch raises `CompactedError`.
         """
         if start is None or start == "oldest":
             return Watch(self._keys.watch(encoded("prefix", prefix), None if start is None else (0, 0)))

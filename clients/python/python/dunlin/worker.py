@@ -338,7 +338,7 @@ class _RunningTasks:
             try:
                 thread.start()
             except RuntimeError as full:
-                # The threads that were already started end, so that the program can continue.
+                # The system refuses a thread. The threads that were started end, so that the program can continue.
                 self._threads = self._threads[:number]
                 self.end()
                 raise RuntimeError(f"slots={slots}: the system starts no more than {number} threads: {full}") from None

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_records_and_gaps_are_no_fault() {
+    fn consecutive_records_and_reported_gaps_are_no_fault() {
         let mut account = LogAccount::default();
         account.gap(&gap(1, 4));
         account.record(at(5), b"a");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_repeated_records_and_new_epochs_are_faults() {
+    fn missing_and_repeated_records_and_new_epochs_are_faults() {
         let mut account = LogAccount::default();
         account.record(at(2), b"");
         account.record(at(2), b"");

@@ -48,7 +48,7 @@ pub struct Books {
 pub struct PlayProgress {
     /// Whether half of the lines have been played. Late readers then start.
     half: AtomicBool,
-    /// The position at which every topic ended, once all lines are played.
+    /// For each topic, the position of its last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// Whether the demo has ended. Readers then stop even if they have not read everything.
     over: AtomicBool,

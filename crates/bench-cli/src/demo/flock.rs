@@ -39,7 +39,7 @@ pub use strike::KillPlan;
 use strike::{NodeKill, seconds};
 use verdict::NodeVerdicts;
 
-/// The longest time without progress before the demo fails. It allows for a busy machine.
+/// The longest time without progress before the demo fails. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 /// The number that stands for all lines: shares of the lines are counted in thousandths.
@@ -62,13 +62,13 @@ pub struct ClusterDemoState {
     lines: AtomicU64,
     /// The longest wait of a publisher for an acknowledgement since the last kill, in ns.
     waited_ns: AtomicU64,
-    /// The number of readers that reconnected since the last kill, and the longest time in which a reader received
-    /// nothing, in ns.
+    /// The number of readers that reconnected since the last kill.
     readers: AtomicU64,
+    /// The longest time in which a reader received nothing since the last kill, in ns.
     silent_ns: AtomicU64,
     /// The reducer configuration of each book. The key is the topic.
     reducers: Mutex<HashMap<String, ReducerConfig>>,
-    /// The position at which every topic ended, once all lines are played.
+    /// For each topic, the position of its last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// Whether the demo has ended. Threads then stop even if they have not finished.
     over: AtomicBool,

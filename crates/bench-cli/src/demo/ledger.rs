@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanged_or_repeated_records_are_unaccounted_for() {
+    fn swapped_or_repeated_records_are_unaccounted_for() {
         let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (1, ContentMatch::Different));
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);

@@ -1,7 +1,7 @@
 //! A recorded market: its lines, and when each was recorded.
 //!
-//! Lines end with ` `; all other bytes, even a `\r` before it, belong to the line. A line ends at ` ` after each are
-//! the file, byte for byte. Times never decrease. This module parses only the time of a line.
+//! A line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. The lines, each followed by
+//! `\n`, are the file byte for byte. Times never decrease. This module parses only the time of a line.
 
 use std::ops::Range;
 

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn child_reports_and_orders_are_read_back_as_written() {
+    fn demo_child_messages_are_read_back_as_written() {
         let topic = || "market.betfair.1.5".to_owned();
         let reports = [
             ChildReport::Ready,

@@ -31,7 +31,7 @@ const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
 /// The distance in km below which two aircraft count as a pair.
 const NEAR_KM: f32 = 10.0;
-/// The longest wait for any step of the demo. It allows for a busy machine.
+/// The longest wait for any step of the demo. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// The most output lines of the processes that are kept.

@@ -27,8 +27,9 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
-/// The tokens of the users. The users file contains the SHA-256 of each token.
+/// The token of the publisher and the subscriber that are measured. The users file contains its SHA-256.
 const OTHERS_TOKEN: &str = "dunlin_bench_others";
+/// The token of the offender. The users file contains its SHA-256.
 const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
 const USERS: &str = "[users.others]
 tokens = [\"sha256:511a65ec0ff4206933eb4e5fc2d46513ac63eb1b8ca105732e839286fb1be2ad\"]

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn send_time_of_an_unexpected_or_damaged_payload_is_not_read() {
+    fn unexpected_or_damaged_payload_yields_no_send_time() {
         let mut line = SequencePayload::default();
         let mut bytes = line.of(7, u64::MAX - 1).to_vec();
         assert_eq!(SequencePayload::time(&bytes, 7), Some(u64::MAX - 1));

@@ -1,9 +1,10 @@
-//! The Ratatoskr document's stress test: many messages over many topics to many subscribers in one process.
+//! The stress test of Ratatoskr's benchmark document: many messages over many topics to many subscribers in one
+//! process.
 //!
-//! The publisher fills all topics in turn, and publishes a few records to each topic in a round; the document fills one
-//! topic after another. Two threads on separate cores read. A thread repeatedly takes the next few subscribers and
-//! reads the round's records with each of them. When reading is two rounds behind, the publishing thread also reads.
-//! Every topic keeps several rounds, and a gap fails the run.
+//! The publisher works in rounds: in each round, it publishes a few records to every topic. The document's own test
+//! fills one topic after another instead. Two threads on separate cores read. A thread repeatedly takes the next few
+//! subscribers and reads the round's records with each of them. When the subscribers are two rounds behind, the
+//! publishing thread also reads. Every topic keeps several rounds, and a gap fails the run.
 //!
 //! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
 //! understated. The age is recorded for the oldest and newest record of every eighth subscriber.
@@ -30,8 +31,8 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
 
-/// Messages, topics and subscribers: the Ratatoskr document's five, then its two older ones. The document's row of
-/// 1,000 messages is missing, because so few cannot be timed.
+/// The messages, topics and subscribers of each row: the document's five newer rows, then its two older ones. The
+/// document's row of 1,000 messages is missing, because so few messages cannot be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -47,6 +48,7 @@ const FRAME_BYTES: u64 = 128;
 /// The number of records in a round, over all topics. It gives each topic enough records for one read, and all of them
 /// fit into the processor's caches.
 const ROUND: u64 = 16_384;
+/// The number of rounds that a topic retains.
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
 /// The most rounds by which the publisher may be ahead of the subscribers.
@@ -319,7 +321,8 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks all records up to a given one. Returns the start times in the first and the last.
+    /// Reads and checks the next records, up to number `until`. Returns the times that the first and the last of these
+    /// records contain: the starts of their rounds.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

@@ -11,8 +11,9 @@ use super::clients::StoreConnection;
 use super::work::ControlWork;
 use crate::payload::{NumberedPayload, ReadExtent};
 
-/// The number of puts in one transaction, and of transactions in flight, while keys are loaded.
+/// The number of puts in one transaction while keys are loaded.
 const LOAD_BATCH: usize = 100;
+/// The number of transactions in flight while keys are loaded.
 const LOAD_LANES: usize = 32;
 /// The number of reads in flight while all keys are read back.
 const VERIFY_LANES: usize = 64;

@@ -178,7 +178,7 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     Ok(monotonic_ns() - begun_ns)
 }
 
-/// A benchmark client's connection to a key-value node: of Dunlin's client, or of the benchmark itself.
+/// A connection to a key-value node, by the benchmark's own protocol and, after `enter`, also by Dunlin's client.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     line: ConnectionHandle,

@@ -22,7 +22,7 @@ pub enum ProbeCommand {
     Leader(bool),
     /// Asks for the first acknowledged write that was started after this time.
     AfterNs(u64),
-    /// Asks for the durations of the elections that nodes won; only for Dunlin.
+    /// Asks for the duration of the last election that the present leader won; only for Dunlin.
     Elections(bool),
 }
 
@@ -32,13 +32,13 @@ pub enum ProbeCommand {
 pub enum ProbeReply {
     /// Index of the leading node.
     Leader(usize),
-    /// The time of the first acknowledgement that was asked for, in ns.
+    /// The response to `ProbeCommand::AfterNs`: the time at which the write was acknowledged, in ns.
     AnsweredNs(u64),
-    /// The durations of the elections that nodes won, in ns.
+    /// The response to `ProbeCommand::Elections`: the duration of that election, in ns.
     Elections(Vec<u64>),
 }
 
-/// Kills `kills` leaders, one after another.
+/// Kills `kills` leaders, one after another, and measures each failover.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, whose, nodes)?;
     let mut clients = cluster.clients(bench, &ControlWork::probe())?;
@@ -55,7 +55,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
             told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
-            // This node's earlier elections are not counted again: they were counted after the previous kill.
+            // The clients return only the present leader's last election, so no earlier election is counted again.
             match ask(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),

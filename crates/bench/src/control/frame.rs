@@ -1,7 +1,7 @@
 //! Frames of this suite's own protocol. It carries requests to nodes that ordinary clients cannot make.
 //!
 //! ```text
-//!  frame = bytes of the rest u32, id u64, kind u8, body
+//!  frame = length of the rest in bytes u32, id u64, kind u8, body
 //! ```
 //! A response has the id of its request; responses may come in any order. Integers are little-endian.
 
@@ -14,7 +14,7 @@ pub const COMMAND: u8 = 1;
 pub const STATUS: u8 = 3;
 /// Asks the node to take a snapshot.
 pub const SNAPSHOT: u8 = 4;
-/// Asks the node to request a read index, and how long that took, in ns.
+/// Asks the node to request a read index, and to return how long that request took, in ns.
 pub const ROUND_TRIP: u8 = 7;
 /// A successful response.
 pub const DONE: u8 = 5;

@@ -19,7 +19,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &ControlW
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // A measurement at half of the peak rate begins with a measurement of the peak rate, when writes differ.
+    // Disk writes are not reported for half of the peak rate: that measurement first makes requests at the peak rate.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;

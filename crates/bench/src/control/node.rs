@@ -66,8 +66,9 @@ pub struct ControlNodeState {
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-/// The memory limits for keys and for tasks: enough for ten million keys, and for as many waiting tasks.
+/// The memory limit for keys, in bytes: enough for ten million keys.
 const KEY_BYTES_MAX: u64 = 8 << 30;
+/// The memory limit for tasks, in bytes: enough for ten million waiting tasks.
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
 /// The main function of the node's process. It serves until it is killed.

@@ -9,14 +9,17 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 use crate::raw::ping_pong::{self, PingPong, WaitMethod};
 use crate::sockets::SocketKind;
 
-/// As in etcd's measurements: values of 256 bytes and 256 requests in flight over eight connections, with 100,000 keys.
+/// The size of a value in bytes, as in etcd's measurements.
 const BYTES: usize = 256;
+/// The number of connections, as in etcd's measurements.
 const CLIENTS: usize = 8;
+/// The number of requests in flight over all connections, as in etcd's measurements.
 const IN_FLIGHT: usize = 256;
 /// The number of puts in one batch.
 const BATCH: usize = 100;
-/// The number of keys that one range request reads, and the number of such requests in flight.
+/// The number of keys that one range request reads.
 const RANGE: usize = 1_000;
+/// The number of range requests in flight.
 const RANGES_IN_FLIGHT: usize = 8;
 /// The number of batches in flight.
 const BATCHES_IN_FLIGHT: usize = 64;
@@ -36,7 +39,7 @@ pub struct ControlLoad {
     pub batch: usize,
     /// Whether requests are sent at half of the highest rate.
     pub half: bool,
-    /// The nodes to which our clients connect.
+    /// The nodes to which our clients connect: the `leader`, or `all` nodes.
     pub via: &'static str,
 }
 
@@ -144,8 +147,8 @@ fn loaded(target: &'static str, load: ControlLoad, options: &BenchOptions) -> Me
     })
 }
 
-/// Measures failovers. Dunlin's leaders are killed often enough for a 99th percentile, etcd's less often, because each
-/// kill takes a second.
+/// The points that measure failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of etcd
+/// are killed less often, because each kill takes a second.
 fn failovers(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
@@ -163,7 +166,7 @@ fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
     })
 }
 
-/// Measures writes while many watchers read every event.
+/// The point that measures writes while many watchers read every event.
 fn watched(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
@@ -175,8 +178,8 @@ fn watched(options: &BenchOptions) -> MeasuringPoint {
     MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }
 
-/// Measures elections under full load. The point runs as long as the user requested, because elections without a killed
-/// node are rare.
+/// The point that measures elections under full load. It runs as long as the user requested, because elections without
+/// a killed node are rare.
 fn soaked(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);
@@ -184,7 +187,7 @@ fn soaked(options: &BenchOptions) -> MeasuringPoint {
     MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
 }
 
-/// Measures round trips between nodes.
+/// The point that measures round trips between nodes.
 fn between(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
     let work = ControlWork { keys: options.count(5_000, 50) as usize, ..base.work(options) };

@@ -68,7 +68,7 @@ pub struct ControlReport {
     pub p95_ns: Option<u64>,
     /// The 99th percentile of the latency, in ns.
     pub p99_ns: Option<u64>,
-    /// The highest rate in requests per second, if the load is half of it.
+    /// The highest measured rate in requests per second, if latencies were measured at half of that rate.
     #[serde(default)]
     pub peak_per_s: f64,
     /// For commands: the mean time from proposal to response at the leader.

@@ -17,9 +17,10 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// How many records, and bytes, a topic retains for a slow client: as many as the MDD-Sim document's server. Applies to
-/// Dunlin without conflation.
+/// The number of records that a topic retains for a slow client without conflation, as many as the MDD-Sim document's
+/// server.
 const SLOW_HISTORY_RECORDS: u64 = 256;
+/// The number of bytes that a topic retains for a slow client without conflation.
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
 /// The loss simulation of the MDD-Sim document: every nth record is withheld.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");

@@ -40,8 +40,9 @@ struct Notes {
     is_slow: bool,
     /// The ages of the changes in the last read. They are recorded once the read is processed.
     read: Vec<u64>,
-    /// When processing the last read began, and how long processing the read before took.
+    /// When processing of the last read began.
     began_ns: u64,
+    /// How long processing of the read before the last one took.
     before_ns: Option<u64>,
     /// For each topic with a loss that is being repaired, the position at which the repair ends.
     repaired_to: HashMap<String, u64>,

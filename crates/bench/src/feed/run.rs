@@ -99,8 +99,8 @@ impl PublisherReport for (FeedNode, SourceTotals) {
     }
 }
 
-/// Runs a function in a thread: it publishes, or waits for the publishing process. When it ends, the totals are shared
-/// with the subscribers.
+/// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function ends,
+/// the subscribers receive its totals.
 fn telling<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {

@@ -10,8 +10,8 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// How long the source spins before the due time if subscribers spin too, in ns. It sleeps until then and leaves the
-/// core to the subscribers.
+/// How long the source spins before a record is due if subscribers spin too, in ns. Before that, the source sleeps and
+/// leaves the core to the subscribers.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// The number of records published for one instrument, and the checksum of its final book.

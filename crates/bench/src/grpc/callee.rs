@@ -20,9 +20,9 @@ use crate::point::{Bench, target};
 /// A gRPC server to measure: a Dunlin node, or an echo server that only returns the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
-    /// The plain tonic echo server.
+    /// A Dunlin node.
     Node,
-    /// The plain tonic echo.
+    /// A plain tonic server that echoes requests.
     Echo,
 }
 
@@ -63,7 +63,7 @@ pub async fn channel(address: SocketAddr) -> Result<Channel> {
     endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))
 }
 
-/// A gRPC client of the measured server: a Dunlin node, or an echo server.
+/// A gRPC client of a measured server, which is a Dunlin node or an echo server.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// A client of a node.

@@ -23,7 +23,7 @@ pub const LOSSLESS: &str = "dunlin-bench-lossless";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// The line with its address that a server process prints when it listens.
+/// The line that a server process prints when it listens. The line contains the process's address.
 #[derive(Serialize, Deserialize)]
 pub struct ServerReady {
     /// The address at which the node listens.

@@ -61,7 +61,7 @@ fn set_up(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     })
 }
 
-/// The expected records per second, with which the number of records for about `--time` is computed.
+/// The expected records per second. The number of records to send is this rate times `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn streamed(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
@@ -180,7 +180,7 @@ mod tests {
     use crate::options::RawOptions;
 
     #[test]
-    fn each_grpc_goal_selects_exactly_one_measurement() {
+    fn each_grpc_goal_matches_exactly_one_measurement() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let points: PointGroup = groups(&options, true).into_iter().flatten().collect();
         for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {

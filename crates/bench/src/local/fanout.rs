@@ -1,9 +1,9 @@
 //! Measures one publisher and many subscribers in one process.
 //!
-//! Two threads on separate cores each read with half of the subscribers, one subscriber after another. Before each pass
-//! over its subscribers, the first thread also publishes a burst, unless the second is too far behind. Records are
-//! therefore published while others are delivered. The topic retains as many records as the second thread may be
-//! behind, so no record is lost although the publisher does not wait.
+//! Each of two threads on separate cores has half of the subscribers. The first thread publishes a burst of records,
+//! then reads them with its subscribers, one after another. Meanwhile the second thread reads with its own subscribers.
+//! Records are therefore published while others are delivered. If the second thread is more than two bursts behind, the
+//! first thread waits before it publishes again. The topic retains more records than that, so no record is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,7 +17,7 @@ use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
 
-/// Measures requests of a client in this process to a responder inside the node, which are two transfers each.
+/// Measures requests of a client in this process to a responder inside the node. Each request takes two transfers.
 pub fn responder_in_the_node(
     bench: &Bench,
     transport: SocketKind,
@@ -34,7 +34,7 @@ pub fn responder_in_the_node(
 }
 
 /// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
-/// trip passes the node twice, which are four transfers. The clients park; the node parks or spins. With
+/// trip passes the node twice and takes four transfers. The clients park; the node parks or spins. With
 /// [`Pin::Apart`], both clients use the first core.
 pub fn two_clients(
     bench: &Bench,
@@ -75,7 +75,7 @@ fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> 
         let start_ns = monotonic_ns();
         let reply = requester
             .request(ASK, payload.of(nth), PATIENCE)
-            .with_context(|| format!("cannot send request {nth}"))?;
+            .with_context(|| format!("request {nth} failed"))?;
         let took = monotonic_ns() - start_ns;
         ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
         if nth >= unmeasured {

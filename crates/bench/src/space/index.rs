@@ -11,7 +11,7 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 
-/// How many nearest points are searched.
+/// The number of nearest points that are searched for each point.
 const NEAREST: usize = 10;
 /// The number of points whose results are compared with a scan.
 const COMPARED: usize = 50;

@@ -2,10 +2,10 @@
 //! Luciferase document's format.
 //!
 //! ```text
-//!  READY                     it listens; then a line {"port":…}
-//!  MIGRATION_COUNT: N        handovers sent and received in the measurement
-//!  P99_LATENCY_MS: X         of its ticks
-//!  HEAP_MB: N                its memory; then a line with the whole report
+//!  READY                     the worker listens; the next line is {"port":…}
+//!  MIGRATION_COUNT: N        number of handovers that the worker sent and received in the measurement
+//!  P99_LATENCY_MS: X         99th percentile of the duration of the worker's ticks
+//!  HEAP_MB: N                resident memory of the worker; the next line is the whole report
 //! ```
 
 use std::io::{BufWriter, Write as _};

@@ -30,6 +30,7 @@ const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
 /// The shortest measuring time for the Luciferase document's geometry, in which an entity's path back and forth takes 8
 /// s.
 const LONG: Duration = Duration::from_secs(8);
+/// The shortest measuring time for other points.
 const SHORT: Duration = Duration::from_secs(2);
 const NO_DELAY: Duration = Duration::ZERO;
 

@@ -14,7 +14,7 @@ use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::PublishMode;
 
-/// Measures the throughput for one transport and message size.
+/// Returns the points that measure the throughput for one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     match transport {
         "inproc" => {
@@ -74,7 +74,7 @@ fn local_throughput(manner: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
     })
 }
 
-/// Measures the latency for one transport and message size.
+/// Returns the points that measure the latency for one transport and message size.
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -141,7 +141,7 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Measures the creation of `topics` topics, and look-ups among them.
+/// Returns the points that measure the creation of `topics` topics, and look-ups among them.
 pub fn topics(topics: usize) -> PointGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![MeasuringPoint::new("topics", target::DUNLIN, params, move |_| {
@@ -149,7 +149,7 @@ pub fn topics(topics: usize) -> PointGroup {
     })]
 }
 
-/// Measures a node with many idle topics, and with one subscriber of all topics or of one.
+/// Returns the points that measure a node with many idle topics, and with one subscriber of all topics or of one.
 pub fn watch(options: &BenchOptions) -> PointGroup {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
@@ -162,7 +162,7 @@ pub fn watch(options: &BenchOptions) -> PointGroup {
     vec![point("one", "bench.0"), point("all", ">")]
 }
 
-/// Measures one publisher and `subscribers` subscribers in this process.
+/// Returns the points that measure one publisher and `subscribers` subscribers in this process.
 pub fn fanout(subscribers: usize) -> PointGroup {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
@@ -170,7 +170,7 @@ pub fn fanout(subscribers: usize) -> PointGroup {
     vec![MeasuringPoint::new("fanout", target::DUNLIN, params, measure)]
 }
 
-/// Measures publishing to `topics` topics at the same time.
+/// Returns the points that measure publishing to `topics` topics at the same time.
 pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
@@ -178,7 +178,7 @@ pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
-/// Measures the cost of a publish while one or very many subscribers sleep.
+/// Returns the points that measure the cost of a publish while one or very many subscribers sleep.
 pub fn parked(options: &BenchOptions) -> PointGroup {
     let point = |subscribers: usize, records: u64| {
         let params =
@@ -192,7 +192,7 @@ pub fn parked(options: &BenchOptions) -> PointGroup {
     vec![point(1, records), point(crowd, records)]
 }
 
-/// Measures many connections with one subscriber each, at 1,000 records per second.
+/// Returns the points that measure many connections with one subscriber each, at 1,000 records per second.
 pub fn connections(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 50) as usize;
     let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
@@ -200,7 +200,7 @@ pub fn connections(options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Measures the throughput of one subscriber while others never read.
+/// Returns the points that measure the throughput of one subscriber while others never read.
 pub fn stalled(options: &BenchOptions) -> PointGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
@@ -211,7 +211,7 @@ pub fn stalled(options: &BenchOptions) -> PointGroup {
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
-/// Measures the memory of idle subscribers and topics.
+/// Returns the points that measure the memory of idle subscribers and topics.
 pub fn memory(options: &BenchOptions) -> PointGroup {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {

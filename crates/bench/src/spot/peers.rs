@@ -12,7 +12,7 @@ use crate::spot::{LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::zmq::{self, ZmqPattern};
 
-/// Measures the throughput of peers for one transport and message size.
+/// Returns the points that measure the throughput of peers for one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     match transport {
         "inproc" => {
@@ -65,7 +65,7 @@ fn ring(batch: usize) -> [MeasuringPoint; 2] {
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
-/// Measures the latency of peers for one transport and message size.
+/// Returns the points that measure the latency of peers for one transport and message size.
 pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -137,7 +137,7 @@ fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("wait", wait).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Measures look-ups in the standard library's map with `topics` names.
+/// Returns the points that measure look-ups in the standard library's map with `topics` names.
 pub fn topics(topics: usize) -> PointGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![MeasuringPoint::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]

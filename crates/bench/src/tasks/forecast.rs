@@ -17,6 +17,7 @@ use crate::point::{RunSample, Unavailable};
 
 /// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes.
 const VALUE_MS: u64 = 75_000;
+/// The number of values of the series in a day.
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
 /// The duration of a task, in µs.

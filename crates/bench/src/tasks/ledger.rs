@@ -22,9 +22,10 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
-/// The number of tasks in a request. Together with the time between requests it gives 400 tasks a second; the workers
-/// could do 1,000 a second.
+/// The number of tasks in a request. With the time between requests, this gives 400 tasks a second. The workers could
+/// do 1,000 a second.
 const BATCH: usize = 4;
+/// The time between two requests.
 const EVERY: Duration = Duration::from_millis(10);
 /// The pause before a failed request is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_holds_a_task_until_it_ends_or_restarts_elsewhere() {
+    fn worker_holds_a_task_until_the_task_ends_or_moves() {
         let mut ledger = TaskLedger::default();
         ledger.acknowledged.extend([1, 2]);
         ledger.begins(0, begun(1, 10, 100)).unwrap();

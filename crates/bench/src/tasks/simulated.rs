@@ -16,7 +16,7 @@ pub const LOADS: [&str; 2] = ["light", "saturated"];
 /// The values of case `cost`: the strategies in the Grey document's order, then all of them together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// The number of starts from the warm pool, of which the failed ones are counted.
+/// The number of starts from the warm pool that are simulated to count the failed ones.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -109,8 +109,8 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Simulates a burst of one tenant. Measures each other tenant's throughput during the burst, as a share of its
-/// throughput before, and the lowest of these shares.
+/// Simulates a burst of one tenant. For every other tenant, the sample has the throughput during the burst, as a share
+/// of the throughput before the burst. The sample also has the lowest of these shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);

@@ -80,14 +80,16 @@ pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
                 }
                 for payloads in payloads.chunks(work.ours.batch.max(1)) {
                     let asking = begin(tasks, &names[tenant], payloads)?;
-                    sender.send(asking).map_err(|_| anyhow!("a task could not be submitted"))?;
+                    sender
+                        .send(asking)
+                        .map_err(|_| anyhow!("the thread that receives responses has ended"))?;
                 }
             }
             let next_ns = arrivals.iter().map(|arrivals| arrivals.next_ns).min().unwrap_or(0);
             std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(monotonic_ns())));
         }
         drop(sender);
-        waiting.join().map_err(|_| anyhow!("a submitter panicked"))?
+        waiting.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?
     })
 }
 

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_task_counts_once_and_for_its_tenant() {
+    fn each_task_is_counted_once_for_its_tenant() {
         let load = super::super::work::TenantWork { weight: 1, per_s: 0.0 };
         let ours = super::super::work::NodeOptions { tenants: vec![load; 3], ..Default::default() };
         let work = TaskWork { time_ns: 1_000_000_000_000, ours, ..TaskWork::default() };

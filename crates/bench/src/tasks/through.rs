@@ -14,8 +14,9 @@ const TASK_NS: u64 = 11_760_000;
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 /// The payload size of empty tasks, in bytes.
 const BYTES: usize = 16;
-/// The number of workers for empty tasks, and of slots of each worker.
+/// The number of workers for empty tasks.
 const NOOP_WORKERS: usize = 2;
+/// The number of slots of each worker for empty tasks.
 const NOOP_SLOTS: u32 = 1_000;
 /// The number of asynq's workers that is fastest on two cores. Celery and HyperQueue run with their default of one
 /// process for each core.
@@ -25,9 +26,10 @@ const CORES: usize = 2;
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
 /// By which factor the noisy tenant submits more than usual.
 const NOISY_TIMES: f64 = 10.0;
-/// The numbers of shards (`tasks.shards`). These points have many tenants, because all tasks of one tenant are in one
-/// shard.
+/// The numbers of shards (`tasks.shards`) that are compared.
 const SHARDS: [u8; 3] = [1, 2, 4];
+/// The number of tenants in the points with several shards. It is high, because all tasks of one tenant are in one
+/// shard.
 const TENANTS_SHARDED: usize = 16;
 /// The numbers of tenants that share the workers' capacity.
 const TENANTS: [usize; 2] = [4, 1_000];

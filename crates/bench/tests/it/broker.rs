@@ -23,7 +23,7 @@ fn stress_test_delivers_every_record_to_every_subscriber() {
 }
 
 #[test]
-fn every_listener_has_two_measured_throughputs() {
+fn protocol_case_measures_two_throughputs_per_transport() {
     let rows = rows("protocols");
     for transport in ["inproc", "tcp", "nats", "http"] {
         assert_eq!(count(&rows, transport, "msgs_per_s"), 2, "{transport}");
@@ -51,6 +51,6 @@ fn connections_case_measures_bytes_per_connection() {
 }
 
 #[test]
-fn isolation_case_measures_latency_beside_misbehaving_clients() {
+fn isolation_case_measures_latency_with_misbehaving_clients() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

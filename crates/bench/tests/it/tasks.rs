@@ -16,7 +16,7 @@ fn has(rows: &[FigureRow], case: &str, metric: &str) -> bool {
 }
 
 #[test]
-fn empty_tasks_run_once_each_through_three_nodes() {
+fn each_empty_task_runs_once_through_three_nodes() {
     let rows = rows(&["--case=noop", "--nodes=3", "--tenants=1"]);
     for metric in ["ops_per_s", "p99_ns", "task_node_cpu_ns"] {
         assert!(has(&rows, "noop", metric), "{metric}: {rows:?}");
@@ -74,7 +74,7 @@ fn outlive_leaders_and_workers(runs: u32) {
 }
 
 #[test]
-fn queue_phase_measures_detection_and_start_of_new_workers() {
+fn queue_phase_measures_the_time_until_more_workers_are_ready() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["tasks", "--via=local", "--phase=queue"]);
     for metric in ["detection_ns", "ready_ns", "total_ns", "workers_more"] {

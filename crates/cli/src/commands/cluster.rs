@@ -49,7 +49,7 @@ enum Verb {
         #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl)]
         ttl: Duration,
     },
-    /// Print a join token, for one node unless --reusable is given
+    /// Print a join token; without --reusable, only one node can join with it
     Token {
         /// Time to live of the token; `off` is no limit
         #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl_or_off)]

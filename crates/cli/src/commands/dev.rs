@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (reserved, shut) = close_listeners_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
-    // A listener that was turned off may be the reason why the node does not start, so print this first.
+    // A listener that was turned off may be the reason why the node does not start, so print the warnings first.
     serve::warn(&shut, console)?;
     greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);

@@ -29,7 +29,7 @@ use crate::outcome::AdvisedError;
 const LOOK: Duration = Duration::from_millis(50);
 /// The time between the signal to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The command receives the signal to end this long before the lease ends: `--ttl` divided by this number, at most
+/// The divisor of `--ttl` for the time from the signal to end until the end of the lease. That time is at most
 /// [`GRACE`].
 const NOTICE: u32 = 4;
 
@@ -160,7 +160,7 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Waits for the command. After a signal or the loss of the lease, ends it within its grace period.
+/// Waits for the command. After a signal or the loss of the lease, ends the command within the grace period.
 fn watch_over(child: &mut Child, guard: &mut LockedProgram, lease: &Lease, signals: &Signals) -> Result<End> {
     let notice = (lease.ttl() / NOTICE).min(GRACE);
     let mut told: Option<(End, Instant)> = None;

@@ -51,7 +51,7 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
     }
 }
 
-/// The longest duration, so that the present plus the duration is a valid time.
+/// The longest duration that commands accept. The present time plus this duration is a valid time.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The longest time to live of a lease that a cluster accepts.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
@@ -73,7 +73,8 @@ pub fn ttl(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(1), TTL_MAX)
 }
 
-/// Parses the time to live of the lease of a world's process. A process could not renew a shorter one in time.
+/// Parses the time to live of the lease of a world's process. Refuses a time so short that the process could not renew
+/// the lease before its end.
 pub fn world_ttl(text: &str) -> Result<Duration, String> {
     within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
 }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn start_position_has_six_notations() {
+    fn all_six_notations_of_a_start_position_are_parsed() {
         assert_eq!(start("earliest"), Ok(Start::Earliest));
         assert_eq!(start("snapshot"), Ok(Start::Snapshot));
         assert_eq!(start("7-1042"), Ok(Start::After(Position { epoch: 7, seq: 1042 })));

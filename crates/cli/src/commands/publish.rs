@@ -178,7 +178,7 @@ fn whole(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
     open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Prints the acknowledged records, and those whose outcome is unknown.
+/// Prints the number of acknowledged records, and the number of records whose outcome is unknown.
 fn print_counts(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
     let open = tally.sent - tally.acknowledged;
     if console.json {

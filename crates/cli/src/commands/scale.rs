@@ -84,7 +84,7 @@ pub struct RecommendArguments {
     /// 99th percentile of the memory that a worker uses, in GiB
     #[arg(long, value_name = "GIB", required_unless_present = "used")]
     pub memory_gib: Option<f64>,
-    /// File with measurements of workers, instead of --cpus and --memory-gib: processors and GiB on each line
+    /// File with one measurement of a worker on each line, as `PROCESSORS GIB`; replaces --cpus and --memory-gib
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
     pub used: Option<PathBuf>,
     /// Share of workers on spot machines, in percent of the workers above the minimum

@@ -1,8 +1,8 @@
 //! `top`: an overview of a node in the terminal: rates, listeners, memory, slowest subscribers, topics,
 //! cluster, tasks and worlds.
 //!
-//! The command reads the same topic as the dashboard, `$node.>`, in which the node publishes its status once
-//! a second while it has a subscriber. For an unreachable node, the last status is shown.
+//! The command reads the same topic as the dashboard, `$node.>`, to which the node publishes its status once a second
+//! while the topic has a subscriber. For an unreachable node, the last status is shown.
 
 mod figures;
 mod follow;

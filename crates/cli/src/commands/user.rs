@@ -1,7 +1,7 @@
 //! `user`: manages the users in the users file.
 //!
-//! The file keeps its formatting and comments; only the changed entries are written. A change replaces the
-//! file atomically, and only its owner can read the file.
+//! The file keeps its formatting and comments; only the changed entries are written. A change replaces the file
+//! atomically, and keeps the file's permissions. Only the owner of a new file can read it.
 
 mod password;
 
@@ -374,8 +374,8 @@ fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml
 fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let mut text = document.to_string();
     if text.is_empty() {
-        // A running node takes an empty file for one that is still being written, so that a file without users has this
-        // line.
+        // A running node treats an empty file as one that is still being written. A file without users therefore has
+        // this line.
         text = "[users]\n".to_owned();
     }
     let text = UserDirectory::with_end(&text);

@@ -16,8 +16,8 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// Returns the values of the file, the variables and the flags, in this order of precedence, and warnings to
-    /// show.
+    /// Returns the values from the file, the variables and the flags, and warnings to show. Flags take precedence over
+    /// variables, and variables over the file.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
         self.gather_over(RawConfig::defaults())
     }

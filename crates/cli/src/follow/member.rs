@@ -216,8 +216,8 @@ fn run<W: Write>(
         // Ctrl-C has ended the command too, so that its exit status does not count.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        // The command could be run when the member started. The member now leaves the group, which returns the record
-        // to it.
+        // The command could be run when the member started, but not now. The member leaves the group, which then
+        // delivers the record to another member.
         Err(error) => return Err(error),
     })
 }

@@ -23,7 +23,7 @@ pub fn record(
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // Written only if the sequence number before the record is another one, which is the case after conflation.
+    // Written only if the previous record's number is not `seq - 1`, as after conflation.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));

@@ -38,6 +38,7 @@ use super::client::ExporterClient;
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// The time limit for a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
+/// The name of the tracer, and of the service unless OpenTelemetry's variables set another.
 const NAME: &str = "dunlin";
 
 /// A client of an OpenTelemetry collector, which sends the node's spans.

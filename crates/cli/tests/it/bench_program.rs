@@ -49,7 +49,7 @@ fn missing_bench_program_is_named_with_its_command() {
 }
 
 #[test]
-fn bench_program_beside_dunlin_is_preferred_to_the_path() {
+fn bench_program_next_to_dunlin_is_preferred_to_one_in_path() {
     let installed = Installed::new();
     Installed::put(&installed.path, "/bin/false");
     let outcome = installed.run(&["bench", "spot", "--quick"]);

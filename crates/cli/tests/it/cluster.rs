@@ -90,7 +90,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(gone.err.contains("no node of the cluster responds"), "{gone:?}");
 }
 
-/// Moves a topic to another node and on to the third, by requests at the first.
+/// Moves a topic to the second node and then to the third, by requests to the first node.
 fn a_topic_moves(nodes: &[serde_json::Value]) {
     let url = format!("dunlin://{}", nodes[0]["listeners"]["tcp"].as_str().expect("an address"));
     let ask = |arguments: &[&str]| {
@@ -188,7 +188,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
 
 /// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
 #[test]
-fn lost_member_identity_gives_no_advice_to_init_a_cluster() {
+fn lost_member_identity_error_does_not_advise_cluster_init() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
@@ -282,7 +282,7 @@ fn lost_member_identity_gives_no_advice_to_init_a_cluster() {
 }
 
 #[test]
-fn removed_node_exits_with_1_and_again_when_it_is_restarted() {
+fn removed_node_exits_with_1_at_once_and_after_a_restart() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
@@ -306,7 +306,7 @@ fn removed_node_exits_with_1_and_again_when_it_is_restarted() {
 }
 
 #[test]
-fn node_can_be_removed_while_it_writes_its_entry() {
+fn node_can_be_removed_while_it_joins_the_cluster() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let (one, token) = (dir("one"), dir("token"));
@@ -326,7 +326,7 @@ fn node_can_be_removed_while_it_writes_its_entry() {
     assert_eq!(first.stop(), Some(0));
 }
 
-/// The port of a listener that sends the first bytes and does not use TLS.
+/// A free port for a NATS listener without TLS, which sends the first bytes of a connection.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -94,7 +94,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
     until("the node and its log say that there is no room", || {
-        // The write may be refused: on a full disk the log is shortened again and again.
+        // The write may succeed or fail: the node removes old log entries while its disk is full.
         let _ = client.kv().put("large", &large);
         is_unready |= readyz().contains("no room for keys");
         is_unready && log().contains(FULL)

@@ -151,7 +151,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn joining_over_several_topics_or_as_another_kind_is_refused() {
+fn group_with_a_wildcard_or_of_another_kind_is_refused() {
     let node = Node::start();
     let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(wild.code, Some(1));

@@ -30,7 +30,7 @@ fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
 }
 
 #[test]
-fn signalled_lock_ends_its_command_before_the_next_holder() {
+fn signal_to_the_lock_program_ends_its_command_before_release() {
     let node = Node::start();
     // After SIGKILL, the lock is free only when its lease ends. The lease is long enough for a busy machine to end the
     // command first.
@@ -44,7 +44,7 @@ fn signalled_lock_ends_its_command_before_the_next_holder() {
 }
 
 #[test]
-fn command_that_ignores_signals_is_killed_before_release() {
+fn command_that_ignores_signals_is_killed_before_lock_release() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stubborn", "30s", "trap '' TERM INT; echo $$; while :; do sleep 1; done");
     signal("TERM", first.id());
@@ -52,7 +52,7 @@ fn command_that_ignores_signals_is_killed_before_release() {
 }
 
 #[test]
-fn lock_command_ends_with_its_whole_process_group() {
+fn lock_ends_background_processes_of_its_finished_command() {
     let node = Node::start();
     let (mut first, left) = hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
     assert_eq!(first.wait().unwrap().code(), Some(3));

@@ -1,10 +1,9 @@
 //! Runs the commands of the documentation: every block whose fence says `run`, line by line in bash, with its
 //! own node.
 //!
-//! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…`
-//! matches anything. In a `sh run` block every line is a command. No command may fail; a command that
-//! continues is ended after some time, and has passed. Files that the blocks use are present: see
-//! [`furnish`].
+//! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…` matches
+//! anything. In a `sh run` block every line is a command. No command may fail. A command that does not end by itself is
+//! ended after some time and counts as successful. Files that the blocks use are present: see [`furnish`].
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,14 +13,14 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The number of seconds after which a command that continues is ended. `READ` is the number for commands whose output
-/// the page shows.
+/// The number of seconds after which a command that does not end by itself is ended. `READ` is the number for commands
+/// whose output the page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
-/// Runs a command, and repeats it while background programs are starting. Its output is that of the last
-/// attempt.
+/// A shell function that runs a command, and repeats a failed command, because background programs may still be
+/// starting. It prints the output of the last attempt.
 const TRY: &str = "set -a
 try() {
   for n in {1..60}; do
@@ -41,7 +40,7 @@ struct Typed {
     output: Option<String>,
 }
 
-/// The blocks of a page to run.
+/// Returns the blocks of a page whose commands the test runs.
 fn blocks(text: &str) -> Vec<Vec<Typed>> {
     let mut blocks: Vec<Vec<Typed>> = Vec::new();
     let mut inside: Option<bool> = None;
@@ -80,7 +79,7 @@ fn furnish(directory: &Path) {
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // Makes curl print neither its progress meter nor anything else but errors.
+    // Makes curl print its output and errors, but no progress meter.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
     fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
 }

@@ -88,7 +88,7 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
 }
 
 #[test]
-fn on_gap_fail_exits_with_1_after_reporting_the_gap() {
+fn sub_with_on_gap_fail_reports_the_gap_and_exits_with_1() {
     let node = Node::start_with(&["--retention-bytes", "64KiB"]);
     let first = node.run(&["pub", "ticks", "first"]).err;
     let first = first.trim().rsplit(' ').next().unwrap();

@@ -31,7 +31,7 @@ impl Drop for Replier {
 }
 
 #[test]
-fn requests_are_answered_by_echo_text_and_command() {
+fn reply_command_answers_with_echo_text_or_command_output() {
     let node = Node::start();
     let _echo = Replier::start(&node, &["echo", "--echo"]);
     let _text = Replier::start(&node, &["motd", "--text", "mind the gap"]);

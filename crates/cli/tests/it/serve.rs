@@ -22,7 +22,7 @@ fn ready_line_names_bound_addresses_and_sigterm_ends_cleanly() {
 }
 
 #[test]
-fn serve_on_a_port_in_use_fails_with_the_address() {
+fn serve_error_for_a_port_in_use_names_the_address() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap();
     let outcome = run(&["serve", "--listen", address]);
@@ -31,7 +31,7 @@ fn serve_on_a_port_in_use_fails_with_the_address() {
 }
 
 #[test]
-fn serve_refuses_an_open_address_without_the_insecure_flag() {
+fn serve_refuses_a_non_loopback_address_without_insecure_flag() {
     let outcome = run(&["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--insecure-listen-without-tls"), "{outcome:?}");

@@ -55,7 +55,7 @@ impl Process {
 }
 
 #[test]
-fn space_run_on_an_open_address_is_refused_with_advice() {
+fn space_run_refuses_a_non_loopback_address_with_advice() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
@@ -196,7 +196,7 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// A map printed once is not older than its request.
+/// The map that `--once` prints is not older than the request for it.
 #[test]
 fn space_watch_once_prints_a_map_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
@@ -238,7 +238,7 @@ fn world_continues_when_its_first_process_restarts() {
 /// Two processes as in the README: one is killed, and the other runs all regions until another joins.
 #[test]
 fn world_continues_in_one_process_after_the_other_is_killed() {
-    // With a longer lease, a stopped machine does not end it.
+    // With this longer lease, a pause of the machine does not end the lease.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -339,7 +339,7 @@ fn spawned_entity_exists_once_until_despawned() {
 
 /// The first of two processes stops waiting for the other after `--patience`, and reports that.
 #[test]
-fn first_process_reports_the_end_of_its_wait_for_others() {
+fn first_process_reports_that_others_did_not_join_in_time() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
     let first = Process::start(&[&run_two[..], &["--listen", "127.0.0.1:0"]].concat());
     let said = first.hears("waited_out");

@@ -95,7 +95,7 @@ fn conflated_sub_prints_the_state_and_readable_entries() {
 }
 
 #[test]
-fn missing_state_or_unknown_kind_is_refused_with_a_reason() {
+fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
     let node = Node::start();
     node.run(&["topics", "create", "plain"]).done();
     let refused = |arguments: &[&str], said: &str| {

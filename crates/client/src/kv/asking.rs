@@ -57,7 +57,7 @@ impl Kv {
         Ok(PendingCommand { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
-    /// Sends a command without a response, if there is a connection.
+    /// Sends a command and ignores its response. Does nothing if there is no connection.
     pub(super) fn say(&self, command: &ControlCommand<'_>) {
         let is_up = lock(&self.shared.session).up;
         if is_up {

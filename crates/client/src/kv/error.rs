@@ -41,7 +41,7 @@ pub enum KvError {
     #[error(transparent)]
     Refused(RefusedError),
     /// No connection; the request was not sent.
-    #[error("not connected to a node, so that nothing was sent: {0}")]
+    #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("the request may have been carried out: {0}; read the keys before a retry")]

@@ -57,7 +57,7 @@ pub struct LeaseHandle {
     renewal_state: Arc<RenewalState>,
 }
 
-/// The lease's state.
+/// The state of a lease, shared by its handles and the thread that renews it.
 #[derive(Debug)]
 struct RenewalState {
     /// The time until which the lease certainly exists, or the reason why it was lost.
@@ -147,7 +147,7 @@ impl Lease {
         self.handle.keep_alive()
     }
 
-    /// Starts a thread that renews the lease until it is dropped. Fails if no thread can be started.
+    /// Starts a thread that renews the lease until this value is dropped. Fails if no thread can be started.
     pub fn keep(&mut self) -> std::io::Result<()> {
         let handle = self.handle();
         let (stop, stopped) = mpsc::channel();

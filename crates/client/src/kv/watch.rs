@@ -22,8 +22,8 @@ pub enum WatchFrom {
     /// The next revision.
     #[default]
     Now,
-    /// This revision. If the cluster's epoch ([`Kv::revision`], [`Change::epoch`]) is another, the watch
-    /// fails with [`WatchError::Restarted`]: equal numbers are then different revisions.
+    /// This revision in this epoch, as [`Kv::revision`] or a [`Change`] states them. If the cluster has another epoch,
+    /// the watch fails with [`WatchError::Restarted`], because the same number then means another revision.
     Revision {
         /// The epoch.
         epoch: u32,

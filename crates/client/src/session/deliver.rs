@@ -74,11 +74,12 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // The records have positions of their own. The last of them is the position up to which the subscriber consumes
-        // the batch.
+        // Each record has its own position. The position of the last record is the one that the subscriber reports as
+        // consumed for the whole batch.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
-        // Records that another member returned are older than the last record.
+        // Records that another member returned may be older than records delivered before. The position does not go
+        // back to them.
         let last_given = Position { epoch: last.epoch, seq: last.seq };
         if last_given > channel.at {
             channel.stand_at(last_given);
@@ -157,8 +158,8 @@ impl ClientSession {
             if channel.state.on_gap {
                 channel.state.owed_since.get_or_insert(channel.at);
             }
-            // The gap begins after the subscriber's position, so that the records before it are missing too: report one
-            // gap for all.
+            // The node's gap may begin after the subscriber's next record. All records before that gap are missing too:
+            // report one gap for all.
             channel.tell_gap(channel.at.seq + 1, gap.last);
             channel.stand_at(Position { seq: gap.last, ..channel.at });
         }

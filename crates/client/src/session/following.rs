@@ -14,7 +14,7 @@ use crate::session::{Channel, ClientSession};
 /// The state of a channel whose subscriber follows the state of a state topic.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
-    /// Whether the node fills a gap by sending a state or the missing records.
+    /// Whether the node fills a gap, by sending a state or the missing records, instead of only reporting the gap.
     pub(super) on_gap: bool,
     /// The position of the subscriber's state, while the subscriber waits for a newer state or for missing records.
     pub(super) owed_since: Option<Position>,
@@ -122,7 +122,7 @@ impl ClientSession {
         };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
         let key = (log.topic.clone(), log.partition);
-        // The log has no channel at present; the position is sent once it has one.
+        // The log has no channel at present; the position is sent once the log has a channel.
         if let Some((_, at)) = subscription.logs.get_mut(&key) {
             *at = after;
             return out;

@@ -115,7 +115,8 @@ impl ClientSession {
         for name in published {
             let request = self.number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
-                // If this fails, the publisher reports the error when it opens again.
+                // If the node refuses to create the topic, the publisher reports the error when the publisher opens
+                // again.
                 crate::topics::say_create(&name, config, true, request, out);
             }
         }

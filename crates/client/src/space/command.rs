@@ -98,8 +98,8 @@ impl World {
         })
     }
 
-    /// Adds an entity, within `timeout`. The owner of the region at its position adds it after checking that
-    /// no region has an entity with this id. The entity's generation and frozen flag are not sent.
+    /// Adds an entity, within `timeout`. The owner of the region at the entity's position adds the entity after
+    /// checking that no region has an entity with this id. The entity's generation and frozen flag are not sent.
     pub fn spawn<const D: usize>(
         &mut self,
         entity: &Entity<'_, D>,

@@ -118,6 +118,7 @@ pub(super) struct AttachmentShared {
     changed: Condvar,
     /// The thread that sends queued commands holds this lock.
     queued: Mutex<()>,
+    /// Whether the worker was dropped.
     ended: AtomicBool,
 }
 
@@ -165,8 +166,8 @@ impl Phase {
         }
     }
 
-    /// Whether a draining worker may end although no node is reachable. It may if it holds no tasks. It keeps unsent
-    /// results until its lease ends.
+    /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If results
+    /// are not sent yet, the worker waits until its lease has ended.
     fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
         let patience = if self.worker_state.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
         self.worker_state.is_draining
@@ -316,8 +317,9 @@ impl Attachment {
         self.core.poke();
     }
 
-    /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not
-    /// drained. Without a reachable node, the worker may end when it holds no tasks.
+    /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not drained. Without
+    /// a reachable node, the worker may end once all its tasks have results, but not before unsent results are useless
+    /// because its lease has ended.
     pub fn is_drained(&self) -> bool {
         self.core.with(|phase| {
             let worker_state = &phase.worker_state;
@@ -368,7 +370,7 @@ impl Attachment {
         self.core.with(|phase| phase.error.clone())
     }
 
-    /// Waits at most `timeout` until the cluster has answered all results. Returns whether it has.
+    /// Waits at most `timeout` until the cluster has answered all results. Returns whether all are answered.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnected_worker_keeps_waiting_only_with_unsent_results() {
+    fn disconnected_worker_waits_only_if_it_has_unsent_results() {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
         phase.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));

@@ -21,6 +21,7 @@ pub(super) struct WorkerMessages {
     pub(super) is_lost: bool,
     /// The response to attaching.
     pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
+    /// Orders of the node, such as to run or to stop a task.
     pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, RefusedError>)>,

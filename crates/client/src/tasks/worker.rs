@@ -36,7 +36,7 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// A handle that stops a running worker after the tasks that the worker holds. Clones share it.
+/// A handle that stops a running worker once the worker has finished the tasks that it holds. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
-/// The number of unsent bytes from which on [`TlsCodec::write`] accepts no more.
+/// When this many bytes are unsent, [`TlsCodec::write`] accepts no more bytes.
 pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// Encrypts and decrypts the bytes of one TLS connection.

@@ -38,7 +38,7 @@ fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, p
     }
 }
 
-/// A program over the two traits that notes what it observes.
+/// A program that uses only the traits `Publish` and `Subscribe`, and returns a text for each event that it observes.
 trait Program {
     fn run<S: Subscribe>(
         &self,
@@ -107,7 +107,7 @@ fn remote_and_local_clients_get_equal_records_and_receipts() {
 }
 
 #[test]
-fn publishing_below_a_pattern_is_equal_for_remote_and_local() {
+fn pattern_topic_works_equally_for_remote_and_local_publishers() {
     let config =
         TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
     everywhere(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);

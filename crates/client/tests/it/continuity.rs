@@ -135,7 +135,7 @@ fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
 }
 
 #[test]
-fn deletion_and_subscription_end_are_delivered() {
+fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
     let (client, node) = Peer::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
@@ -187,7 +187,7 @@ fn large_and_small_batches_are_read_in_order() {
 }
 
 #[test]
-fn client_grants_credit_again_after_reading_half_of_it() {
+fn client_renews_credit_after_it_has_read_half_of_the_credit() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 64 << 10, ..ClientLimits::default() };
     let (client, node) =

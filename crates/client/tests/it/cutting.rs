@@ -77,7 +77,7 @@ fn killed_connections_lose_and_duplicate_no_record() {
     assert!(cuts > 4, "only {cuts} connections: the proxy cut too little");
 }
 
-/// A proxy that forwards bytes and cuts every connection again and again.
+/// A proxy that forwards bytes, and cuts each connection after some ten thousand bytes.
 pub struct Proxy {
     pub address: SocketAddr,
     ended: Arc<AtomicBool>,
@@ -152,7 +152,7 @@ fn records_sent_before_dropping_the_client_arrive() {
 }
 
 #[test]
-fn clients_cut_off_together_all_resume_without_loss() {
+fn simultaneously_disconnected_clients_resume_without_loss() {
     const CLIENTS: usize = 400;
     let mut running = RunningNode::start();
     running.node.create_topic("t", TopicConfig::default(), false).unwrap();

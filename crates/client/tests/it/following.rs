@@ -36,7 +36,7 @@ fn expect_follow(link: &mut Link) {
 }
 
 #[test]
-fn merged_record_after_a_gap_counts_from_the_last_read_record() {
+fn merged_record_after_a_gap_names_the_last_read_position() {
     let (client, node) = Peer::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
@@ -96,7 +96,7 @@ fn subscriber_disconnected_after_a_gap_resumes_before_it() {
 }
 
 #[test]
-fn client_grants_credit_again_for_advance_messages() {
+fn client_renews_credit_that_advance_messages_used() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

@@ -222,7 +222,7 @@ fn record_without_attempts_left_goes_to_the_dead_letters() {
 }
 
 #[test]
-fn several_clients_of_a_work_group_do_each_record_once() {
+fn clients_of_a_work_group_process_each_record_once() {
     const RECORDS: u64 = 3_000;
     let (running, client) = start(TopicConfig { partitions: 4, ..TopicConfig::default() });
     publish(&client, 0..RECORDS);

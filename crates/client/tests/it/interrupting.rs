@@ -71,7 +71,7 @@ fn nested_interruptible_call_restores_the_outer_check() {
 }
 
 #[test]
-fn interrupted_lock_wait_leaves_the_queue() {
+fn interrupted_lock_request_is_removed_from_the_lock_queue() {
     let running = RunningNode::start();
     let (kv, other) = (running.client().kv(), running.client().kv());
     let patience = std::time::Duration::from_secs(60);

@@ -402,7 +402,7 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     while client.connections() < 2 {
         deadline.check("the connection is left");
         // Waits for a response that never comes. During this wait, the client also reads messages for the subscription,
-        // although no caller reads that.
+        // although no caller reads the subscription.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());

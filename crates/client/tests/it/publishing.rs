@@ -88,7 +88,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 }
 
 #[test]
-fn publish_returns_unknown_while_its_node_stays_away() {
+fn publish_returns_unknown_if_its_node_does_not_reconnect() {
     let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
@@ -137,7 +137,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
 }
 
 #[test]
-fn unanswered_bytes_are_bounded_while_the_node_is_away() {
+fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
     let limits =
         ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
     let (client, node) =
@@ -184,7 +184,8 @@ fn next_record_reuses_the_sequence_of_a_refused_record() {
 }
 
 /// A publisher that waits for room in its window reports the refusal of a batch only after the responses to all later
-/// batches. Otherwise it would report that these did not follow.
+/// batches. These batches are refused only because of the first one. The publisher must not report `PRODUCER_GAP` for
+/// them.
 #[test]
 fn refusal_is_reported_after_the_responses_to_all_later_batches() {
     let refuse = |link: &mut Link, header: &PublishHeader, refusal: Refusal<'_>| {
@@ -285,7 +286,7 @@ fn flush_resends_a_record_of_unknown_outcome() {
 }
 
 #[test]
-fn publisher_refused_for_a_missing_topic_can_be_opened_later() {
+fn publisher_of_a_missing_topic_can_be_opened_later() {
     let (client, node) = Peer::serve(|_, mut link| {
         for _ in 0..2 {
             let publisher = link.next(|message| match message {
@@ -339,7 +340,7 @@ fn batch_is_sent_as_one_message() {
 }
 
 #[test]
-fn sending_waits_while_too_many_bytes_are_unanswered() {
+fn send_waits_while_too_many_bytes_are_unacknowledged() {
     let limits =
         ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
     let (client, node) =

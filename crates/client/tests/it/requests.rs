@@ -26,7 +26,7 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
     pattern
 }
 
-/// Reads the query whether a subject has a subscriber, and confirms it.
+/// Reads the query whether a subject has a subscriber, and responds that it has one.
 fn say_that_somebody_hears(link: &mut crate::peer::Link) {
     let request = link.next(|message| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,

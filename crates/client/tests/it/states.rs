@@ -230,7 +230,8 @@ fn record_lost_after_a_checksum_is_detected() {
 
 #[test]
 fn slow_conflated_subscriber_reads_the_newest_state() {
-    /// The number of records that are published while the subscriber processes one record.
+    /// The number of records that are published while the subscriber processes one change, and the number of changes to
+    /// read.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = RunningNode::start();
@@ -240,7 +241,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
     let (on, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
-    // The position after each read, and how many records were published before the read.
+    // For each read: the position of the state afterwards, and the number of records that were published before the
+    // read.
     let (mut stood, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
         let (on, published) = (&on, &published);
@@ -269,8 +271,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.agrees(&mut replica, "the slow one");
     assert_eq!(stood.len(), READS);
-    // Each read has to return records that are newer than the start of the read before the previous one. If records
-    // waited in a queue, they would be older by all records that fit into the credit.
+    // In most reads, the state contains all records that were published before the start of the read two reads earlier.
+    // If records waited in a queue, the states would be older by as many records as the credit allows.
     let in_time = stood[2..].iter().zip(&before).filter(|(stood, before)| stood >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {stood:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);

@@ -274,7 +274,7 @@ fn cancelled_task_receives_a_stop_request() {
 }
 
 #[test]
-fn draining_worker_finishes_its_tasks_and_takes_no_more() {
+fn draining_worker_finishes_its_tasks_and_takes_no_new_task() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 2)).unwrap();

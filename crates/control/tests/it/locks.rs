@@ -75,7 +75,7 @@ fn try_lock_names_the_current_holder() {
 }
 
 #[test]
-fn only_the_elected_holder_can_proclaim() {
+fn only_the_elected_candidate_can_proclaim_a_value() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     let proclaim = |lease, value| ControlCommand::Proclaim { name: b"chair", lease, value };

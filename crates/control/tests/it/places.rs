@@ -32,7 +32,7 @@ fn placed(owner: u64, epoch: u32, made: bool) -> Result<ControlReply, ControlRef
 }
 
 #[test]
-fn new_topic_is_owned_by_the_requester_unless_unbalanced() {
+fn new_topic_goes_to_its_requester_unless_it_owns_too_many() {
     let mut stage = TestState::default();
     assert_eq!(stage.place("early", 1), Err(ControlRefusal::NoNodes));
     for node in [1, 2] {
@@ -67,7 +67,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
 }
 
 #[test]
-fn node_that_reports_the_records_becomes_the_next_owner() {
+fn next_owner_is_the_node_that_reports_to_have_the_records() {
     let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     for node in [2, 3] {
@@ -170,7 +170,8 @@ impl Model {
         self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
     }
 
-    /// Checks that the owner is valid: either it stays, or the previous owner is dead and this one is alive.
+    /// Checks that the owner is valid: either the owner stays, or the previous owner is dead and the new owner is
+    /// alive.
     fn check(&mut self, topic: u64, owner: u64, epoch: u32, made: bool) {
         match self.topics.get(&topic).copied() {
             Some((before, epoch_before, durable)) if durable || self.is_alive(before) => {

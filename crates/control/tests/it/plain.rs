@@ -187,7 +187,7 @@ fn one_tenant_cannot_use_up_the_room_for_keys() {
     assert!(a > 3 * b && b > 10, "{a}, {b}");
     let refused = put_of(&mut stage, "a", "a/new").unwrap_err();
     assert!(matches!(refused, ControlRefusal::NoShare { .. }), "{refused}");
-    assert!(refused.to_string().contains("kv.bytes_max: delete keys"), "{refused}");
+    assert!(refused.to_string().contains("delete keys, or raise kv.bytes_max"), "{refused}");
     put_of(&mut stage, "a", "a/1").unwrap();
     assert!(put_of(&mut stage, "a", "b/1").is_err(), "the key would count for the tenant");
     put_of(&mut stage, "c", "c/new").unwrap();

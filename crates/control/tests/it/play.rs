@@ -22,7 +22,7 @@ impl RandomCommand {
         VALUES[usize::from(self.0[3]) % VALUES.len()]
     }
 
-    /// One of a few lease numbers: existing, missing or none.
+    /// Returns the number of one of a few leases, which may exist or not, or 0 for no lease.
     fn lease(&self) -> u64 {
         u64::from(self.0[2] % 8)
     }
@@ -254,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// Ends a change of `keys` keys.
+    /// Returns the reply to a command that changed `keys` keys. If any key changed, a new revision begins.
     fn changed(&mut self, keys: u64) -> Result<ControlReply, ControlRefusal> {
         self.revision += u64::from(keys > 0);
         Ok(ControlReply::Changed { revision: self.revision, keys })

@@ -93,7 +93,8 @@ impl KeyRule {
         }
     }
 
-    /// Returns an error if the user may use no key at all. A command without keys needs this permission.
+    /// Returns an error that names `what` if the user may use no key at all. A command without keys requires permission
+    /// for at least one key.
     fn some(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }

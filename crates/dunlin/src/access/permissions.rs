@@ -67,7 +67,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// The part of the pattern that the user may use.
+    /// How much of the pattern the user may use.
     pub fn extent(&self, action: Action, pattern: &Pattern) -> Extent {
         let rule = self.rule(action);
         match action {
@@ -77,7 +77,7 @@ impl Permissions {
         }
     }
 
-    /// Like [`Permissions::extent`], but for one subject, given as prefix and tail.
+    /// Like [`Permissions::extent`], but for one subject, given as the topic's common prefix and the rest (tail).
     pub fn allows_parts(&self, action: Action, prefix: &str, tail: &str) -> bool {
         let rule = self.rule(action);
         if action == Action::Publish && is_inbox(prefix) {
@@ -86,7 +86,7 @@ impl Permissions {
         rule.allows_parts(prefix, tail) && self.tenant.allows_parts(prefix, tail)
     }
 
-    /// Whether the user may take any action on some of the pattern.
+    /// Whether the user may publish to, subscribe to, create or delete at least some subjects of the pattern.
     pub fn touches(&self, pattern: &Pattern) -> bool {
         let rules = [&self.publish, &self.subscribe, &self.create, &self.delete];
         self.tenant.touches(pattern) && rules.iter().any(|rule| rule.touches(pattern))
@@ -104,7 +104,7 @@ impl Permissions {
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
-            // The records of this topic concern all tenants.
+            // Only a user whose tenant is unbounded may read this topic, because its records concern all tenants.
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
@@ -114,7 +114,7 @@ impl Permissions {
         }
     }
 
-    /// Whether a subscriber reads the same records with these and the other permissions.
+    /// Whether a subscriber with these permissions reads the same records as one with `other`.
     pub fn reads_like(&self, other: &Permissions) -> bool {
         // Names every field, so that a new field causes a compile error here.
         let Permissions {
@@ -133,7 +133,7 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &Rule {
-        /// The rule for keys and tasks, which have no subjects.
+        /// A rule that allows nothing. It applies to keys and tasks, because their permissions do not name subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::Keys | Action::Tasks => &NONE,
@@ -146,7 +146,7 @@ impl Permissions {
     }
 }
 
-/// Adds a filter that passes only events of this tenant's tasks.
+/// Extends a filter so that it accepts only events of this tenant's tasks.
 fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     match wanted {
         None => Filter::new(move |tail| tail == tenant),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn partly_permitted_log_is_filtered_and_a_denied_one_refused() {
+    fn permitted_part_of_a_log_is_readable_and_a_denied_log_is_not() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

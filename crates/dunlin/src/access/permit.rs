@@ -21,8 +21,8 @@ use crate::node::Node;
 use crate::refusal::Refused;
 
 impl Node {
-    /// Checks the permission for a command about keys, leases or locks, and adds it to `permitted`. `bytes`
-    /// is the command's encoding.
+    /// Adds a command about keys, leases or locks to `permitted`, if the user has the permission for it. `bytes` is the
+    /// command's encoding.
     pub fn permit(
         &self,
         command: &ControlCommand<'_>,
@@ -40,7 +40,7 @@ impl Node {
         control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
-    /// The cluster handle and the command's bytes for it, after a permission check.
+    /// After a permission check, returns the handle to the cluster and the command's bytes to propose.
     pub(super) async fn permitted(
         &self,
         command: &ControlCommand<'_>,
@@ -95,8 +95,8 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// Returns the command's bytes with the user added if the command uses a lease, and with the tenant added if it
-    /// makes the state larger, requests a lock or creates a lease. `None` if nothing has to be added.
+    /// Returns the command's bytes with the user added if the command uses a lease, and with the tenant added if the
+    /// command makes the state larger, requests a lock or creates a lease. `None` if nothing has to be added.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
@@ -133,8 +133,8 @@ impl Node {
         is_bound.then_some(ControlCommand::ByUser { user, all_leases, command: bytes })
     }
 
-    /// Checks the permission for a command about tasks, and adds it to `permitted`. `rule` is [`Node::task_rule`];
-    /// `bytes` are the command's, if the caller has them.
+    /// Adds a command about tasks to `permitted`, if the user has the permission for it. `rule` is [`Node::task_rule`];
+    /// `bytes` is the command's encoding, if the caller has it.
     pub fn permit_task(
         &self,
         rule: &TaskRule,
@@ -170,9 +170,9 @@ impl Node {
     }
 
     /// Returns the subject and the user of a task that publishes; `None` for other tasks, and on a node without users.
-    /// Returns an error if the user may not publish there.
+    /// Returns an error if the user may not publish to the subject.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
-        // Without a subject or of another kind, the task does not publish; the cluster refuses invalid combinations.
+        // A task without a subject, or of another kind, does not publish. The cluster refuses invalid combinations.
         if task.kind != PUBLISH || task.subject.is_empty() {
             return Ok(None);
         }

@@ -48,7 +48,7 @@ impl Rule {
         }
     }
 
-    /// Whether some of the pattern is allowed.
+    /// Whether at least some subjects of the pattern are allowed.
     pub fn touches(&self, asked: &Pattern) -> bool {
         self.allow.iter().any(|allowed| allowed.overlaps(asked)) && self.not_denied(asked) > Extent::Nothing
     }
@@ -64,7 +64,7 @@ impl Rule {
         self.deny.iter().any(|denied| denied.matches_parts(prefix, tail))
     }
 
-    /// Adds the tails of the topic's denied subjects to `tails`. Returns `false` if all subjects are denied.
+    /// Adds the tail patterns of the topic's denied subjects to `tails`. Returns `false` if all subjects are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

@@ -15,7 +15,7 @@ pub struct TaskRule {
     pub tenant: String,
     /// Whether the user may submit, see, cancel, retry and discard tasks of the tenant.
     pub submit: bool,
-    /// Run tasks.
+    /// The tenants whose tasks the user's workers may run.
     pub work: WorkScope,
     /// Whether the user may do everything for any tenant, including changes of shares and quotas.
     pub manage: bool,
@@ -85,7 +85,7 @@ impl TaskRule {
         }
     }
 
-    /// Whether a worker may serve only some tenants, so that the tenants of workers must be checked.
+    /// Whether the user's workers may serve only named tenants. The tenants of each worker must then be checked.
     pub fn is_bounded(&self) -> bool {
         !self.manage && matches!(self.work, WorkScope::Of(_))
     }
@@ -112,7 +112,7 @@ impl TaskRule {
             | TaskCommand::Leave { .. }
             | TaskCommand::Join { .. } => self.work.is_any() || self.manage,
             TaskCommand::Tenant { .. } => self.manage,
-            // Only nodes send these commands to each other.
+            // Clients may not send these commands, which only nodes send to each other.
             TaskCommand::Published { .. }
             | TaskCommand::Unpublished { .. }
             | TaskCommand::Clock { .. }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_may_not_submit_and_no_user_sends_node_commands() {
+    fn worker_cannot_submit_and_no_user_can_send_node_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
         assert!(worker.command(&TaskCommand::Beat { workers: vec![] }, &tenant_of).is_ok());

@@ -17,7 +17,7 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// The number of times that a request to end a wait or lease is sent to the cluster. Each attempt may take
+/// How often the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
 const TRIES: u32 = 12;
 
@@ -57,22 +57,22 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Releases a lock, or leaves its queue, for a user without the permission.
+    /// Releases a lock, or leaves its queue, if the user lacks the permission.
     fn give_back(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
             let release = ControlCommand::Release { name: &name, lease };
             try_to(|| match may(&*user, &release) {
-                // The user has received the permission again.
+                // There is nothing to release, because the user has received the permission again.
                 true => Ok(()),
                 false => block_on(control.release_all(std::slice::from_ref(&release))),
             });
         });
     }
 
-    /// Ends the leases of `removed` users, with their keys and locks. For `changed` users, ends waits for
-    /// locks without permission. Retries while there is no leader.
+    /// Ends the leases of `removed` users, with their keys and locks. For `changed` users, ends the waits for locks for
+    /// which they lack the permission. Retries while there is no leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {

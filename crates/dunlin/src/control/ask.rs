@@ -18,8 +18,8 @@ use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
-/// The size of the keys for which one lease is allowed, in bytes. The number of leases follows from `state_bytes_max`,
-/// within the bounds below.
+/// For each part of `state_bytes_max` of this size, in bytes, one lease is allowed. The next two constants bound the
+/// number of leases.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
@@ -114,7 +114,8 @@ impl Control {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
 
-    /// Releases locks, and leaves their queues. Locks that are neither held nor waited for are ignored.
+    /// Releases the locks that are held, and leaves the queues of the locks that are waited for. Ignores all other
+    /// locks.
     pub(crate) async fn release_all(&self, releases: &[ControlCommand<'_>]) -> Result<(), ControlError> {
         for together in releases.chunks(TOGETHER_MAX) {
             self.ask_all(together).await?;
@@ -171,8 +172,8 @@ impl Control {
         Ok(self.read(consistency, |state| state.answer(query)).await??)
     }
 
-    /// Waits for a lock under a lease and returns its token. If the future is dropped, the lease stays in the queue:
-    /// the caller has to release it.
+    /// Waits for a lock under a lease and returns its token. If the future is dropped, the lease stays in the lock's
+    /// queue, and the caller has to release the lock.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
         let mut command = Vec::new();
         ControlCommand::Acquire { name, lease, value, wait: true }.encode(&mut command);
@@ -181,7 +182,7 @@ impl Control {
     }
 
     /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `ends` completes first. When this
-    /// function returns, either the cluster has applied the command or it never will.
+    /// function returns, the cluster either has applied the command or will never apply it.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
@@ -203,7 +204,8 @@ impl Control {
                 Either::Left((None, _)) => {}
                 Either::Right(((), _)) => return Ok(None),
             }
-            // The state was restored, or the node is stopping. In the second case `group` returns an error.
+            // The wait ended without an outcome, because the state was restored or the node is stopping. If the node is
+            // stopping, `group` returns an error.
             self.group()?;
         }
     }
@@ -255,7 +257,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // The limit is safe, because a lease takes less memory than `LEASE_BYTES`.
+        // The state has room for this number of leases, because a lease takes less memory than `LEASE_BYTES`.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
         let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..known };
@@ -280,7 +282,8 @@ impl Control {
             && group.lead() == Leadership::Here
             && self.prepare_term(group).await.is_err()
         {
-            // The command was certainly not applied, so that the other node sends it again.
+            // This error says that the command was certainly not applied. The other node therefore sends the command
+            // again.
             return forward::write_answers(&Err(RaftGroupError::NotLeader { leader: None }));
         }
         proposing::answer(group, request, |command| ControlCommand::decode(command).is_ok()).await

@@ -14,8 +14,8 @@ pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: res
     on another one, empty the directory, and let it join anew";
 
 /// Finds a log of a cluster's member in a data directory. Returns the log's subdirectory and the numbers of its members
-/// in ascending order; `None` if each log is that of a single node. The log of a member that stopped before it received
-/// an entry has no members, so each log shows for all of them that the directory belongs to a cluster.
+/// in ascending order; `None` if each log is that of a single node. A member that stopped before it received an entry
+/// has a log without members. One log with members therefore shows that the whole directory belongs to a cluster.
 pub fn log_of_cluster(disk: &Arc<dyn Disk>, data_dir: &Path) -> io::Result<Option<(&'static str, Vec<u64>)>> {
     // The first shard of tasks has the members of all shards.
     for name in ["control", "tasks"] {

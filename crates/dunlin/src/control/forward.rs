@@ -127,7 +127,8 @@ fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
         RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
         RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         RaftGroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
-        // A later version of the raft crate sent the response. The outcome is unknown.
+        // An error of a later version of the raft crate, which this version does not know. The outcome counts as
+        // unknown.
         _ => (3, 0, 0, ""),
     };
     out.push(code);

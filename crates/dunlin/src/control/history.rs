@@ -18,10 +18,9 @@ pub const KV: &str = "$kv";
 
 /// The largest record, which holds the changes of one revision, in bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// The size in bytes from which on a change is appended alone and without a copy, because subscribers wait for the log
-/// while a change is copied.
+/// The size in bytes above which a batch of past changes is appended and a new batch begins.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// The size in bytes from which on a change is appended alone and without a copy. Subscribers wait for the log while a
+/// A change of at least this size, in bytes, is appended alone and without a copy. Subscribers wait for the log while a
 /// change is copied.
 const ALONE_BYTES: usize = 256 << 10;
 
@@ -40,7 +39,7 @@ impl ChangeHistory {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_at(KV, config, 0)?;
-        // A watch may have read more records at another node, or at this node before a restart.
+        // A watch may have read later records at another node, or at this node before a restart.
         topic.logs()[0].set_replicated(true);
         Ok(ChangeHistory { topic, epoch: 0, is_kept })
     }
@@ -128,13 +127,13 @@ impl ChangeHistory {
         }
     }
 
-    /// Appends the records. Returns whether there was room.
+    /// Appends the records. Returns `false` if the log has no room for them.
     fn append<'d>(&self, drafts: impl Iterator<Item = Draft<'d>> + Clone, last: u64) -> bool {
         match self.topic.append_drafts(now_ns(), 0, false, drafts) {
             Ok(receipt) => {
                 assert_eq!(receipt.position.seq, last, "a revision is its record's sequence number")
             }
-            // The node has stopped, and all its subscribers have ended.
+            // Nothing to do: the node has stopped, and all its subscribers have ended.
             Err(PublishError::Closed) => {}
             Err(_no_room) => return false,
         }

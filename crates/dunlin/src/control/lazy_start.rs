@@ -41,7 +41,7 @@ impl FailedStart {
 }
 
 impl StartFailure {
-    /// Stores the error of the latest start.
+    /// Stores the error of the latest start, if it failed, and whether the start found restored files.
     pub(crate) fn record(&self, failed: Option<ControlError>, is_put_back: bool) {
         *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_put_back });
     }
@@ -58,8 +58,8 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed because the disk was full. It then left files without the mark of this node. They
-    /// look as if they were restored from a copy, but are this node's own.
+    /// Whether the last start failed because the disk was full. It then left files without the mark of this node. These
+    /// files look as if they were restored from a copy, but this node has created them.
     pub(crate) fn left_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_put_back)
     }
@@ -99,7 +99,7 @@ impl Node {
                 let logs = std::slice::from_ref(&place);
                 is_put_back = !self.control_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, logs);
-                // Files that this node has noted as its own belong to no cluster.
+                // The node has marked these files as its own, so they belong to no cluster.
                 let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
                     true => refuse_log_of_cluster(disk, dir),
                     false => Ok(()),
@@ -162,7 +162,8 @@ impl Node {
         let lacks_identity = place.is_some_and(|(disk, dir)| {
             let files = disk.list(&dir.join("cluster")).unwrap_or_default();
             let has = |name: &str| files.iter().any(|file| file == name);
-            // The certificate is created after the identity, so that the identity file was lost.
+            // The node creates its certificate after its identity file. If only the certificate exists, the identity
+            // file was lost.
             has("node.pem") && !has("identity.json")
         });
         Some(match lacks_identity {

@@ -20,7 +20,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 /// The time after which a node that has received no responses counts as a node without a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time of the first attempt, and how long attempts may continue.
+/// The time of the first attempt of an operation, and how long further attempts may follow it.
 pub(crate) struct RetryDeadline {
     began: Instant,
     max: Duration,
@@ -31,7 +31,7 @@ impl RetryDeadline {
         RetryDeadline { began: Instant::now(), max }
     }
 
-    /// Waits before another attempt, or returns `NoLeader` with this reason.
+    /// Waits before another attempt. If the time for attempts has passed, returns `NoLeader` with the reason `why`.
     pub(crate) async fn again<M: StateMachine>(
         &self,
         group: &GroupHandle<M>,

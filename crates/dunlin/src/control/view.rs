@@ -33,7 +33,7 @@ mod tests {
 
     /// Applying a large transaction must not block a listener's thread that reads.
     #[test]
-    fn key_reads_do_not_wait_for_a_locked_state_machine() {
+    fn key_reads_do_not_wait_for_the_lock_of_the_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");
         let control = node.control().expect("the node is a cluster of one");
         let put = ControlCommand::Put { key: b"key", value: b"value", lease: 0 };

@@ -72,7 +72,7 @@ impl LockWaiters {
         }
     }
 
-    /// Ends all waits; their receivers report it.
+    /// Ends all waits. Their receivers then return an error.
     pub(super) fn end_all(&self) {
         self.waiters().clear();
     }
@@ -91,7 +91,7 @@ impl LockWaiters {
     }
 }
 
-/// Ignores closed receivers.
+/// Sends the outcome to all waiters. Ignores waiters whose receivers were dropped.
 fn notify(waiters: Vec<oneshot::Sender<LockOutcome>>, outcome: LockOutcome) {
     for waiter in waiters {
         let _ = waiter.send(outcome);

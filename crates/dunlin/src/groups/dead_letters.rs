@@ -52,8 +52,8 @@ fn append(
 ) -> Result<(), PublishError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
-        // The topic was deleted, or the cluster has to create it. This call does not wait for that; the group tries
-        // again.
+        // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and the
+        // group tries again later.
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
             let _ =

@@ -29,8 +29,8 @@ impl NextDeadline {
         }
     }
 
-    /// Runs `see_to`, which handles the deadlines that have passed, and calls [`at`](Due::at) for all others. Returns
-    /// the next deadline; a later call that sets an earlier deadline wakes `keeper`.
+    /// Runs `see_to`, which handles the deadlines that have passed and calls [`at`](Due::at) for all others. Returns
+    /// the next deadline. If an earlier deadline is reported afterwards, `keeper` is woken.
     pub(super) fn keep(&self, keeper: &Waker, see_to: impl FnOnce()) -> Option<u64> {
         // Removes the waker while `see_to` runs, so that the handler does not wake itself.
         self.set_keeper(None);

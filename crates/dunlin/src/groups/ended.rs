@@ -36,8 +36,8 @@ impl HandedOut {
         ranges.extend(self.in_epoch(epoch));
         ranges.sort_unstable();
         while ranges.len() > RANGES_MAX {
-            // If there are too many ranges, two are joined: the records between them count as delivered, because no
-            // record may be delivered twice.
+            // If there are too many ranges, the first two are joined. The records between them then count as delivered,
+            // because no record may be delivered twice.
             let (_, last) = ranges.remove(1);
             ranges[0].1 = ranges[0].1.max(last);
         }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_ranges_leave_out_records_that_were_handed_out() {
+    fn missing_ranges_exclude_delivered_records() {
         let first = HandedOut::default().with(7, vec![(11, 20)]);
         let both = first.with(7, vec![(31, 40), (5, 6)]);
         assert_eq!(both.missing(7, 1, 50), [(1, 4), (7, 10), (21, 30), (41, 50)]);

@@ -67,7 +67,7 @@ impl RecordSource for GroupReader<'_> {
                     *self.ended = true;
                     return None;
                 }
-                // The members join the group again at the next owner, so that they ignore this epoch.
+                // The group ignores the new epoch, because its members join the group again at the next owner.
                 ReadOutcome::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
                 ReadOutcome::Notice(notice) => self.notices.push(notice),
             }

@@ -102,7 +102,8 @@ impl<M: GroupMachine> Group<M> {
         Ok((group, notices))
     }
 
-    /// Runs `op` on the group's state with the present time. Then wakes the members that the result concerns.
+    /// Runs `op` on the group's state with the present time. Then wakes the members that can receive something as a
+    /// result.
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
         let now_ns = now_ns();
         let (outcome, woken) = {
@@ -224,7 +225,7 @@ impl<M: GroupMachine> Group<M> {
     }
 
     /// Registers a member that begins to sleep. Returns the latest time at which it has to check again. `ends_told`
-    /// says for which partitions the member has received the end.
+    /// says for which partitions the member has received the notice of the end.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -236,8 +237,8 @@ impl<M: GroupMachine> Group<M> {
                 return Err(WorkPending);
             }
             let mut sleepers = self.sleepers();
-            // A member that began to sleep before the group ended is woken by the end of the group. This member comes
-            // later, so it must not sleep.
+            // The end of the group wakes the members that sleep at that time. This member comes later, so it must not
+            // sleep.
             if self.ended().is_some() {
                 return Err(WorkPending);
             }
@@ -262,7 +263,7 @@ impl<M: GroupMachine> Group<M> {
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // If a log was about to wake this member, the log then wakes its next subscriber instead.
+            // A log may have been about to wake this member. The log then wakes its next subscriber instead.
             self.logs.clear_waker();
         }
         sleepers.len() < before

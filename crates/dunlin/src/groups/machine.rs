@@ -28,7 +28,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
 
     fn give_up_before(&mut self, _oldest_seq: u64) {}
 
-    /// Adds records before the group's first one that no member has received.
+    /// Adds records that precede the group's first record and that no member has received.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
     /// The records from `first` on that members have received, as ascending ranges. Called only for a group without
@@ -72,7 +72,7 @@ impl GroupMachine for ShareGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
-        // The member may have left already; this is no error.
+        // An error only means that the member has left already.
         let _ = match departure {
             Departure::Left => ShareGroup::give_back(self, member),
             Departure::Died => ShareGroup::leave(self, member),
@@ -128,7 +128,7 @@ impl GroupMachine for WorkGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
-        // The member may have left already; this is no error.
+        // An error only means that the member has left already.
         let _ = WorkGroup::leave(self, member, departure, now_ns);
     }
 
@@ -172,8 +172,8 @@ impl GroupMachine for WorkGroup {
         self.held_up_by().is_none()
     }
 
-    /// Whether no record is ready, claimed or delayed. A record that waits behind another record of its key needs no
-    /// check, because that other record is then ready, claimed or delayed.
+    /// Whether no record is ready, claimed or delayed. Records that wait behind another record of their key need no
+    /// check, because that other record is ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

@@ -16,7 +16,7 @@ use super::state::MembershipState;
 use crate::clock::now_ns;
 use crate::node::Node;
 
-/// One member of a group. Dropping it counts as the member's death.
+/// One member of a group. Dropping the value counts as the member's death.
 #[derive(Debug)]
 pub(super) struct GroupMember<M: GroupMachine> {
     node: Node,
@@ -128,8 +128,8 @@ impl<M: GroupMachine> GroupMember<M> {
         if over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Makes events notify the waiter: notices and, if the member `wants` them, records. Returns `false` if an event is
-    /// available at once.
+    /// Lets the next event notify the waiter. Events are notices and, if the member `wants` them, records. Returns
+    /// `false` if an event is available at once.
     pub(super) fn sleep(&self, wants: bool) -> bool {
         self.fall_asleep(wants).is_ok()
     }

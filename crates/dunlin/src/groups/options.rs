@@ -44,11 +44,11 @@ pub struct ShareOptions {
     /// and records count as consumed when they arrive at this node. Without this option, the member is refused if
     /// another node owns the topic.
     pub anywhere: bool,
-    /// The user for whose share the group counts if this member creates it: for a client of another node. Ignored on
-    /// a node handle of a user.
+    /// The user whose number of groups increases if this member creates the group. Set for a client of another node.
+    /// Ignored on a node handle of a user.
     pub for_user: Option<String>,
-    /// The number of records that are taken at once. A higher number makes each record cheaper, but these records wait
-    /// here while other members may be idle, and are lost with this member.
+    /// The number of records that the member takes at once. A higher number makes each record cheaper. But records that
+    /// were taken wait here while other members may be idle, and are lost if this member dies.
     pub ahead: u32,
 }
 

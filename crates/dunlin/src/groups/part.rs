@@ -22,10 +22,10 @@ pub(super) struct GroupPartition<M> {
     pub(super) handed_before: HandedOut,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
-    /// A dead letter for which its topic has had no room yet.
+    /// A dead letter that was not appended yet, because its topic had no room.
     pub(super) pending: Option<DeadLetter>,
-    /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if the topic
-    /// is here.
+    /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
+    /// owns the topic.
     pub(super) last_epoch: Option<u32>,
 }
 
@@ -34,8 +34,8 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor behind all records of an epoch: at the start of the next epoch or, if this epoch continues, at the
-/// next record.
+/// Creates a cursor that skips all present records of an epoch. The cursor starts with the next epoch or, if this epoch
+/// continues, with the next record.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -59,8 +59,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
     ) -> Result<GroupPartition<M>, SubscribeError> {
-        // If the group starts in a past epoch, it continues in the present one, and its first member receives the
-        // notice of the new epoch.
+        // A group that starts in a past epoch continues in the present one. Its first member receives the notice of the
+        // new epoch.
         if cursor.next().epoch != cursor.log().last().epoch
             && let ReadOutcome::Notice(changed) = cursor.fill()
         {
@@ -99,7 +99,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.handed_before.with(self.begun.epoch, self.machine.handed_out(self.begun.seq))
     }
 
-    /// Returns the reader of the log, and the state machine, which both are needed to take records.
+    /// Returns the log's reader and the state machine. Both are needed to take records.
     pub(super) fn feed(&mut self) -> (GroupReader<'_>, &mut M) {
         (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
     }

@@ -144,8 +144,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: makes events notify the waiter: notices and, if the member `wants` them, records. Returns
-    /// `false` if an event is available at once.
+    /// For a listener: lets the next event notify the waiter. Events are notices and, if the member `wants` them,
+    /// records. Returns `false` if an event is available at once.
     pub fn sleep(&self, wants: bool) -> bool {
         match &self.place {
             MemberLocation::Here(here) => here.sleep(wants),
@@ -268,7 +268,10 @@ impl Subscribe for ShareMember {
 
     /// Does nothing: the members share the records, so that no member has a position of its own.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
-        Err(SubscribeError::Refused("a member of a group has no position of its own in the log".to_owned()))
+        Err(SubscribeError::Refused(
+            "a member of a share group cannot resynchronize: the members share the group's position"
+                .to_owned(),
+        ))
     }
 
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
@@ -288,7 +291,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             MemberLocation::Here(here) => here.wait(timeout),
-            // Only a member whose topic this node owns waits here. A remote member just checks for events.
+            // A remote member does not wait here, but only checks for events.
             MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }

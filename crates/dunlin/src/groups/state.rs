@@ -15,8 +15,8 @@ use crate::node::Node;
 pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// Time at which the group was created. Tokens count from this time, so that a token of an earlier group of this
-    /// name settles nothing, even after a restart.
+    /// Time at which the group was created. Claim tokens are numbered from this time. A token of an earlier group of
+    /// the same name therefore settles no claim of this one, even after a restart.
     pub(super) made_ns: u64,
     /// Time at which the last member left.
     pub(super) idle_since_ns: u64,
@@ -24,7 +24,7 @@ pub(super) struct MembershipState<M> {
     registered: bool,
     /// The index of the partition that is read next.
     turn: usize,
-    /// The value of [`MembershipState::told_to_all`] when members were last woken.
+    /// The value of [`MembershipState::told_to_all`] when the members were last woken for a notice.
     pub(super) woken_for: u64,
 }
 
@@ -60,7 +60,8 @@ impl<M: GroupMachine> MembershipState<M> {
             || sleeper.wants && self.has_records_for(sleeper.member)
     }
 
-    /// Makes the logs wake waiting members, or returns the sleeping member that can take a record at once.
+    /// Makes the logs wake members when records arrive. If a sleeping member can take a record at once, returns that
+    /// member's index instead.
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
@@ -85,8 +86,8 @@ impl<M: GroupMachine> MembershipState<M> {
         of_parts.into_iter().chain(self.places_until_ns()).min()
     }
 
-    /// The time until which publishers of a reliable topic wait for a group without members. This is half as long as
-    /// for other subscribers, so that a publisher that began to wait when the last member left can continue before its
+    /// The time until which publishers of a reliable topic wait for a group without members. The wait is half as long
+    /// as for other subscribers: a publisher that began to wait when the last member left can then continue before its
     /// own time limit.
     fn places_until_ns(&self) -> Option<u64> {
         let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
@@ -104,7 +105,7 @@ impl<M: GroupMachine> MembershipState<M> {
         }
     }
 
-    /// Makes publishers wait for the group again, after a member has joined.
+    /// Registers the group with the logs again after a member has joined, so that publishers wait for the group.
     pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
         let name = subscriber_name(name);

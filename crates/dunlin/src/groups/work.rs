@@ -14,12 +14,13 @@ use super::membership::GroupMember;
 use super::state::MembershipState;
 use crate::clock::now_ns;
 
-/// The number of a member's claims from which on expired claims are removed from its list.
+/// If a member has at least this number of claims, expired claims are removed from its list.
 const OPEN_SWEEP: usize = 1_024;
 
 /// A member of a work group, in which a member claims each record and then acknowledges it.
 ///
-/// Dropping the member counts as its death and as a failed attempt: others can claim its records at once.
+/// Dropping the member counts as its death, and as a failed attempt for its records. Other members can claim these
+/// records at once.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
@@ -28,7 +29,7 @@ pub struct WorkMember {
     events: VecDeque<WorkEvent>,
 }
 
-/// A claim that, as far as this member knows, is not settled.
+/// A claim that, as far as this member knows, is still open.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     part: usize,
@@ -135,8 +136,8 @@ impl WorkMember {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a listener: makes events notify the waiter: notices and, if the member `wants` them, records. Returns
-    /// `false` if an event is available at once.
+    /// For a listener: lets the next event notify the waiter. Events are notices and, if the member `wants` them,
+    /// records. Returns `false` if an event is available at once.
     pub fn sleep(&self, wants: bool) -> bool {
         self.events.is_empty() && self.membership.sleep(wants)
     }
@@ -151,8 +152,8 @@ impl WorkMember {
         })
     }
 
-    /// Reports a failed attempt: any member receives the record after `delay`, or it becomes a dead letter if its
-    /// attempts are used up.
+    /// Reports a failed attempt. Any member can receive the record again after `delay`. If the attempts of the record
+    /// are used up, it becomes a dead letter instead.
     pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
@@ -220,7 +221,7 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl MembershipState<WorkGroup> {
-    /// Combines a token of the partition with the partition's number, which gives the token that the member receives.
+    /// Returns the token that the member receives, which combines a token of the partition with the partition's number.
     fn member_token(&self, token: u64, part: usize) -> u64 {
         self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }

@@ -98,7 +98,8 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(OwningTopic::of(topic));
         }
-        // The requester's session, and so its inbox, may end before the reply arrives: do not create a topic for it.
+        // No topic is created for the subject of an inbox: the requester's session, and with it the inbox, may have
+        // ended before the reply arrives.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
@@ -113,7 +114,7 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // All these subjects share one topic, because most of them are used only for a short time.
+            // The subjects of services share one topic, because most of them are used only for a short time.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -128,11 +129,12 @@ impl Node {
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
-            // Another client has created a topic first, or a topic with other subjects has this name.
+            // The creation failed: another client has created a topic first, or a topic with other subjects has this
+            // name.
             if let Some(topic) = self.0.registry.owner(subject) {
                 return Ok(OwningTopic::of(topic));
             }
-            // The topic was deleted just now, or another node has created a topic that this node does not know yet.
+            // The topic was deleted just before, or another node has created a topic that this node does not know yet.
             let may_wait = waiting::is_allowed();
             let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
             if self.0.registry.get(name).is_some() || is_over {
@@ -140,7 +142,7 @@ impl Node {
             }
             is_second = true;
             if may_wait {
-                // Each attempt is a request to the cluster, so that the pause doubles each time.
+                // Each attempt sends a request to the cluster. The pause therefore doubles after each attempt.
                 thread::sleep(pause);
                 pause *= 2;
             }
@@ -196,7 +198,7 @@ impl Node {
     /// Removes a topic that was created for a refused record, unless another caller uses it.
     pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
-            // In a cluster the topic stays, because other nodes may know it already.
+            // In a cluster, the topic is not removed, because other nodes may know it already.
             return;
         }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -205,7 +207,7 @@ impl Node {
             topic.close();
             if topic.config().durable.is_some() {
                 let (node, topic) = (self.unguarded(), Arc::clone(topic));
-                // If the disk fails here, an empty topic stays.
+                // If the disk fails during this removal, an empty topic stays.
                 self.0.waiters.run(move || {
                     let _one_at_a_time = node.storing();
                     drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));

@@ -30,7 +30,7 @@ pub struct MirrorFeed {
     /// The permit that a mirror for a single subscriber needs; `None` for mirrors of all subscribers.
     pub(super) private: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
-    /// The position before the first record to request, if the logs here are empty and the owner hands over all
+    /// The position before the first record to request. Set if the logs here are empty and the owner hands over all
     /// records.
     pub(super) after: Option<Position>,
     pub(super) stateful: bool,
@@ -68,7 +68,7 @@ impl Drop for PrivateMirrorPermit {
 pub enum FeedStart {
     /// The mirror begins each log at this start.
     At(Start),
-    /// After the records that the mirrors hold.
+    /// The mirror continues after the last record that it has of each log.
     After(Vec<(Arc<LogName>, Position)>),
 }
 
@@ -140,7 +140,8 @@ impl MirrorFeed {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // The former owner now receives the records from another owner itself, or has none.
+        // This mirror is no longer needed from this owner: the former owner receives the records from another owner, or
+        // has none.
         if self.private.is_some() && route.owner().0 != self.from {
             return false;
         }
@@ -177,7 +178,7 @@ impl MirrorFeed {
         })
     }
 
-    /// Whether the owner has accepted the subscription of the feed.
+    /// Whether the owner has accepted the feed's subscription.
     pub(super) fn stood(&self) -> bool {
         self.stood.load(Ordering::Acquire)
     }
@@ -193,7 +194,7 @@ impl MirrorFeed {
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
             if self.stateful && self.private.is_none() && log.fed_through().is_none() {
-                // This log has a state, which arrives before its records.
+                // The log keeps a state, which arrives before the log's records.
                 continue;
             }
             log.feed_from(*after);
@@ -237,7 +238,7 @@ impl MirrorFeed {
                 FeedOutcome::Later
             }
             Err(FeedError::Own) => FeedOutcome::Over,
-            // The log cannot apply this record, so that the feed begins again with the owner's state.
+            // The log cannot apply this record to its state. The feed begins again, with the owner's state.
             Err(_) if log.is_stateful() => FeedOutcome::Over,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.

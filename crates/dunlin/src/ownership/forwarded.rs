@@ -1,5 +1,5 @@
-//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response.
-//! Outcomes that no publisher has read are kept up to a number of [`KEPT_MAX`].
+//! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response. At
+//! most [`KEPT_MAX`] outcomes that no publisher has read are kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,8 @@ pub fn last_flight() -> u64 {
 }
 
 /// Begins a flight: a series of batches that are on their way at the same time. A sender calls this when none of its
-/// batches is on its way: a batch that comes back afterwards and was sent before belongs to an earlier flight.
+/// batches is on its way. A batch that was sent before this call belongs to an earlier flight, even if it comes back
+/// later.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
@@ -36,12 +37,12 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner.
     fn again(&self, run: InFlightBatch, why: &str);
 
-    /// Called when the node has refused the batch.
+    /// Called when the owner has refused the batch.
     fn refused(&self, run: InFlightBatch, error: PublishError) {
         run.end(Err(error));
     }
 
-    /// Called when the node has appended the batch.
+    /// Called when the node `_node` has appended the batch.
     fn taken_by(&self, _node: u64) {}
 
     /// Called when the outcome of a batch that was [under way](Handed::is_under_way) is final.
@@ -54,7 +55,7 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
 pub struct InFlightBatch {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// The nodes to which the batch was sent, if its sender does not know the owner.
+    /// The nodes to which the batch was sent so far. Used if the sender does not know which node has the inbox.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
@@ -67,11 +68,11 @@ pub struct InFlightBatch {
     pub frames: Bytes,
     /// Number of frames.
     pub count: u32,
-    /// The producer and its number of the first record; `None` without a producer.
+    /// The producer, and the producer's number for the batch's first record; `None` without a producer.
     pub mark: Option<ProducerMark>,
     /// The condition of the append: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,
-    /// The publisher's claim that it knows the topic's state. It is read when the batch is sent.
+    /// The publisher's claim that it knows the topic's state. The claim is read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
     /// accepts no batch after a refused one. Flights of later batches have higher numbers.
@@ -79,7 +80,7 @@ pub struct InFlightBatch {
     pub(super) handed_ns: u64,
     /// Whether a node may have appended the batch although its response was lost.
     pub(super) was_lost: bool,
-    /// Whether the sender counts the batch as on its way.
+    /// Whether the sender counts the batch among those that are on their way.
     pub(super) is_under_way: bool,
     answered: bool,
 }

@@ -35,7 +35,7 @@ enum Job {
     Route(Weak<Route>),
     MirrorFeed(Arc<MirrorFeed>),
     Inbox(Weak<InboxRoute>),
-    /// All topics have work, because a node has joined or left the cluster.
+    /// Every topic has work, because a node has joined or left the cluster.
     All,
 }
 

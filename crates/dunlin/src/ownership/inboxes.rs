@@ -83,9 +83,9 @@ struct State {
     holder: Option<u64>,
     /// Batches that have to be sent, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// The number of batches that were sent, have no response, and did not come back.
+    /// The number of batches that were sent, have received no response, and did not come back.
     under_way: usize,
-    /// The number of the flight to which these batches belong.
+    /// The number of the flight to which the batches under way belong.
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
@@ -115,7 +115,7 @@ impl Ownership {
         self.inbox_or_new(key, name, &pattern, None).map(|inbox| inbox.topic)
     }
 
-    /// The reply inbox of another node that takes a reply to this subject, if this node knows one.
+    /// The reply inbox of another node that accepts replies to this subject, if this node knows such an inbox.
     pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<InboxElsewhere> {
         let known = lock(&self.inboxes.0);
         known.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
@@ -416,7 +416,7 @@ impl Upstream for InboxRoute {
         }
     }
 
-    /// Does nothing: this topic is in no registry, so that no subscriber reads it.
+    /// Does nothing. This topic is in no registry, so no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

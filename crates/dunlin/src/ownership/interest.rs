@@ -5,10 +5,10 @@
 //! the others. A reply inbox accepts the reply only if no other node has a subscriber. For replies, the node therefore
 //! waits for all responses.
 //!
-//! Invariant: a subject counts as one without subscribers only if every other member has responded that it has none. A
-//! member that does not respond may have a subscriber. Replies are the exception: a requester waits for each reply, so
-//! that a member that does not respond counts as one without a subscriber. Otherwise, while a member is unreachable, a
-//! topic would be created for each reply.
+//! Invariant: a node assumes that a subject has no subscriber only if every other member has responded so. A member
+//! that does not respond may have a subscriber. Replies are the exception, because a requester waits for each of them:
+//! if a member does not respond, the node assumes that the member has no subscriber. Otherwise, while a member is
+//! unreachable, a topic would be created for each reply.
 //!
 //! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]. During
 //! that time, a request may be published although the last subscriber has left. A node that did not respond is not
@@ -37,13 +37,13 @@ const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
     pub is_subscribed: bool,
-    /// Name and pattern of the reply inbox there that takes a reply to the subject.
+    /// Name and pattern of the node's reply inbox that accepts replies to the subject.
     pub inbox: Option<(String, String)>,
     /// The user of the node's inbox with this pattern; `None` for an inbox of a session.
     pub inbox_user: Option<String>,
 }
 
-/// A query whether one node has subscribers for a subject. A dropped query counts as unanswered.
+/// A query that asks one node whether it has subscribers for a subject. A dropped query counts as unanswered.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
@@ -57,8 +57,8 @@ enum QueryPurpose {
     Record,
     /// A reply inbox is to accept the replies. A node that does not respond counts as one without a subscriber.
     Reply,
-    /// A client opens an inbox of this pattern: is there one of another user? A node that does not respond counts as
-    /// one without.
+    /// A client opens an inbox of this pattern, and no other user may have such an inbox. A node that does not respond
+    /// counts as one without such an inbox.
     InboxOfAnother(String),
 }
 
@@ -83,7 +83,7 @@ struct State {
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
 }
 
-/// Subjects for which another node has a subscriber, each with the time until which this is remembered.
+/// Subjects for which another node has a subscriber, each with the time at which this knowledge expires.
 #[derive(Debug, Default)]
 pub(super) struct InterestCache(Mutex<HashMap<Box<str>, u64>>);
 
@@ -155,7 +155,8 @@ impl InterestRound {
         let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.purpose {
             QueryPurpose::InboxOfAnother(user) => inbox_user.is_some_and(|other| other != *user),
-            // If two nodes have an inbox for the subject, it counts as subscribed.
+            // The first reply inbox that is found does not count as a subscriber. If a second node has one, too, the
+            // subject counts as subscribed.
             _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
@@ -215,7 +216,7 @@ impl Ownership {
     }
 }
 
-/// The subject that a pattern without wildcards stands for; `None` for other patterns.
+/// The subject that equals a pattern without wildcards; `None` for a pattern with wildcards.
 fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
     Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal())
 }
@@ -287,7 +288,7 @@ impl Node {
     /// Like [`is_heard_async`](Node::is_heard_async), but for code that may wait.
     pub fn is_heard(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
-        // Without a certain answer, the node assumes a subscriber.
+        // If this node cannot know the answer without a query, it assumes that there is a subscriber.
         self.heard_for_sure(&pattern)
             .unwrap_or_else(|| block_on(self.is_heard_async(&pattern)).unwrap_or(true))
     }

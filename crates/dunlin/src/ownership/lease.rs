@@ -11,19 +11,19 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// The number of renewals within a lease's time to live.
+/// How often a node renews its lease within the lease's time to live.
 const PER_LIFE: u32 = 4;
-/// Clocks may drift by one part in this number. An owner therefore stops appending by this part of the time to live
-/// before its lease ends.
+/// Clocks may drift by one part in this number. An owner therefore stops appending before its lease ends, earlier by
+/// this fraction of the lease's time to live.
 const DRIFT_PART: u32 = 20;
 /// The largest number of topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;
-/// The interval at which a waiting thread checks whether this node knows a change.
+/// The interval at which a waiting thread checks whether this node has learned of a change.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until the returned value is dropped; other nodes read `value`. Call this once this node
-    /// [knows](Ownership::settle_all) everything on which the cluster agreed before.
+    /// Makes the node a member until the returned value is dropped; `value` describes the node to the other nodes. Call
+    /// this once this node [knows](Ownership::settle_all) everything on which the cluster agreed before.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
@@ -61,7 +61,7 @@ impl Ownership {
     /// records. Returns whether all of these topics have a new epoch.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
-            // A topic that is assigned to this node after this point is new, and needs no new epoch.
+            // A topic that is assigned to this node after this block is new, and needs no new epoch.
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }
@@ -83,7 +83,7 @@ impl Ownership {
                 route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns the topic. This node learns that from the watch.
+            // Another node owns the topic, and this node learns of that owner from the watch.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })

@@ -22,7 +22,8 @@ use super::route::Route;
 use super::{Ownership, housekeeper, lock};
 use crate::refusal::Refused;
 
-/// The largest number of received records that the member has not read, and their largest size in bytes.
+/// The largest number of received records that the member has not read. The next constant limits their total size in
+/// bytes.
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
@@ -33,7 +34,7 @@ pub struct RemoteMemberOptions {
     pub group: String,
     /// The member's name, which operators see.
     pub member: String,
-    /// The user for whose share the group counts if this member creates it.
+    /// The user whose number of groups increases if this member creates the group.
     pub user: Option<String>,
     /// Whether the group remains when its last member has left.
     pub lasting: bool,
@@ -55,9 +56,10 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The epoch of the volatile topic when the membership began; 0 for a durable topic.
+    /// The epoch of the volatile topic when the membership began; 0 for a durable topic. A group whose creation this
+    /// membership requests delivers only later records.
     begun_in: u32,
-    /// The epoch of the owner that has received the request for the membership; `None` if no owner has it at present.
+    /// The epoch of the owner that was asked for the membership; `None` if no owner is asked at present.
     asked: Option<u32>,
     /// The epoch of the owner that received the last request; 0 if there was none.
     asked_last: u32,
@@ -70,7 +72,7 @@ struct State {
     /// The number of owners that have ended the membership. Records with a lower number are not reported to the present
     /// owner.
     term: u32,
-    /// For each partition, the last consumed record that was not reported to the owner yet.
+    /// For each partition, the last consumed record that was not yet reported to the owner.
     consumed: Vec<(u16, Position)>,
 }
 
@@ -79,7 +81,7 @@ struct State {
 pub(crate) enum RemoteEvent {
     /// A record with its frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
-    /// A loss of the whole group.
+    /// A notice for the member, such as a loss of the whole group.
     Notice(Notice),
 }
 
@@ -168,8 +170,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Called when the owner has ended or refused the membership. Unless the reason is final, asks the present
-    /// owner again.
+    /// Called when the owner has ended or refused the membership. Unless the reason is final, the membership is
+    /// requested from the present owner again.
     pub fn ended(&self, why: &SubscribeError) {
         if self.is_ending() {
             return self.close();
@@ -206,7 +208,7 @@ impl RemoteMembership {
         self.notify();
     }
 
-    /// Whether no owner has the membership at present.
+    /// Whether no owner has been asked for the membership at present.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
@@ -323,8 +325,8 @@ impl State {
     /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
     /// the request.
     ///
-    /// A member of new records that no owner has accepted receives the records of the owner's epoch if that epoch began
-    /// after the membership.
+    /// If no owner has accepted the membership yet, a member that starts at new records also receives the records of
+    /// the owner's epoch, provided that this epoch began after the membership.
     fn turn_to(&mut self, epoch: u32) {
         match &mut self.start {
             Start::After(after) if after.epoch >= epoch && (1..epoch).contains(&self.asked_last) => {
@@ -394,7 +396,7 @@ mod tests {
 
     /// An owner that responds while the topic moves may name the epoch of the next owner.
     #[test]
-    fn member_of_a_moving_topic_resumes_after_the_old_owners_epoch() {
+    fn group_member_of_a_moved_topic_resumes_after_the_old_epoch() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);
@@ -440,7 +442,7 @@ mod tests {
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
-    fn retried_join_starts_after_the_epoch_of_its_first_attempt() {
+    fn retried_group_join_starts_after_the_first_attempts_epoch() {
         let member = membership();
         assert!(member.begin_asking(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
@@ -452,7 +454,7 @@ mod tests {
         assert_eq!(member.start(), after(3));
     }
 
-    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the
+    /// A durable topic begins an epoch with each start of its owner. The topic's epoch in the control plane stays the
     /// same.
     #[test]
     fn member_resumes_after_the_last_epoch_its_owner_began() {

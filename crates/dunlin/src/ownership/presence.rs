@@ -1,4 +1,4 @@
-//! The report to the owner of a state topic that this node has publishers of the topic.
+//! Reports to the owner of a state topic that publishers of the topic are connected to this node.
 
 use std::sync::{Arc, Weak};
 

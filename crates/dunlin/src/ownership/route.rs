@@ -55,8 +55,8 @@ struct State {
     waiting: BTreeMap<u64, InFlightBatch>,
     /// Whether waiting batches are being appended to the log here. The log accepts no other batches until this is done.
     appending: bool,
-    /// The number of batches that were sent to `sent_to`, have no response and did not come back. Until there are none,
-    /// no newer batch goes to another node or into the log here.
+    /// The number of batches that were sent to `sent_to`, have received no response and did not come back. Until this
+    /// number is 0, no newer batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
     /// The number of the flight to which the unanswered batches belong.
@@ -81,12 +81,12 @@ struct Draining {
     /// The former owner, and its epoch.
     from: u64,
     epoch: u32,
-    /// The latest time at which this node takes the topic over.
+    /// The latest time at which this node takes over the topic, even if records of the former owner are missing.
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it asks to become the owner, so that a node that has a
-/// mirror becomes the owner first.
+/// How long a node without the topic's records waits before it asks to become the owner. A node that has a mirror does
+/// not wait and thus becomes the owner first.
 const HOLDERS_FIRST: Duration = Duration::from_millis(100);
 
 impl Route {
@@ -200,8 +200,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // The group at this node delivers the records before the next owner's epoch, because it delivered the
-                // earlier ones.
+                // The group at this node delivers the remaining records from before the next owner's epoch, because it
+                // delivered the earlier ones.
                 node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -424,7 +424,7 @@ impl Upstream for Route {
     }
 
     fn publishers_changed(&self) {
-        // When the last publisher has left, the presence at the owner ends by itself.
+        // If the last publisher has left, the presence at the owner ends without a call.
         if let Some(ownership) = self.ownership.upgrade()
             && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
         {
@@ -439,7 +439,7 @@ impl Upstream for Route {
             (state.owner, state.draining.is_some())
         };
         if ownership.is_own_now(owner) && !is_draining {
-            // The topic has just moved to this node, and no other node has more records.
+            // No detour is needed: the topic has just moved to this node, and no other node has more records.
             return None;
         }
         let permit =
@@ -452,7 +452,7 @@ impl Upstream for Route {
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.private, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
-            // The position is one of this log; the topic may have other logs.
+            // The position belongs to this log. The topic may have other logs.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);
@@ -461,7 +461,7 @@ impl Upstream for Route {
         } else {
             ownership.housekeeper.feed_after(feed, Duration::ZERO);
         }
-        // Only a subscriber that does not name a position waits for the mirror.
+        // A subscriber that names a position does not wait for the mirror.
         if !matches!(start, Start::After(_)) {
             self.await_placing(&ownership, &private, |private| !private.is_placed());
         }

@@ -21,7 +21,7 @@ use crate::storage::{config_in_words, config_of_words};
 use crate::waiting::{self, until_known};
 
 impl Ownership {
-    /// Updates the node to the complete agreed state.
+    /// Updates the node to the complete state on which the cluster has agreed.
     pub fn settle_all(self: &Arc<Ownership>, state: &ControlState) {
         let page = |prefix: &[u8]| {
             let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
@@ -50,7 +50,7 @@ impl Ownership {
         let is_gone = |route: &Arc<Route>| !there.contains(route.name.as_bytes());
         let gone: Vec<Arc<Route>> = self.routes().into_iter().filter(is_gone).collect();
         gone.iter().for_each(|route| self.gone(&route.name));
-        // Set last, because its value says that the node knows everything else.
+        // Set last: its value says that the node has applied the whole state.
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
@@ -81,8 +81,8 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on
-    /// disk, or another node owns it.
+    /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on this
+    /// node's disk, or owned by another node.
     pub fn deleted_before(
         self: &Arc<Ownership>,
         state: &ControlState,
@@ -109,17 +109,17 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // If this fails, the topic is unknown at this node, and publishers and subscribers receive that error.
+            // If this fails, this node does not know the topic. Publishers and subscribers receive that error.
             let _ = self.settle(name, &placement);
         }
     }
 
-    /// Updates a topic to its owner and epoch.
+    /// Updates a topic to the owner and epoch of `placement`.
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.route(name) {
-            // The previous owner reported that the topic ended, and this node did not see the deletion. The placement
-            // belongs to the next topic of this name.
+            // The previous owner reported the end of the topic, but this node did not receive the deletion. The
+            // placement belongs to the next topic of this name.
             Some(route) if route.is_over() && placement.epoch > route.owner().1 => {
                 self.forget(name);
                 self.add(name, placement)
@@ -136,7 +136,7 @@ impl Ownership {
         let Some(node) = self.embedded() else { return Ok(()) };
         if let Some(there) = node.registry().get(name) {
             if placement.owner == self.id {
-                // The topic is durable and belongs to this node.
+                // Nothing to add: the topic is durable and this node has it on its disk.
                 return Ok(());
             }
             // The topic was deleted while this node was unreachable, and created again at another node. The files at
@@ -243,7 +243,7 @@ impl Ownership {
             if self.is_agreed_on(name) {
                 return same(there);
             }
-            // The topic was just deleted, and this node will learn of it soon.
+            // The cluster has deleted the topic, and this node will learn of the deletion soon.
             self.await_end(node, &there);
         }
         let words = config_in_words(name, config);
@@ -328,7 +328,7 @@ impl Ownership {
         ControlCommand::Place { wanted }
     }
 
-    /// Waits until the node knows that this topic is deleted. Returns whether it does.
+    /// Waits until the node knows that this topic is deleted. Returns whether the node knows it.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
         let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
         until_known(|| (!is_there()).then_some(())).is_some()
@@ -361,8 +361,8 @@ impl Ownership {
         self.ask(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch in which the topic may begin at that node. If the topic is already there, its epoch does not
-    /// change.
+    /// The lowest epoch with which the topic may begin at node `to`. If that node already owns the topic, the epoch
+    /// does not change.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_there = match self.route(name) {
             Some(route) => route.owner().0 == to,
@@ -418,7 +418,7 @@ impl Ownership {
         }
     }
 
-    /// Proposes a command. Repeats it as long as no node is a member.
+    /// Proposes a command. Repeats the proposal while the cluster has no member that could own the topic.
     fn ask_somebody(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);

@@ -52,7 +52,7 @@ impl TopicNameIndex {
         }
     }
 
-    /// Calls `look` with the topic of this name, and with whether it owns only that subject.
+    /// Calls `look` with the topic of this name, and with `true` if the topic owns only the subject of that name.
     #[inline]
     pub(super) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>, bool) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(name);

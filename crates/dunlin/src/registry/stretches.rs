@@ -1,5 +1,5 @@
-//! Ranges of topic names that a list has to visit. A name is in them if it begins like the pattern and like a name that
-//! the user may see.
+//! Ranges of topic names that a list has to visit. A name is in these ranges if it begins like the pattern and like a
+//! name that the user may see.
 //!
 //! A list visits only names in these ranges, regardless of the number of other users' topics. This holds for
 //! topics that own only their name, as nearly all do. Other topics are in a separate table, and a list visits
@@ -44,7 +44,7 @@ impl Stretches {
         Stretches(all)
     }
 
-    /// Returns the ranges of names that are in both.
+    /// Returns the names that are both in these ranges and in `other`.
     pub(crate) fn and(&self, other: &Stretches) -> Stretches {
         let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
         let mut both: Vec<Stretch> = both.collect();
@@ -75,7 +75,7 @@ impl Stretch {
             // No name contains a control character, so that this range contains only the one name.
             None => Stretch { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
-                // The character that follows the dot in the character set ends the range.
+                // The range ends at `/`, the character that follows the dot in the character set.
                 Some(tokens) => Stretch { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
                 None => Stretch { from: String::new(), to: None },
             },

@@ -4,7 +4,8 @@
 //! watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each
 //! added watcher.
 //!
-//! Limits: `watchers_max`; one more is refused. The users of one tenant may have [`TENANT_SHARE`] times what is free.
+//! Limits: `watchers_max`; one more is refused. The users of one tenant may together have at most [`TENANT_SHARE`]
+//! times as many watchers as the node can still accept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ pub(super) struct Watchers {
     watchers: usize,
     /// The number of watchers of each tenant, by the tenant's name.
     of_tenant: HashMap<Arc<str>, usize>,
-    /// The number of watchers from which on the next one causes a sweep.
+    /// The number of watchers at which adding another one causes a sweep.
     sweep_at: usize,
     watchers_max: usize,
     /// The number of watchers refused since the last sweep.
@@ -33,12 +34,12 @@ struct Watcher {
     newcomers: Weak<NewLogs>,
     /// The user whose permissions filter new topics.
     user: Option<Arc<dyn User>>,
-    /// The tenant of the user; `None` if it has no name.
+    /// The tenant of the user; `None` if the tenant has no name.
     tenant: Option<Arc<str>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// The number of watchers for which a sweep is made after one refusal: sweeping them costs about as much as the
+/// After one refusal, a sweep is made per this number of watchers: sweeping that many costs about as much as the
 /// refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 
@@ -54,7 +55,7 @@ impl Watchers {
         }
     }
 
-    /// Adds `newcomers` to those that [`for_each`](Watchers::for_each) visits.
+    /// Adds a watcher. [`for_each`](Watchers::for_each) then visits `newcomers`.
     pub(super) fn add(
         &mut self,
         pattern: &Pattern,

@@ -104,7 +104,7 @@ struct HostedRegion<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
-    /// Whether the region runs without a standby, because no other process can be one.
+    /// The number of ticks made, their total duration, and the number of missed ticks.
     alone: bool,
     /// The number of ticks made, their total duration, and the number of missed ticks.
     ticks: u64,
@@ -175,7 +175,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, Outputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // The topic begins with the region's complete state, which already contains this record.
+        // The record is dropped, because the topic begins with the region's complete state, which contains its changes.
         out.record.clear();
         self.take_in(region, made, out)
     }
@@ -190,7 +190,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     fn take_in(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
         if let Some(publisher) = &mut publisher {
-            // The topic may exist, with the state of an earlier owner.
+            // The topic may exist already, with the state of an earlier owner. This record replaces that state.
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
@@ -209,7 +209,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
-            // If a region has no lease, it learns the epoch later from the first message.
+            // If the region has no lease, this fails, and the region learns the epoch from the first message.
             let _ = self.meet(peer, epoch, 0);
         }
         self.settle(0);
@@ -283,7 +283,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         met
     }
 
-    /// Handles timeouts of handovers between two ticks.
+    /// Handles handovers that have timed out. Call this between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             // This fails for a region without a valid lease, which then does nothing.
@@ -313,8 +313,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Adds a standby. Returns the state from which the standby starts, and how many handover entries this state
-    /// includes.
+    /// Adds a standby. Returns the state from which the standby starts, and the number of handover entries that this
+    /// state includes.
     pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let running = self.regions.get_mut(&region)?;

@@ -44,7 +44,7 @@ impl<const D: usize> Standbys<D> {
         Ok(known)
     }
 
-    /// Stores the state of a region that this process owned. This copy receives no records.
+    /// Stores the last state of a region that this process owned. No further records are applied to this copy.
     pub fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.states.insert(region, state);
     }

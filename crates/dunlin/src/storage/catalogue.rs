@@ -3,8 +3,8 @@
 //! A file is written under another name, synced and then renamed, so that it is always either complete or missing. An
 //! unknown line is refused, because it would change the topic's behaviour. A checksum detects damage.
 //!
-//! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log without file and mark was not
-//! deleted.
+//! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log that has neither a topic's file nor a
+//! mark was not deleted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -69,7 +69,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
-            // The file is left from a creation that was not completed.
+            // The file remains from a creation that was not completed.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);
@@ -120,7 +120,7 @@ pub(super) fn write(
 pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let (path, mark) = (path(dir, id), mark(dir, id));
     match disk.rename(&path, &mark) {
-        // Another program has removed the file.
+        // Another program has removed the topic's file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             disk.create(&mark).map_err(StorageError::disk("create", &mark))?;
         }
@@ -361,7 +361,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = sealed.clone().into_bytes();
                 bytes[at] ^= 1 << bit;
-                // Only the line break at the end may be missing, because no other line depends on it.
+                // Only a change of the last byte may be accepted: it is a line break, and no line follows it.
                 let is_end = at == sealed.len() - 1;
                 let parsed = String::from_utf8(bytes).map_err(|error| error.to_string());
                 assert!(parsed.and_then(|text| parse(&text)).is_err() || is_end, "byte {at}, bit {bit}");

@@ -1,5 +1,5 @@
-//! The checksum of a small text file. The line `checksum CRC` stands before the last line, and CRC is the CRC-32C of
-//! all lines before it.
+//! The checksum of a small text file. The file's last line but one is `checksum CRC`, where CRC is the CRC-32C of all
+//! lines before that line.
 
 use std::fmt::Write as _;
 

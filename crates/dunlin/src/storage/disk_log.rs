@@ -29,9 +29,10 @@ const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The minimum disk space that is reserved ahead of a log's end, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// The largest number of bytes that an append needs in addition to its records.
+/// The largest number of bytes that an append writes in addition to its records.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
-/// If publishers have stored a log this often in a row, the storing thread leaves further storing to them.
+/// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
+/// them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -50,7 +51,7 @@ pub(super) struct DiskLog {
     pattern: String,
     /// The position up to which the log was stored before this start, if records up to it are missing now.
     lost: Option<StoredPosition>,
-    /// Epochs that may have had more records than are on disk.
+    /// Epochs that may have had records that are not on disk.
     unsure: Vec<u32>,
     /// The reason to believe that there were more records than the files have; `None` if there is none.
     doubt: Option<Doubt>,
@@ -61,7 +62,7 @@ pub(super) struct DiskLog {
     bytes: AtomicU64,
     unstored_bytes_max: u64,
     aging: bool,
-    /// The size of the log's files, in bytes, above which the topic's state is saved.
+    /// If the log's files are larger than this, in bytes, the topic's state is saved.
     save_state_bytes: u64,
     /// Three counts of how often a waiting publisher stored staged records: `helped` since the start, `helped_in_a_row`
     /// since the thread last found none, and `helped_before` as of the thread's last check.
@@ -128,7 +129,7 @@ impl DiskLog {
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        // If it is known that records are missing, the files need no further check.
+        // If records are known to be missing, the files need no further check.
         let doubt = match lost {
             Some(_) => None,
             None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
@@ -136,7 +137,7 @@ impl DiskLog {
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         if doubt.is_some() {
-            // The last known epoch. For a log without records, this is the epoch in which it was created.
+            // The last known epoch. For a log without records, this is the epoch in which the log was created.
             let epoch = report.last.map(|last| last.epoch).or(begun.epoch());
             report.clean = false;
             report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
@@ -277,7 +278,7 @@ impl DiskLog {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Stores staged records, after the records that are written and not synced.
+    /// Writes and syncs staged records. Syncs earlier records first if they are written but not synced.
     fn store_of(&self, log: &Log, writing: &mut Writing) -> Next {
         if writing.written.is_some() {
             self.sync_of(log, writing);
@@ -363,8 +364,8 @@ impl DiskLog {
         }
     }
 
-    /// The number of bytes that may be appended before the next sync: the reserved room, or a fraction of the free disk
-    /// space.
+    /// The number of bytes that publishers may append before the next sync: the reserved room, or a fraction of the
+    /// free disk space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
         self.unstored_bytes_max.min(sure(journal).max(free / 4))
@@ -398,8 +399,8 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // If the log still has record 1, there may have been epochs before that record's. Otherwise, epochs before the
-        // oldest one on disk are of no interest.
+        // If the log still has record 1, any earlier epoch may have lost all of its records, so all unsure epochs are
+        // kept. Otherwise, epochs before the oldest one on disk are dropped.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
@@ -437,7 +438,7 @@ impl DiskLog {
             changed_ns,
             origin,
         };
-        // If this fails and the next start finds no record, it reports that records may be lost.
+        // If this fails and the next start finds no record, that start reports that records may be lost.
         if new.put(&*self.disk, &self.known_path).is_ok() {
             lock(&self.writing).known = Some(new);
         }
@@ -497,7 +498,7 @@ impl DiskLog {
             Ok(Some(dunlin_journal::LoadOutcome::Hole(hole))) if hole.first.epoch == at.epoch => {
                 DiskContent::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
-            // The epoch has no records after the present ones.
+            // The journal has no further records of this epoch.
             Ok(_) => DiskContent::Lost { through: u64::MAX },
             Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
                 DiskContent::Lost { through: oldest.seq - 1 }
@@ -511,8 +512,8 @@ impl DiskLog {
 impl Store for DiskLog {
     fn help(&self) {
         let Some(log) = self.log() else { return };
-        // The thread or publisher that holds the lock stores the records staged so far, and the next one stores later
-        // records.
+        // The thread or publisher that holds the lock stores the records that are staged so far. The next holder stores
+        // later records.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);

@@ -1,19 +1,19 @@
-//! Logs whose files do not prove that they contain all records.
+//! Reasons to doubt that a log's files contain all of its records.
 
 use dunlin_journal::Recovered;
 
 use super::Begun;
 use super::stored_position::{Marks, StoredPosition};
 
-/// The reason why a log may have had more records than its files have, although none is known to be missing.
-/// The log begins a new epoch.
+/// The reason why a log may have had more records than its files contain, although no record is known to be missing.
+/// Such a log begins a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// The log was closed cleanly. Its files are a copy of the closed files, or older than them.
     Copied,
-    /// The log was not closed cleanly. Its files are a copy or older files.
+    /// The log was not closed cleanly. Its files are a copy, or an older version of the files.
     CopiedOpen,
-    /// The log has no record. Its files are not those that the node created with the topic.
+    /// The log has no record. Its files are not the ones that the node created with the topic.
     Emptied,
 }
 

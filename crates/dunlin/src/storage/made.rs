@@ -19,8 +19,8 @@ const BYTES_MAX: u64 = 64 << 10;
 /// The directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
-/// Whether the files of a part are as this node left them; `false` if they were restored from a copy. `of`
-/// lists the part's directories. For a part without files, the result is `true`.
+/// Whether the files of a part are as this node left them; `false` if they were restored from a copy. `of` lists the
+/// part's directories. A part without files counts as unchanged.
 pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) -> bool {
     if !has_files(disk, &dir.join(part)) {
         return true;
@@ -28,7 +28,7 @@ pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBu
     let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
     let is_unchanged = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
     if is_unchanged {
-        // From here on, the part's logs are open, and the mark says so.
+        // From here on, the part's logs are open. The mark records this.
         note(disk, dir, part, of);
     }
     is_unchanged

@@ -164,7 +164,7 @@ impl From<&RefusedTopic> for RecoveredTopic {
     }
 }
 
-/// A topic whose file is damaged or missing.
+/// Returns the entry of a topic whose file is damaged or missing.
 fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) -> RefusedTopic {
     let name = name.unwrap_or_else(|| format!("{id:08x}.topic"));
     let pattern = pattern.unwrap_or_else(|| name.clone());

@@ -43,7 +43,7 @@ pub(super) struct StoredPosition {
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
-    /// Epochs that may have had more records than are on disk.
+    /// Epochs that may have had records that are not on disk.
     pub(super) unsure: Vec<u32>,
     /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
@@ -124,7 +124,7 @@ impl StoredPosition {
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // Where earlier epochs ended is known, because the beginning of this epoch shows it.
+        // The beginning of this epoch shows where earlier epochs ended.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
@@ -148,7 +148,7 @@ impl StoredPosition {
         self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
     }
 
-    /// Whether the log's files are those that this node wrote, and not a copy or older ones.
+    /// Whether this node wrote the log's files, and they are not a copy or an older version.
     pub(super) fn is_of(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|FileOrigin { lock_ns, file, .. }| {
             Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))

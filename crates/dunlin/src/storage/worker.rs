@@ -22,10 +22,10 @@ use super::{catalogue, lock};
 
 /// The interval between attempts to write a log whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
-/// The time after which the thread itself stores a log that was left to its publishers, if they have not stored it.
+/// If the publishers of a log have not stored its records within this time, the thread stores them.
 const LATER: Duration = Duration::from_millis(1);
-/// The number of times that the thread checks the queue before it sleeps. This takes about 20 µs, in which a publisher
-/// often publishes again.
+/// The number of times that the thread checks the queue before it sleeps. The checks take about 20 µs together. In that
+/// time, a publisher often publishes again.
 const LOOKS: u32 = 400;
 
 /// The logs with records to store.
@@ -150,7 +150,8 @@ impl StoreQueue {
         }
     }
 
-    /// Takes the logs in the queue after at most `longest`; `false` when the thread should end.
+    /// Takes the logs in the queue, after a wait of at most `longest`. Returns whether the thread continues, and the
+    /// topics to remove.
     fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removal>) {
         for _ in 0..LOOKS {
             if self.any.load(Ordering::Acquire) {
@@ -197,7 +198,7 @@ impl StoreQueue {
 }
 
 impl Waiting {
-    /// Moves the logs that no publisher has stored since the last check to the list of logs that the thread stores.
+    /// Moves the logs that no publisher has stored since the last check to the logs that the thread stores next.
     fn take_left_alone(&mut self) {
         let Waiting { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {
@@ -232,7 +233,7 @@ fn remove(removed: &[Removal]) {
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
         gone.extend((failed == 0).then_some(*id));
     }
-    // All topics are in the same data directory.
+    // The marks of all removed topics are in the same data directory.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
         catalogue::unmark(&**disk, dir, &gone);
     }

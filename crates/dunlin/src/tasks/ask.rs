@@ -18,7 +18,7 @@ use crate::control::Consistency;
 use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
-/// The error of the cluster's clock that is tolerated, ms.
+/// The largest error of the cluster's clock that is tolerated, in ms.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
@@ -72,7 +72,7 @@ impl Tasks {
                     let found = shard.with(|state| state.answer(&within))??;
                     Ok(found.from_within(number, self.limits.shards, query))
                 }
-                // The list begins after the last shard, so that its page is empty.
+                // The requested page begins after the last shard, so it is empty.
                 None => Ok(TaskQueryResult::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
             ShardRoute::All => {
@@ -163,13 +163,13 @@ impl TaskShard {
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
         }
-        // The clock is then in the log before all other commands of this term.
+        // The log then has the clock's value before all other commands of this term.
         self.propose_clock(group).await?;
         self.clock_term.store(term, Ordering::Relaxed);
         Ok(())
     }
 
-    /// If this node leads, corrects the cluster's clock if it is wrong.
+    /// If this node leads and the cluster's clock is wrong, corrects the clock.
     pub(super) async fn correct_clock(&self) -> Result<(), TasksError> {
         let group = self.group()?;
         if group.lead() != Leadership::Here {
@@ -179,8 +179,8 @@ impl TaskShard {
             return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The clock in the state advances only with commands. It is certainly wrong only if it is ahead of this node's
-        // clock.
+        // The clock in the state advances only with commands, so it may be behind. It is certainly wrong only if it is
+        // ahead of this node's clock.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.propose_clock(&group).await?;
@@ -196,7 +196,7 @@ impl TaskShard {
         reply(&self.propose_known(commands).await?).map(drop)
     }
 
-    /// Proposes the present time, and the limit of bytes if that differs.
+    /// Proposes the present time. Also proposes the limit of bytes if it differs from the cluster's limit.
     async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;
@@ -223,5 +223,5 @@ impl TaskShard {
     }
 }
 
-/// The number of ms by which the cluster's clock may be behind before it is set again.
+/// If the cluster's clock may be this many ms behind, it is set again.
 const CLOCK_RENEWED_MS: u64 = 60_000;

@@ -63,7 +63,7 @@ impl DealerSignal {
             && state.is_waiting()
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
-            // The send fails if the dealer has stopped.
+            // The send fails only if the dealer has stopped.
             let _ = self.words.send(DealerMessage::DemandSnapshot);
         }
     }
@@ -72,7 +72,7 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (words, receiver) = channel();
-        // The flag is set until the thread starts, so that nothing is sent before. With one shard the thread never
+        // The flag is set until the thread starts, so that no shard signals before. With one shard, the thread never
         // starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { words, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }

@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //! - A worker has one connection, the latest. Orders of all shards go there.
-//! - A connection is woken if its queue was empty. It is woken once for all orders of a log entry, after the responses
-//!   to that entry: a worker that completes a task usually receives the next one by the same entry, and its connection
-//!   then writes both at once.
+//! - A connection is woken if its queue was empty. One wake-up covers all orders of a log entry and follows the
+//!   responses to that entry. A worker that completes a task usually receives the next one by the same entry, and its
+//!   connection then writes both at once.
 //!
 //! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
 
@@ -17,12 +17,12 @@ use dunlin_tasks::{SchedulerState, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// Ended connections are removed when the number of workers exceeds twice the number after the last removal, plus this
-/// number.
+/// Ended connections are removed when the number of workers is higher than twice the number after the last removal,
+/// plus this number.
 const SWEPT_MIN: usize = 64;
 
-/// The queue of orders to workers that have not been sent over one connection yet.
-/// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
+/// The queue of orders to workers that have not been sent over one connection yet. After an order queue is dropped, its
+/// workers receive no orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
@@ -105,7 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Order queues by worker.
+/// A node's order queues, by the workers that they serve.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     attached: Mutex<AttachedWorkers>,
@@ -206,7 +206,7 @@ fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
     match Handle::try_current() {
         Ok(runtime) => {
             runtime.spawn(async move {
-                // The responses are sent by a task of this thread, which is ready by then.
+                // Another task of this thread sends the responses. Yielding lets that task, which is ready, run first.
                 tokio::task::yield_now().await;
                 wake(&woken);
             });

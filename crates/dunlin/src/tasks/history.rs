@@ -1,4 +1,4 @@
-//! The topic of task events: one record for each event, with equal numbers on every node.
+//! The topic of task events: one record for each event. An event has the same sequence number on every node.
 //!
 //! Each shard has the partition of its number. A record is a JSON object. Its subject is `$tasks.TENANT`, or
 //! `$tasks._` if the tenant's name cannot be a token.
@@ -18,7 +18,7 @@ use crate::node::Node;
 /// The name of the topic in which events of tasks are published.
 pub const TASKS: &str = "$tasks";
 const PATTERN: &str = "$tasks.>";
-/// Subject token of tenants whose names cannot be one.
+/// The subject token for tenants whose names are not valid tokens.
 const UNNAMED: &str = "_";
 
 /// Whether a pattern selects events of tasks.
@@ -37,7 +37,7 @@ pub(super) struct TaskHistory {
     /// The number of events so far.
     count: u64,
     text: String,
-    /// The end of each event's text, and its tenant.
+    /// For each event of a batch, where its text ends, and its tenant.
     parts: Vec<(usize, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl TaskHistory {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_at(TASKS, config, 0)?;
-                // A subscriber may have read more records at another node.
+                // A subscriber may have read later records at another node.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
@@ -119,7 +119,7 @@ impl TaskHistory {
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
-            // The node has stopped, and all its subscribers have ended.
+            // Nothing more to do. If the topic is closed, the node has stopped, and all its subscribers have ended.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
                 topic.logs()[self.partition].move_on(Position { epoch: self.epoch, seq: self.count + 1 });

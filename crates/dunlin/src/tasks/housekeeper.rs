@@ -89,7 +89,7 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
 }
 
 fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
-    // After this, all confirmations are known here, even after a restart.
+    // After this call, this node knows all confirmations, even after a restart.
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
@@ -123,7 +123,7 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
 
 /// The reason why a task was not published.
 enum NotPublished {
-    /// The task could not be published at present; it is due again soon.
+    /// The task could not be published at present. It is due again soon.
     NotYet,
     /// The user who submitted the task lacks the permission.
     Refused(String),
@@ -140,7 +140,7 @@ fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPubli
     let draft = Draft { meta: Default::default(), payload };
     let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
     match published {
-        // The record was appended before.
+        // The record was appended by an earlier attempt.
         Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
         Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
         Err(_) => Err(NotPublished::NotYet),

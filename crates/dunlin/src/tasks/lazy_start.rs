@@ -46,7 +46,7 @@ impl Node {
                 is_put_back = !self.tasks_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, &shards);
                 let place = dir.join(DIR);
-                // Files that this node has noted as its own belong to no cluster.
+                // The node has marked these files as its own, so they belong to no cluster.
                 let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
                     true => refuse_log_of_cluster(disk, dir).map_err(TasksError::from),
                     false => Ok(()),

@@ -16,7 +16,8 @@ use super::dispatcher::Dispatcher;
 use super::history::{self, TaskHistory};
 use super::housekeeper::HousekeeperCommand;
 
-/// The start of the numbering of epochs, 2026-01-01, and the time after which the number grows by 1, both in ms.
+/// The moment from which the epoch numbers of task events count, 2026-01-01, in ms since the Unix epoch. The next
+/// constant is the time after which the number grows by 1, in ms.
 const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
 const LIFE_UNIT_MS: u64 = 100;
 
@@ -71,7 +72,7 @@ impl TasksMachine {
     }
 }
 
-/// The epoch that begins at this time: later epochs have higher numbers.
+/// The epoch that begins at this time. A later time gives a higher epoch.
 fn life_of(unix_ms: u64) -> u32 {
     let units = unix_ms.saturating_sub(LIFE_BEGIN_MS) / LIFE_UNIT_MS;
     u32::try_from(units).unwrap_or(u32::MAX).max(1)

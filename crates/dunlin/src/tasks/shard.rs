@@ -141,8 +141,8 @@ impl TaskShard {
         self.lead() == Ok(Leadership::Here)
     }
 
-    /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
-    /// changes.
+    /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
+    /// succeeds only on the leader.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), TasksError> {
         Ok(self.group()?.add_learner(member).await?)
     }

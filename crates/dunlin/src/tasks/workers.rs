@@ -18,16 +18,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a worker may take to reconnect before its tasks go to other workers.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// A worker's request to receive tasks from this node, with the tasks that it still holds.
+/// A worker's request to receive tasks from this node. The request lists the tasks that the worker still holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.
     pub worker: u64,
-    /// The epoch of the tasks in which `worker` was assigned.
+    /// The epoch in which the cluster assigned the id `worker`.
     pub life: u32,
     /// The number of tasks that the worker runs at the same time.
     pub slots: u32,
-    /// The number of tasks that the worker may receive in addition.
+    /// The number of tasks that the worker may receive in addition to those that it runs.
     pub ahead: u32,
     /// Tasks that the worker holds, with their tokens.
     pub has: Vec<(u64, u64)>,
@@ -43,7 +43,7 @@ pub struct WorkerAttachment {
     pub memory_bytes: u64,
     /// The worker's time to live, ms.
     pub ttl_ms: u64,
-    /// Labels that tasks may need.
+    /// The worker's labels, as names and values. A task can require labels.
     pub labels: Vec<(Vec<u8>, Vec<u8>)>,
     /// Tenants that the worker serves; empty for all.
     pub tenants: Vec<Vec<u8>>,
@@ -95,7 +95,7 @@ impl Tasks {
         // Attaching is complete when the cluster has set or refused the worker's slots.
         loop {
             let slots = TaskCommand::Slots { worker, slots: asked.slots, ahead: asked.ahead };
-            // The command may be sent again, because it sets a value.
+            // The command sets a value, so it may be sent again.
             match self.ask(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
@@ -106,7 +106,7 @@ impl Tasks {
         }
     }
 
-    /// The worker's previous id, if the cluster still knows it; renews its lease.
+    /// The worker's previous id, if the cluster still knows it. Renews the lease of that worker.
     async fn known(&self, asked: &WorkerAttachment) -> Result<Option<u64>, TasksError> {
         if asked.worker == 0 {
             return Ok(None);
@@ -145,8 +145,8 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Passes on the orders that the cluster has for the worker and that the worker does not hold yet, and all later
-    /// ones. The state machine applies no command during this call.
+    /// Passes on the orders that the cluster has for the worker and that the worker does not hold yet, followed by all
+    /// later orders. The state machine applies no command during this call.
     fn begin_orders(
         &self,
         machines: &[&TasksMachine],
@@ -197,7 +197,7 @@ impl WorkerAttachment {
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
             ttl_ms: self.ttl_ms,
-            // The worker receives slots when its connection is known.
+            // The worker has no slots until its connection is known.
             credit: 0,
             labels: self.labels.iter().map(|(key, value)| Label { key, value }).collect(),
             tenants: self.tenants.iter().map(Vec::as_slice).collect(),

@@ -32,7 +32,7 @@ use dunlin::{
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
-/// The agreed state, the nodes, and the faults of the links.
+/// The agreed state of the cluster, its nodes, and the faults of their connections.
 #[derive(Debug)]
 struct TestHub {
     state: Mutex<ControlState>,
@@ -40,21 +40,22 @@ struct TestHub {
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
     /// Nodes whose connections to all other nodes are cut.
     cut: Mutex<HashSet<u64>>,
-    /// Nodes whose feeds deliver no records.
+    /// Nodes whose feeds deliver no records to other nodes' mirrors.
     mute: Mutex<HashSet<u64>>,
     /// Nodes that append forwarded batches but whose responses are lost.
     unheard: Mutex<HashSet<u64>>,
     /// Pairs of nodes between which records were sent and have not arrived.
     on_the_way: Mutex<HashSet<(u64, u64)>>,
-    /// Nodes that receive changes of the cluster later, with the changes that are held back.
+    /// Nodes that receive changes of the cluster later. For each, the changes that are held back.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// Number of batches forwarded to a node that was cut off or whose response was lost.
     unanswered: AtomicU64,
-    /// Pairs of nodes whose next feed ends at once.
+    /// Pairs of nodes. The next feed between the two nodes of a pair ends at once.
     breaking: Mutex<HashSet<(u64, u64)>>,
     /// Two nodes: just before the first node's next feed begins, topic `t` moves to the second node.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Nodes whose requests for an owner receive no response. `is_asking` says whether a node has made such a request.
+    /// Nodes whose requests for an owner receive no response. The field `is_asking` says whether such a node has made a
+    /// request.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
     /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
@@ -369,7 +370,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The next `count` events of a subscriber, as text.
+/// The next `count` events that the subscriber receives, as text.
 fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -465,7 +466,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 }
 
 #[test]
-fn epoch_of_a_lost_owner_ends_with_an_unknown_last_record() {
+fn epoch_change_by_failover_reports_an_unknown_last_record() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -630,7 +631,8 @@ fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
     let before = stage.hall.state.lock().unwrap().clone();
-    // Both nodes restart. The second receives the changes after the first has begun new epochs and appended records.
+    // Both nodes restart. The second node receives the changes only after the first node has begun new epochs and
+    // appended records.
     let ownership = stage.join(2);
     ownership.settle_all(&before);
     stage.start(1);
@@ -713,7 +715,8 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     let state = stage.hall.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
     stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
-    // When this call returns, node 2 has tried to append the waiting batch, because it still believes to be the owner.
+    // When this call returns, node 2 has tried to append the waiting batch, because it still believes that it owns the
+    // topic.
     assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;

@@ -10,7 +10,8 @@ use dunlin_feed::{Book, BookEntry, Scale, Side};
 
 const SEEDS: u64 = 12;
 const CRASHES: usize = 3;
-/// The number of records between two crashes. It is so high that states are saved and older records are removed.
+/// The number of records between two crashes. The number is so high that states are saved and older records are removed
+/// in each round.
 const ROUND: u64 = 700;
 const ENTRIES: u64 = 12;
 
@@ -92,7 +93,7 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // If an epoch has no retained records, its end is unknown.
+                    // The end of an epoch is unknown if the log has retained none of its records.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }

@@ -28,7 +28,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().unwrap()
 }
 
-/// The numbers in the records that a subscriber reads, and the changes of epochs between them.
+/// The numbers in the records that a subscriber reads, and the notices of new epochs between them.
 fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
     let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
     let mut subscriber = node.subscribe(subject, &SubscribeOptions { start, ..Default::default() }).unwrap();
@@ -69,7 +69,7 @@ fn topics_records_and_epochs_survive_a_clean_stop() {
 }
 
 #[test]
-fn acknowledged_records_and_the_epochs_end_survive_a_crash() {
+fn acknowledged_records_and_the_end_of_an_epoch_survive_a_crash() {
     for seed in 0..20 {
         let disk = FakeDisk::new(seed);
         let (node, _) = open(&disk);
@@ -226,7 +226,7 @@ fn durable_topic_is_created_once_a_full_disk_has_room() {
 }
 
 #[test]
-fn failed_sync_ends_only_its_own_topic() {
+fn failed_sync_stops_only_the_topic_of_the_failed_file() {
     let disk = FakeDisk::new(6);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -107,7 +107,7 @@ fn not_there() -> Result<Receipt, PublishError> {
 }
 
 #[test]
-fn replies_stay_in_order_while_the_inboxs_node_is_searched() {
+fn replies_stay_in_order_during_the_search_for_their_inbox() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     publish(&inbox, "first");

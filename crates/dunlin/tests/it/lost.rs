@@ -37,7 +37,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().or(last).unwrap().position
 }
 
-/// The numbers that a subscriber reads after a position, the ranges of its gaps, and the changes of epochs.
+/// The numbers that a subscriber reads after a position, the ranges of its gaps, and the notices of new epochs.
 fn read(node: &Node, after: Position) -> (Vec<u64>, Vec<(u64, u64)>, Vec<EpochChanged>) {
     let (mut numbers, mut gaps, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
@@ -68,7 +68,7 @@ fn take_away(disk: &FakeDisk, path: &Path) {
     disk.sync_dir(path.parent().unwrap()).unwrap();
 }
 
-/// Checks that every number up to the last was read or reported as lost, once.
+/// Checks that every number up to `last` was either read once or reported as lost once.
 fn assert_whole(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
     let mut all: Vec<u64> = numbers.to_vec();
     gaps.iter().for_each(|&(first, last)| all.extend(first..=last));
@@ -94,7 +94,7 @@ fn missing_last_file_is_an_exact_gap() {
     assert_whole(&numbers, &gaps, 10, RECORDS);
     assert_eq!(gaps.len(), 1);
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
-    // A subscriber that had read everything misses no record and does not go back.
+    // A subscriber that had read everything misses no record and receives no record twice.
     let (numbers, gaps, epochs) = read(&node, last);
     assert!(numbers.is_empty() && gaps.is_empty());
     assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));
@@ -118,7 +118,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     assert_whole(&numbers, &gaps, 10, known);
     assert!(known < RECORDS, "the last record was not noted");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
-    // After this start, the files are consistent again, so that the next start reports nothing.
+    // This start makes the files consistent again. The next start therefore reports nothing.
     publish(&node, "a", 1..=10);
     node.stop();
     drop(node);
@@ -206,7 +206,7 @@ fn unreadable_topic_is_refused_and_the_others_are_served() {
 }
 
 #[test]
-fn topic_with_a_foreign_log_keeps_its_subjects_reserved() {
+fn topic_with_another_topics_log_keeps_its_subjects_reserved() {
     let disk = FakeDisk::new(36);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();

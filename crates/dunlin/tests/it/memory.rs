@@ -98,7 +98,7 @@ fn concurrent_creation_and_removal_lose_no_accepted_record() {
                 let mut taken = 0;
                 for turn in 0..2_000 {
                     let owner = node.owner_for(Subject::parse("shared").unwrap(), 1).unwrap();
-                    // The topic may be gone; then another thread creates it.
+                    // The topic may have been deleted. Another thread then creates it.
                     if turn % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
                         taken += 1;
                     }

@@ -20,7 +20,7 @@ fn publish(node: &Node, texts: &[&str]) -> Position {
     texts.iter().map(|text| publisher.publish(*text).unwrap().position).last().unwrap()
 }
 
-/// The records after this position, and the changes of epochs.
+/// The records after this position, and the notices of new epochs.
 fn read(node: &Node, after: Position) -> (Vec<String>, Vec<EpochChanged>) {
     read_of(node, "a", after)
 }
@@ -240,8 +240,8 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
     assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }]);
 }
 
-/// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
-/// not know.
+/// Another epoch existed between the epoch of the copy and the epoch after the copy was restored. The copy does not
+/// know that epoch.
 #[test]
 fn restored_copy_reports_unknown_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +319,7 @@ fn replaced_log_reports_an_unknown_last_record() {
 }
 
 #[test]
-fn killed_node_knows_its_last_record() {
+fn node_restarted_after_a_kill_knows_its_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (node, last) = published(folder.path());
     drop(node);
@@ -329,7 +329,7 @@ fn killed_node_knows_its_last_record() {
     let (texts, epochs) = read(&node, last);
     assert_eq!((texts, epochs[0].known_through), (vec!["3".to_owned()], Some(2)));
     assert!(next.epoch > last.epoch);
-    // A subscriber that has read further in the epoch than the files proves that records are lost.
+    // A subscriber that has read further in the epoch than the files reach proves that records are lost.
     let (texts, epochs) = read(&node, Position { seq: 7, ..last });
     assert_eq!((texts, epochs[0].last_seen, epochs[0].known_through), (vec!["3".to_owned()], 7, None));
 }
@@ -456,7 +456,7 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
     }
 }
 
-/// A new lease, the fencing token of its lock, the revision of a write, and the id of a task.
+/// The next numbers that a node assigns: of a lease, of a lock's fencing token, of a revision, and of a task.
 fn next_numbers(node: &Node) -> [u64; 4] {
     let control = node.control().unwrap();
     let granted = block_on(control.ask(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
@@ -498,7 +498,7 @@ fn restored_node_reuses_no_lease_token_revision_or_task_id() {
 }
 
 #[test]
-fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
+fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
     for (place, part) in ["control", "tasks"].into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
@@ -512,8 +512,8 @@ fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
         node.stop();
         drop(node);
         put_back(&backup.join(part), &dir.join(part));
-        // The keys or tasks alone are older than their mark says: the operator decides to continue with the remaining
-        // data.
+        // The keys or the tasks alone are older than their mark says. The operator decides to continue with the data
+        // that remains.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
         let next = change(&node, "3");

@@ -24,7 +24,7 @@ fn submit(node: &Node, tenant: &str) -> u64 {
 }
 
 #[test]
-fn tasks_survive_a_restart_with_the_same_shard_count_only() {
+fn tasks_survive_a_restart_only_with_the_same_shard_count() {
     let disk = FakeDisk::new(1);
     let node = open(&disk, 3).unwrap();
     let submitted: Vec<u64> = (0..9).map(|number| submit(&node, &format!("tenant-{number}"))).collect();

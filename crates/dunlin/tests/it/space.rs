@@ -26,7 +26,7 @@ fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
 }
 
 #[test]
-fn region_replaces_the_topic_that_a_subscriber_created_early() {
+fn region_replaces_its_topic_if_a_subscriber_created_it() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     let mut early = node.subscribe(&topic, &SubscribeOptions::default()).unwrap();
@@ -108,9 +108,10 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     }
 }
 
-/// The entity was in the other region for a while. When that region is asked about the id, it reports this same entity.
+/// The entity was in the other region for a while, and has returned. When that region is asked about the id, it reports
+/// this same entity.
 #[test]
-fn entity_that_returned_to_its_region_is_not_removed_there() {
+fn entity_that_returned_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
     let even = Partition::even(3, &regions);
     let mut hosts = regions.map(|region| {
@@ -134,7 +135,7 @@ fn entity_that_returned_to_its_region_is_not_removed_there() {
     for (id, at) in [(stays, own.first()), (goes, own.last())] {
         hosts[0].spawn(&Entity::at(id.0, *at.unwrap())).unwrap();
     }
-    // The border moves back and forth, and the second entity with it.
+    // The border moves away and back. The second entity changes its region with the border.
     for (version, at) in [(2, cut), (3, border)] {
         let partition = Partition::of(3, version, vec![(0, regions[0]), (at, regions[1])]).unwrap();
         for tick in 0..200 {

@@ -56,7 +56,7 @@ impl Gated {
         self.gates.1.notify_all();
     }
 
-    /// Waits until a write to the topic waits at the gate.
+    /// Blocks until a write to the topic has arrived at the gate.
     fn wait_for(&self, topic: u64) {
         let gates = self.gates.0.lock().unwrap();
         let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
@@ -182,8 +182,8 @@ fn flush_stores_records_during_another_topics_slow_sync() {
     disk.shut(&[2, 3]);
     publishers[2].send(&record).unwrap();
     disk.wait_for(3);
-    // More than one segment of topic 1 waits when the thread comes to it. The thread writes them and then waits at
-    // topic 2.
+    // More than one segment of topic 1 waits to be written when the thread visits the topic. The thread writes these
+    // segments and then waits at topic 2.
     (0..300).for_each(|_| publishers[0].send(&record).unwrap());
     publishers[1].send(&record).unwrap();
     disk.open_gate(3);

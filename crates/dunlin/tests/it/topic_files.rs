@@ -75,7 +75,7 @@ fn damaged_topic_file_is_reported_with_its_topic_name() {
 }
 
 #[test]
-fn old_topic_name_with_invisible_character_opens_but_no_new_one() {
+fn invisible_characters_are_allowed_in_old_topic_names_only() {
     // Release 0.1.0 allowed this character.
     let old = "a\u{3164}";
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

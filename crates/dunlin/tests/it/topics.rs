@@ -56,7 +56,7 @@ fn topic_orders_all_subjects_of_its_pattern() {
 }
 
 #[test]
-fn publishing_to_a_topics_name_needs_a_pattern_that_matches() {
+fn topic_name_is_a_valid_subject_only_if_a_pattern_matches_it() {
     let node = node();
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     node.create_topic("other", owning("x"), false).unwrap();
@@ -71,7 +71,7 @@ fn publishing_to_a_topics_name_needs_a_pattern_that_matches() {
 }
 
 #[test]
-fn one_of_many_concurrent_overlapping_creations_succeeds() {
+fn only_one_of_many_overlapping_topic_creations_succeeds() {
     let node = node();
     let patterns = ["a.>", "a.*", "*.b", "a.b", ">"];
     for round in 0..50 {
@@ -114,7 +114,7 @@ fn topics_with_equal_settings_share_one_configuration_object() {
 }
 
 #[test]
-fn identical_topic_is_accepted_only_with_the_or_same_option() {
+fn creating_an_identical_topic_again_needs_or_same() {
     let node = node();
     let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
     node.create_topic("a", config.clone(), false).unwrap();
@@ -228,7 +228,7 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
         assert_eq!(all(&mut subscriber), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
-    // Another topic, whose positions mean other records, may be created.
+    // Another topic may be created, in whose log the same positions mean other records.
     assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
 }
 
@@ -243,7 +243,7 @@ fn stopped_node_notifies_publishers_and_subscribers() {
 }
 
 #[test]
-fn subscriber_can_read_a_deleted_topics_records_after_a_tick() {
+fn stalled_subscriber_can_read_records_of_a_deleted_topic() {
     let node = node();
     let mut publisher = node.publisher("ticks").unwrap();
     publisher.publish("tick").unwrap();

@@ -1,4 +1,4 @@
-//! A book at one moment.
+//! A book at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 

@@ -85,7 +85,7 @@ pub enum InstrumentsError {
         /// The value.
         volatility: f64,
     },
-    /// The book would reach below 1 or above [`UNITS_MAX`].
+    /// The book could have prices below 1 or above [`UNITS_MAX`].
     #[error(
         "base_price {base_price} leaves no room for levels_per_side * tick_size = {reach} on either side \
          within 1 to {} for {id}",

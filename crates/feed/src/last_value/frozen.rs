@@ -1,4 +1,4 @@
-//! Last values at one moment.
+//! The last values at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 

@@ -39,21 +39,22 @@ pub struct QueuePosition {
 pub(super) struct RemovedOrder {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// The record that added the order. A subscriber that never saw the order need not receive its removal.
+    /// The sequence number of the record that added the order. A subscriber that never saw the order need not receive
+    /// its removal.
     pub(super) born: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<QueuedOrder>,
-    /// Neighbours in queues, by the orders' places.
+    /// For each order, its neighbours in its queue. The index is the order's place.
     links: Vec<Links>,
     index: IdIndex,
-    /// Bids, then asks.
+    /// The price levels of the bids, then those of the asks.
     ladders: [Ladder<PriceQueue>; 2],
     pub(super) removals: Removals<RemovedOrder>,
     limits: FeedLimits,
-    /// The record that cleared each side last.
+    /// For each side, the sequence number of the record that cleared it last.
     pub(super) cleared: [u64; 2],
     total: i64,
     priority: u64,

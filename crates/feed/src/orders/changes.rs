@@ -34,7 +34,7 @@ impl OrderBook {
         snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
     }
 
-    /// Appends the removals after `seq`.
+    /// Appends the removals after record `seq`. Returns `false` if not all of them are known.
     fn losses_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;
         let removed = self.removals.since(seq);

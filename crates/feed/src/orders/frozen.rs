@@ -1,4 +1,4 @@
-//! A book of orders at one moment.
+//! A book of orders at one moment, from which a snapshot is written.
 
 use dunlin_topic::FrozenState;
 

@@ -13,11 +13,11 @@ pub(super) struct QueuedOrder {
     pub(super) size: i64,
     /// The priority in the queue: a number that grows with each order that enters a queue.
     pub(super) priority: u64,
-    /// The record that added the order.
+    /// The sequence number of the record that added the order.
     pub(super) born: u64,
-    /// The record with which the order took its place in the queue.
+    /// The sequence number of the record with which the order took its place in the queue.
     pub(super) queued: u64,
-    /// The record that changed the order last.
+    /// The sequence number of the record that changed the order last.
     pub(super) changed: u64,
     pub(super) side: Side,
 }

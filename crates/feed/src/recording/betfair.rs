@@ -53,7 +53,7 @@ pub struct BetfairTally {
     pub messages: u64,
     /// Number of messages of other kinds, which were skipped.
     pub other_messages: u64,
-    /// Number of runner changes, including those of volumes only.
+    /// Number of runner changes, including changes of only the traded volumes.
     pub runner_changes: u64,
     /// Number of runner changes with only a ladder of best offers.
     pub best_offers_only: u64,
@@ -268,7 +268,7 @@ fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind
     Ok((number("price", price.get(), 1, "a price")?, number("size", size.get(), 0, "a size")?))
 }
 
-/// The error's column; a message is a single line.
+/// Returns the text of a parser's error without its line number, because each message is parsed as a single line.
 fn place(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -37,7 +37,7 @@ pub const ORDERS_MAX: usize = 1 << 22;
 
 /// Maximum number of rows that are held back as possible closing rows.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
-/// A larger opening is split into records of about this size.
+/// The size in bytes at which a record of the opening ends. The next record contains the further orders.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 

@@ -38,7 +38,7 @@ enum RecoveryNeed {
     State,
 }
 
-/// Receives reports and counts.
+/// The caller's report function and the replica's counters, to which a log's state adds its changes and faults.
 pub(super) struct ReportSink<'t, R> {
     pub(super) counts: &'t mut ReplicaCounts,
     pub(super) report: &'t mut R,

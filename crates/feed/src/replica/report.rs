@@ -20,7 +20,7 @@ pub struct StateChange<'a, F> {
 }
 
 impl<F> StateChange<'_, F> {
-    /// Event time, ns since the Unix epoch; of merged records the last one's.
+    /// Event time, ns since the Unix epoch; for merged records, the event time of the last one.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.by.frame()?.event_time_ns()
     }

@@ -11,14 +11,17 @@ pub(super) struct InstrumentLane {
     rate: u32,
     instruments: Vec<usize>,
     taken: u64,
-    /// Instrument and time of the next record.
+    /// Index of the next record's instrument in `instruments`.
     turn: usize,
+    /// Intended time of the next record, rounded down to nanoseconds.
     at_ns: u64,
     /// Fraction of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
     part: u64,
-    /// Records a second of all instruments together, and the time between two of them.
+    /// Records a second of all instruments together.
     per_second: u64,
+    /// Time between two records, rounded down to nanoseconds.
     step_ns: u64,
+    /// Fraction of a nanosecond by which `step_ns` is too short, in the units of `part`.
     step_part: u64,
 }
 

@@ -25,7 +25,7 @@ const REMOVALS: u64 = 20;
 const LEVELS_KEPT: usize = 2;
 /// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
 const CROSSING_TICKS: u64 = 3;
-/// One in this many set levels of such a book is beyond the middle.
+/// For books that may be crossed: one in this many set levels is beyond the middle.
 const CROSSING_ONE_IN: u64 = 64;
 /// A crossed book is repaired in one of this many updates.
 const UNCROSSING_ONE_IN: u64 = 8;
@@ -146,7 +146,8 @@ impl SimulatedMarket {
         crossing.or_else(|| half.worst().filter(|worst| *worst < limit - 2 * self.levels))
     }
 
-    /// Makes an ordinary update: bit 0 selects the side, 8 bits the kind, 24 the level, 16 the size.
+    /// Makes an ordinary update from random bits. Bit 0 selects the side, bits 8 to 23 the kind, bits 24 to 47 the
+    /// level, and bits 48 to 63 the size.
     #[inline(always)]
     fn change(&mut self, bits: u64, payload: &mut Vec<u8>) {
         let side = if bits & 1 == 0 { Side::Bid } else { Side::Ask };
@@ -229,8 +230,8 @@ impl Walk {
         }
     }
 
-    /// Bit 32 is the direction; the 32 bits below decide whether there is a step. The price stops at both
-    /// ends.
+    /// Moves the price by random bits. The lower 32 bits decide whether there is a step, and bit 32 is its direction.
+    /// The price stays between `min` and `max`.
     #[inline(always)]
     fn go(&mut self, bits: u64) {
         if bits & 0xffff_ffff < self.chance {

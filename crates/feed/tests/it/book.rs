@@ -174,7 +174,7 @@ fn crossed_and_locked_books_are_reported_and_unchanged() {
 
 /// A record takes effect as a whole. States between its entries therefore do not count.
 #[test]
-fn book_crossed_only_within_one_record_counts_no_crossing() {
+fn temporary_crossing_within_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
     append(&mut book, 2, &record(&[set(Side::Bid, 101, 1), remove(Side::Ask, 101), set(Side::Ask, 102, 1)]))
         .unwrap();
@@ -240,7 +240,7 @@ fn replica_older_than_the_kept_removals_needs_a_snapshot() {
 }
 
 #[test]
-fn changes_longer_than_a_small_book_need_a_snapshot() {
+fn small_book_sends_a_snapshot_if_its_changes_are_longer() {
     let mut book = Book::new(Scale::default());
     let prices = 1..=200;
     let all: Vec<_> = prices.clone().map(|price| set(Side::Bid, price, 1)).collect();
@@ -272,7 +272,7 @@ fn level_dropped_beyond_the_depth_does_not_return() {
 }
 
 #[test]
-fn depth_option_is_read_by_books_only() {
+fn depth_option_is_accepted_for_books_and_refused_for_orders() {
     let options = [("max_depth".to_owned(), "10".to_owned())].into();
     let scale = Scale::parse("book", &options).unwrap();
     assert_eq!((scale.max_depth, scale.options()["max_depth"].as_str()), (10, "10"));

@@ -7,7 +7,7 @@ use dunlin_topic::{FrozenState, Reducer};
 
 use crate::record::{Record, snapshot};
 
-/// From this size on, a snapshot may be shorter than the merged changes.
+/// The size in bytes from which on a snapshot may be shorter than the merged changes.
 const LONG: usize = 2 << 10;
 
 /// The frozen state after a record, with its checksum and size.
@@ -27,7 +27,8 @@ impl Cut {
     }
 }
 
-/// Replays the records, numbered from 1, and at every cut restores, resumes and catches up.
+/// Replays the records, numbered from 1. At every cut, checks that a restored snapshot, the further records and merged
+/// changes lead to the same state.
 pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
     let mut reducer = new();
     let mut cuts = Vec::new();

@@ -10,7 +10,7 @@ fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn each_reducer_kind_is_created_by_name_as_its_own_type() {
+fn each_reducer_name_creates_its_reducer_type() {
     let made = KINDS.map(|kind| make_reducer(kind, &BTreeMap::new()).unwrap());
     let [book, orders, last] = made.each_ref().map(|reducer| reducer.as_ref() as &dyn Any);
     assert!(book.is::<Book>() && orders.is::<Orders>() && last.is::<LastValue>());

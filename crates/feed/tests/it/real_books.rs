@@ -109,7 +109,7 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
 
 /// The recording is cut at some records. From each cut, every way to catch up leads to the same end.
 #[test]
-fn replicas_joining_anywhere_reach_the_same_books() {
+fn replicas_joining_at_any_record_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {
         cut_at_some(|| Box::new(Book::new(Scale::default())), &payloads, 997);
     }

@@ -86,7 +86,7 @@ fn order_text(entry: OrderEntry) -> String {
 }
 
 #[test]
-fn each_runner_is_a_book_with_one_record_per_message() {
+fn market_message_becomes_one_book_record_for_each_runner() {
     let came = betfair(
         r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]],"atl":[[2.5,0.5]],"tv":3},
             {"id":8,"atb":[[3,1.25]]},{"id":7,"atb":[[1.01,0],[1.02,3e1]]},{"id":9,"ltp":2.0}]}]}"#
@@ -202,7 +202,7 @@ fn opening_rows_form_one_record_and_each_later_row_an_event() {
 }
 
 #[test]
-fn deletions_followed_by_other_rows_are_ordinary_events() {
+fn deletions_before_other_rows_are_not_taken_as_closing_rows() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let came = bitstamp(rows, false);
@@ -280,7 +280,7 @@ fn opening_order_at_a_better_price_than_a_trade_is_a_phantom() {
 }
 
 #[test]
-fn unfinished_or_withdrawn_order_proves_no_phantom_order() {
+fn order_is_no_phantom_if_the_crossing_order_need_not_trade() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"

@@ -1,4 +1,4 @@
-//! Snapshots' bytes, which later versions must read.
+//! The bytes of snapshots, which later versions must be able to read.
 
 use std::collections::BTreeMap;
 

@@ -34,11 +34,12 @@ pub struct FakeDisk {
 /// The faults that a [`FakeDisk`] injects, and when.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// Number of successful syncs before one fails; `None`: none fails.
+    /// The number of successful syncs before one fails. `None`: no sync fails.
     pub sync_fails: Option<u32>,
-    /// Number of successful writes before one fails with a device error.
+    /// The number of successful writes before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
-    /// Number of successful creations, renames, removals and directory syncs before one fails.
+    /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
+    /// of them fails.
     pub names_fail: Option<u32>,
 }
 
@@ -50,9 +51,9 @@ struct State {
     /// Names as they are on the disk.
     names_synced: BTreeMap<PathBuf, usize>,
     locks: BTreeMap<PathBuf, u64>,
-    /// Number of crashes so far. File handles that were opened before the last crash fail.
+    /// The number of crashes so far. A file handle that was opened before the last crash returns errors.
     life: u64,
-    /// Capacity, bytes.
+    /// The capacity of the disk, bytes.
     room: u64,
     faults: Faults,
     random: u64,
@@ -74,7 +75,7 @@ impl FakeDisk {
         FakeDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Sets the capacity, bytes.
+    /// Sets the capacity of the disk, bytes.
     pub fn set_room(&self, bytes: u64) {
         self.state().room = bytes;
     }
@@ -110,7 +111,7 @@ impl FakeDisk {
         state.names_synced.insert(path.to_owned(), index);
     }
 
-    /// Flips `count` bits of a file at offsets from `from` to `to`.
+    /// Flips `count` bits of a file, at random offsets from `from` to `to`.
     pub fn flip_bits(&self, path: &Path, count: u32, from: u64, to: u64) {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };
@@ -153,7 +154,7 @@ impl State {
 }
 
 impl Disk for FakeDisk {
-    /// Directories always exist.
+    /// Does nothing: every directory exists on this disk.
     fn create_dir(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }

@@ -23,7 +23,7 @@ struct Inner {
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
-/// The reported free bytes. No memory is reserved.
+/// The number of free bytes that the disk reports. No memory is reserved for them.
 const FREE_BYTES: u64 = 1 << 50;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,7 +37,7 @@ impl MemoryDisk {
 }
 
 impl Disk for MemoryDisk {
-    /// Directories always exist.
+    /// Does nothing: every directory exists on this disk.
     fn create_dir(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }

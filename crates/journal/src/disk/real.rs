@@ -17,7 +17,7 @@ const PARTS_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
-/// Linux's type numbers of file systems in memory.
+/// The numbers by which Linux identifies file systems in memory.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl RealDisk {
@@ -109,7 +109,7 @@ impl Disk for RealDisk {
     }
 
     fn identity(&self) -> u64 {
-        // The standard library's random hash keys differ for every call.
+        // The keys of the standard library's random hash state differ for every call.
         RandomState::new().build_hasher().finish()
     }
 }
@@ -139,7 +139,7 @@ impl DiskFile for File {
         for parts in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
-            // Skips empty parts at the front, which would never count as written.
+            // Skips empty parts at the front, because no write would ever count them as written.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let count = match rustix::io::pwritev(self, rest, at) {

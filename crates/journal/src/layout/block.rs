@@ -21,7 +21,7 @@ use super::{u32_at, u64_at};
 
 /// Bytes of a block's header.
 pub const BLOCK_HEADER_BYTES: usize = 48;
-/// Blocks start at multiples of this many bytes.
+/// Every block starts at a multiple of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
 /// Size of the smallest frame, bytes: its head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
@@ -89,7 +89,7 @@ pub(crate) struct BlockHeader {
     /// Size of the writer's note at the end of the block, bytes.
     pub note_bytes: u32,
     pub epoch: u32,
-    /// Sequence of the first record; in a mark, of the next record.
+    /// Sequence number of the first record. In a mark, the sequence number of the next record.
     pub first_seq: u64,
     /// Number of records; 0 for marks.
     pub count: u32,

@@ -91,7 +91,7 @@ impl FileHeader {
             return Err(HeaderError::Magic);
         }
         let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
-        // The checksum is compared first, to distinguish a newer version from a flipped bit.
+        // The checksum is compared first. Otherwise a flipped bit could look like a newer version.
         if u32_at(bytes, CRC_AT) != checksum(bytes) {
             return Err(HeaderError::Checksum);
         }

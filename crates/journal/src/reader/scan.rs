@@ -12,14 +12,14 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// A reader of a log from a position to its end; later calls return records appended since.
+/// Reads a log from a position to its end. Later calls return the records that were appended since.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,
     /// Records before this position are skipped.
     from: Position,
     file: Option<OpenFile>,
-    /// A block after a hole that the scan has just returned.
+    /// The header of a block after a hole. The scan has returned the hole, and returns the block next.
     pending: Option<BlockHeader>,
     /// Bytes fetched at a time.
     read_bytes: usize,
@@ -30,11 +30,11 @@ struct OpenFile {
     log: Arc<LogFile>,
     file: Box<dyn DiskFile>,
     blocks: BlockScan,
-    /// Expected sequence of the next block.
+    /// The sequence number that the next block should begin with.
     expected: u64,
     /// The mark that was read last, if a mark was the last block.
     mark: Option<Mark>,
-    /// Whether the rest of the file has no valid block.
+    /// Whether the rest of the file was searched and has no valid block.
     spent: bool,
 }
 
@@ -85,7 +85,7 @@ impl LogScan {
 
     /// Creates a scan that reads about `bytes` bytes at a time.
     pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
-        // The position may be up to one index step after the block at which the scan starts.
+        // The scan may start up to one index step before the position.
         let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
         LogScan { read_bytes, ..LogScan::new(shared, from) }
     }
@@ -116,7 +116,7 @@ impl LogScan {
         }
     }
 
-    /// The block's records from the position `from` on.
+    /// Returns the block's records, without those before the position `from`.
     fn give(&mut self, header: &BlockHeader) -> Records<'_> {
         let skip =
             if header.epoch == self.from.epoch { self.from.seq.saturating_sub(header.first_seq) } else { 0 };
@@ -199,7 +199,7 @@ impl LogScan {
     /// Continues at the end of the readable bytes: with further bytes of the file, or with the next file.
     fn go_to_next_file(&mut self) -> Result<NextPage, ReadError> {
         let Some(open) = &mut self.file else { return Ok(NextPage::No) };
-        // The file's end is read after the next file is known: once there is a next file, this one does not grow.
+        // The file's end is read only after the next file is known. Once there is a next file, this file does not grow.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
@@ -230,7 +230,7 @@ impl LogScan {
         Ok(hole.map_or(NextPage::Yes, NextPage::Hole))
     }
 
-    /// Reports a hole if the file has no further valid block, but records up to a later position were synced.
+    /// Reports a hole if the file has no further valid block although later records were synced.
     fn end_of_last(&mut self, epoch: u32, expected: u64) -> NextPage {
         let durable = if self.shared.written_here { self.shared.files().durable } else { None };
         let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return NextPage::No };
@@ -292,7 +292,7 @@ impl OpenFile {
     }
 }
 
-/// The frames after the first `skip`, and the append time of the first of them.
+/// The frames after the first `skip` frames, and the append time of the first of the remaining ones.
 fn behind(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
     for _ in 0..skip {
         let taken = Frame::split(frames).map_or(frames.len(), |(_, taken)| taken);

@@ -11,10 +11,10 @@ use crate::layout::MARK_BYTES;
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
 /// Size of the first step of zeros in a file, bytes. Later steps are as large as the file, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
-/// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation adds only the smallest step of zeros.
-/// More zeros would double the written bytes, with little gain.
+/// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation is followed by only the smallest step of
+/// zeros. More zeros would double the number of written bytes, with little gain.
 const LARGE_SHARE: u64 = 8;
-/// The zeros that one write appends.
+/// The zeros that one write appends to a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {

@@ -6,7 +6,8 @@ use crate::error::{AppendError, DiskError};
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::position::Position;
 
-/// Multi-part batches up to this size are joined before the write: copying costs less than a vectored write.
+/// Batches of several parts are joined before the write if they have at most this size in bytes, because copying then
+/// costs less than a vectored write.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
 /// Consecutive records to append to a log as one block.
@@ -85,7 +86,7 @@ impl Journal {
 }
 
 impl Tail {
-    /// Checks whether a batch may follow; returns its size, bytes.
+    /// Checks whether the batch may be appended next. Returns the size of its block, bytes.
     fn check(&self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<u64, AppendError> {
         if batch.epoch < self.epoch_least {
             return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });

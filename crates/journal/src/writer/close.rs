@@ -35,7 +35,7 @@ impl Journal {
             current.at_rest = ends;
         }
         if ends {
-            // Also removes an existing mark, because zeros that were preallocated for a refused append may follow it.
+            // This also removes an existing mark, because preallocated zeros of a refused append may follow it.
             current.cut_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

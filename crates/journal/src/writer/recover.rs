@@ -49,8 +49,8 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// An incomplete write at the end of a log after a crash, which was cut off when the log was opened.
-/// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
+/// An incomplete write at the end of a log after a crash, which was cut off when the log was opened. A torn tail
+/// contains no record that was acknowledged as synced, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
@@ -127,7 +127,8 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the last process may have ended before it did this.
+    /// Removes unfinished files and syncs the directory, because the process that wrote the log may have ended before
+    /// it did this.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -138,8 +139,8 @@ impl Recovery<'_> {
         self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))
     }
 
-    /// Removes an empty last file that the previous file does not name: the machine failed between creating it and
-    /// writing that name.
+    /// Removes an empty last file that the previous file does not name. Such a file exists if the machine failed after
+    /// the file was created and before its name was written to the previous file.
     fn drop_unnamed(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
             let is_empty = |found: &FileSurvey| found.records == 0 && found.mark.is_none();
@@ -159,7 +160,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether a valid block follows the header. If not, only a full read shows whether the file is empty.
+    /// Whether a valid block follows the header. If none does, only a full read shows whether the file is empty.
     fn begins_soundly(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
@@ -289,12 +290,12 @@ impl Recovery<'_> {
 
     /// Finishes the repair: the file then ends with a mark.
     fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
-        // The mark is written again even after a regular close, because its sync may have failed.
+        // The mark is written again even after a regular close, because the sync of the mark may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let at_rest = found.at_rest();
-        // A new epoch's file without records does not continue after the last record.
+        // The records of a new epoch's empty file do not continue after the last record.
         let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = at_rest == Some(BlockKind::End) && goes_on;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };

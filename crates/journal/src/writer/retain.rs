@@ -8,7 +8,7 @@ use crate::error::{AppendError, DiskError};
 use crate::position::Position;
 
 impl Journal {
-    /// Drops the files that hold only records before this position. Returns how many.
+    /// Drops the files that hold only records before this position. Returns the number of dropped files.
     pub fn truncate_before(&mut self, position: Position) -> Result<usize, AppendError> {
         let needless = {
             let files = self.shared.files();
@@ -18,8 +18,8 @@ impl Journal {
         self.drop_oldest(needless)
     }
 
-    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if there is no file to
-    /// drop.
+    /// Drops files beyond the configured bytes and age. Returns the number of dropped files. The call is cheap if there
+    /// is no file to drop.
     ///
     /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
     /// snapshot must stay.
@@ -32,8 +32,7 @@ impl Journal {
         self.retain_after(now_ns, Some(saved))
     }
 
-    /// Whether the oldest file holds only records beyond the configured age, so that it can be dropped after a
-    /// snapshot.
+    /// Whether all records of the oldest file exceed the configured age. The file can then be dropped after a snapshot.
     pub fn has_aged(&self, now_ns: u64) -> bool {
         let aged = self.aged(now_ns);
         self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < aged)
@@ -75,7 +74,7 @@ impl Journal {
         for dropped in 0..count {
             let Some(oldest) = self.shared.files().all.first().cloned() else { return Ok(dropped) };
             let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
-            // After a failure the file remains the oldest.
+            // If this fails, the file remains the oldest one.
             disk.remove(&oldest.path).map_err(DiskError::of("remove", &oldest.path))?;
             self.shared.forget(&oldest);
             if let Err(error) = disk.sync_dir(dir).map_err(DiskError::of("sync", dir)) {

@@ -47,7 +47,7 @@ impl Journal {
         }
         let asked = std::mem::take(&mut self.file_over);
         match self.roll(batch, need) {
-            // The room that was promised exists in the old file.
+            // The old file has the room that was promised.
             Err(error) if error.is_full() && (may_stay || asked && same_epoch) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
             Err(error) => Err(self.end(error)),
@@ -119,7 +119,7 @@ impl Journal {
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
         if made.is_err() {
-            // Frees the disk space of the file. The next start removes leftovers.
+            // Frees the disk space of the file. If this fails, the next start removes the file.
             let _ = disk.remove(&temporary);
         }
         made.map(|()| current)

@@ -10,8 +10,8 @@ const IDENTITY: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 48;
 
-/// Uses the bytes as two files of a log with corrected checksums, to reach the code behind the checks. The first byte
-/// sets where the first file ends.
+/// Reads the bytes as two files of a log, with corrected checksums, so that the code after the checksum tests is
+/// reached. The first byte sets where the first file ends.
 pub fn try_log(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let (first, second) = bytes.split_at(bytes.len() * usize::from(cut) / 255);

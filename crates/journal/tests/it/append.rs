@@ -29,7 +29,7 @@ fn appended_records_are_read_back_over_many_files() {
 }
 
 #[test]
-fn reader_sees_only_synced_records_and_continues_later() {
+fn reader_sees_only_synced_records_and_later_continues_its_scan() {
     let disk = FakeDisk::new(2);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 2, 10).unwrap();

@@ -71,7 +71,7 @@ fn check_refused(files: &[(PathBuf, Vec<u8>)], what: &str) {
 }
 
 #[test]
-fn whole_recording_is_accepted_and_counted() {
+fn undamaged_recording_is_accepted_and_its_records_are_counted() {
     let (disk, files) = recording();
     assert!(files.len() >= 4, "{}", files.len());
     let report = strict(&disk).unwrap();
@@ -100,7 +100,7 @@ fn recording_file_truncated_at_any_offset_is_refused() {
 }
 
 #[test]
-fn empty_and_zeroed_files_are_refused() {
+fn recording_with_an_empty_or_zeroed_file_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let mut spoiled = files.clone();
@@ -117,7 +117,7 @@ fn empty_and_zeroed_files_are_refused() {
 }
 
 #[test]
-fn every_block_zeroed_removed_repeated_or_exchanged_is_refused() {
+fn recording_with_any_zeroed_missing_or_moved_block_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let content = &files[index].1;
@@ -144,7 +144,7 @@ fn every_block_zeroed_removed_repeated_or_exchanged_is_refused() {
 }
 
 #[test]
-fn every_flipped_byte_is_refused() {
+fn recording_with_a_flipped_bit_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         for at in (0..files[index].1.len()).step_by(13).chain(0..64).chain(512..600) {

@@ -9,12 +9,12 @@ use dunlin_journal::{
     Recovered, ScanItem,
 };
 
-/// The directory of the one log.
+/// The directory in which all tests keep their log.
 pub fn dir() -> PathBuf {
     PathBuf::from("/data/orders")
 }
 
-/// Small files and little preallocation, so that a few records behave like a large log.
+/// A configuration with small files and little preallocation, so that a few records behave like a large log.
 pub fn small() -> JournalConfig {
     JournalConfig { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..JournalConfig::default() }
 }
@@ -74,7 +74,7 @@ pub fn append(
     journal.append_noted(&batch, &note(epoch, first_seq))
 }
 
-/// The note of a block. Every third first sequence has one.
+/// The note of a block. A block has a note if its first sequence number is a multiple of three.
 fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     if first_seq.is_multiple_of(3) {
         [u64::from(epoch), first_seq].map(u64::to_le_bytes).concat()
@@ -88,7 +88,7 @@ fn check_note(records: &Records<'_>) {
     if let Some((epoch, first_seq)) = records.note.split_first_chunk::<8>() {
         assert_eq!(u64::from_le_bytes(*epoch), u64::from(records.epoch));
         let first_seq = u64::from_le_bytes(first_seq.try_into().unwrap());
-        // A reader may start within a block.
+        // A reader may start in the middle of a block.
         assert!((1..=records.first_seq).contains(&first_seq) && first_seq.is_multiple_of(3));
     } else {
         assert!(records.note.is_empty());
@@ -128,7 +128,7 @@ pub fn read(reader: &Reader, from: Position) -> Vec<JournalEntry> {
     seen
 }
 
-/// The records `first..=last` of an epoch, as `append` makes them.
+/// The records `first..=last` of an epoch with the content that `append` gives them.
 pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<JournalEntry> {
     (first..=last)
         .map(|seq| JournalEntry::Record(Position::new(epoch, seq), payload(epoch, seq, bytes)))

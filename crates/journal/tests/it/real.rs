@@ -88,7 +88,7 @@ fn measured_commits_equal_the_replayed_records() {
     let now = || begin.elapsed().as_nanos() as u64;
     let load = CommitLoad { payload_bytes: 256, in_flight: 8, commits: 20 };
     match measure_commits(&dir.0, &load, JournalConfig::default(), now) {
-        // If temporary files are in memory, the measurement must refuse with that error.
+        // If temporary files are in memory, the measurement must fail with this error.
         Err(MeasureError::NotADisk(_)) => return,
         measured => assert_eq!(measured.unwrap().records, 160),
     }

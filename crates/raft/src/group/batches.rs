@@ -27,7 +27,7 @@ pub(super) struct PendingCommands {
     pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
 }
 
-/// The sender of the index for which a read has to wait.
+/// The sender through which a pending read receives the index of the entry that must be applied before the read.
 pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 
 /// Number and latency of committed commands, from proposal to application.
@@ -86,7 +86,7 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
         let (level, is_told_time) = (room.level(), together.is_empty());
-        // Another leader may accept the command, because it has another disk.
+        // A follower does not refuse these commands: the leader has another disk and may accept them.
         let together = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(together, &room, level, machines.grows),
             false => together,
@@ -105,7 +105,8 @@ pub(super) async fn propose(
             if written.as_ref().is_ok_and(Result::is_ok) {
                 commits.count(&together);
             }
-            // An entry whose write takes too long is in this node's log, and may still be committed.
+            // An entry whose write takes too long is in this node's log and may still be committed. The outcome of its
+            // commands is therefore unknown.
             answer(together, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
@@ -185,7 +186,7 @@ impl Queue {
         }
     }
 
-    /// Adds commands that arrived while all slots were taken.
+    /// Returns `first` together with the commands that have arrived since, up to the limits of one entry.
     fn together_with(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
         let mut together = Vec::from_iter(first);
         let mut bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
@@ -223,7 +224,7 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead
 /// without a leader does not count, so that leases last longer. The clock is monotonic.
 #[derive(Default)]
 struct Clock {
-    /// The term in which the clock runs, the group's time at its start, and the start.
+    /// The term in which the clock runs, the group's time when the clock started, and the local time of that start.
     running: Option<(u64, u64, Instant)>,
 }
 
@@ -266,7 +267,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// After a restart, the clock runs on before the machine has applied the end of the log.
+    /// After a restart, the clock may already run before the machine has applied the end of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

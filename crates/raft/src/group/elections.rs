@@ -1,7 +1,7 @@
 //! Durations of elections.
 //!
 //! Elections are measured on Raft's thread, in the order of events. An election's duration begins with this node's
-//! candidacy, even if it ends before a caller looks.
+//! candidacy, even if the election ends before a caller reads its duration.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -20,7 +20,8 @@ impl GroupThread {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || {
-            // openraft logs every late heartbeat, thirty a second. The status reports the relevant events.
+            // Discards openraft's log messages: there is one for every late heartbeat, thirty a second. The group's
+            // status reports the relevant events.
             tracing::dispatcher::with_default(&tracing::Dispatch::none(), || drop(runtime.block_on(ended)));
         };
         let thread = thread::Builder::new().name("raft".to_owned()).spawn(run)?;

@@ -49,7 +49,7 @@ impl Margin {
 
     fn fill(&mut self) -> Result<(), DiskError> {
         if self.reserve.fill()? {
-            // An empty reserve is always filled. The next write then shows whether there is room.
+            // A reserve of 0 bytes always counts as filled. The next write then shows whether there is room.
             self.is_claimed = false;
             self.room.set_ample();
         } else {
@@ -58,7 +58,7 @@ impl Margin {
         Ok(())
     }
 
-    /// Releases the reserve and claims its room for the journal. Returns whether there was any.
+    /// Releases the reserve and claims its room for the journal. Returns whether there was any room to release.
     pub(super) fn take(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.is_low(why);
         // A reserve that cannot be removed provides no room.

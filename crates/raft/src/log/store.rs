@@ -43,7 +43,8 @@ pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
     /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Sum of the sizes of commands, from some earlier entry up to the end of this entry.
+    /// Running total of the sizes of commands up to the end of this entry, bytes. Only differences of two totals are
+    /// used.
     bytes: u64,
 }
 
@@ -120,7 +121,7 @@ impl RaftLog {
         kept.entries.back().map(StoredEntry::index).or(kept.purged.map(|purged| purged.index))
     }
 
-    /// Bytes of commands in the entries after this one.
+    /// Size of the commands in the entries after `index`, bytes.
     pub(crate) fn bytes_after(&self, index: Option<u64>) -> u64 {
         let kept = self.kept();
         let Some(last) = kept.entries.back() else { return 0 };
@@ -133,7 +134,8 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// The last entry that is followed by more than `bytes` bytes of commands up to `index`.
+    /// Index of the last entry that is followed by more than `bytes` bytes of commands, counted up to the entry
+    /// `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let kept = self.kept();
         let end = kept.entries.partition_point(|held| held.index() <= index);

@@ -7,9 +7,9 @@
 //! directory from one that never existed.
 //!
 //! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
-//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. If the process is killed, its number
-//! lacks the records of that time; after a power cut it may lack more. The first sector is written and synced when the
-//! log is opened and closed; the second one is complete then. One of the two is therefore valid after any crash.
+//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. After a kill of the process, its number
+//! may be too low by the records of that time; after a power cut, by more. The first sector is written and synced when
+//! the log is opened and closed; the second one is complete then. One of the two is therefore valid after any crash.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
 /// The reason why a mark was not opened.
 #[derive(Debug)]
 pub(super) enum MarkError {
-    /// The log, or the mark at this path, differs from the written one.
+    /// The log lacks synced records, or the mark at this path is damaged.
     Damaged {
         why: String,
         path: PathBuf,
@@ -198,7 +198,8 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // The number is at least as high as at the last opening.
+                // The stored number must not be lower than at the previous opening: a log that ends before it is
+                // refused.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

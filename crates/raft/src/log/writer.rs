@@ -24,7 +24,7 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Maximum size of a block, bytes.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Interval of attempts on a full disk.
+/// Interval at which a write is tried again while the disk is full.
 const RETRY: Duration = Duration::from_millis(50);
 /// Room, bytes, that is kept for purges: for their block, and for a file that contains it.
 const PURGE_BYTES: u64 = 16 << 10;
@@ -196,7 +196,7 @@ impl Writing {
         self.came.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Writes all together, or one after another if there is too little room.
+    /// Writes all of `writes` as one block. If there is too little room for the block, writes one after another.
     fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<WriterCommand>) {
         if writes.is_empty() {
             return;
@@ -215,7 +215,7 @@ impl Writing {
         }
     }
 
-    /// Writes from the reserve if necessary, and waits for room otherwise.
+    /// Writes the waiting writes one after another. For lack of room, it releases the reserve, or waits for room.
     fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {

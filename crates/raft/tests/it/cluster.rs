@@ -136,7 +136,7 @@ pub fn member(id: u64) -> RaftMember {
 }
 
 impl TestCluster {
-    /// Nodes that have begun a group.
+    /// Starts `count` nodes that form one group, and waits for its leader.
     pub async fn of(count: u64, limits: RaftLimits) -> TestCluster {
         let mut stage = TestCluster::empty(limits);
         (1..=count).for_each(|id| stage.start(id));
@@ -212,8 +212,8 @@ impl TestCluster {
         }
     }
 
-    /// Proposes a line until some of these nodes acknowledges it. After an unknown outcome, the line is
-    /// proposed again, and may then be applied twice.
+    /// Proposes a line until one of these nodes acknowledges it. After an unknown outcome, the line is proposed again,
+    /// and may then be applied twice.
     pub async fn say_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {

@@ -67,7 +67,8 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let mut stage = TestCluster::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
-    // Publishes entries until the entries that the node lacks are purged: more than are kept behind a snapshot.
+    // Proposes lines until entries that the crashed node lacks are purged. A snapshot leaves some entries in the log,
+    // so this takes many lines.
     let mut number = 0;
     while stage.nodes.values().any(|node| node.status().purged.is_none()) {
         stage.say(&format!("a line of some bytes {number}")).await;
@@ -83,7 +84,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| stage.start(id));
     stage.say("after all").await;
     stage.agrees().await;
-    // The entries in the node's log follow a snapshot, in place of the entries that the node had.
+    // The node's log begins after a snapshot of another node. The node must be able to start with such a log.
     stage.crash(away).await;
     stage.start(away);
     stage.say("once more").await;
@@ -118,8 +119,8 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     }
 }
 
-/// Every start begins an epoch and a file of the journal. The log behind a snapshot therefore spans several
-/// files.
+/// Every start of a node begins a new epoch and a new file of the journal. The log after a snapshot therefore spans
+/// several files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_several_files_behind_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
@@ -152,7 +153,7 @@ fn refused(stage: &mut TestCluster) -> String {
     *started.unwrap_err().downcast::<String>().unwrap()
 }
 
-/// The only file in this directory with this suffix.
+/// The only file in this directory with the suffix `.log`.
 fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
     let dir = Path::new(dir);
     let mut logs = disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".log"));
@@ -180,7 +181,8 @@ async fn log_with_a_hole_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
-    // After a power cut there are two files; neither of them may be replaced by an older one.
+    // Without a power cut, the journal has one file, which damage 3 replaces by its older version. After a power cut it
+    // has two files, so damage 3 is left out.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut stage = TestCluster::of(1, LIMITS).await;

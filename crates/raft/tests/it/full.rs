@@ -76,7 +76,7 @@ async fn writes_continue_when_a_full_disk_has_room() {
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used());
     fill(&stage, 1).await;
-    // Fills the disk completely, with commands that are accepted while there is any room.
+    // Fills the disk completely. These commands make the state smaller, and are accepted while there is any room.
     let mut small = 0;
     while stage.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
         small += 1;

@@ -103,7 +103,7 @@ async fn new_group_can_start_from_the_state_of_another_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn election_winner_records_its_won_election() {
+async fn new_leader_counts_the_election_that_it_won() {
     let mut stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     stage.crash(leader).await;

@@ -75,7 +75,7 @@ async fn caught_up_leader_has_applied_every_acknowledged_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn due_time_of_the_state_machine_passes_without_a_command() {
+async fn state_machine_timer_fires_without_a_further_command() {
     let stage = TestCluster::of(3, LIMITS).await;
     stage.say("due in 300").await;
     stage

@@ -116,7 +116,7 @@ impl Scaler {
         let number = self.decisions.push_out(decision, self.limits.decisions_max);
         self.wake(decided_ms, woken, number, actions);
         self.launch(decided_ms, workers - woken, Some(number), actions);
-        // Workers are added, so the cooldown for removing workers starts anew.
+        // Workers are added, so the cooldown for removing workers restarts.
         self.fewer.clear();
     }
 

@@ -31,10 +31,11 @@ pub(super) struct ScaledFleet {
     pub(super) unix_ms: u64,
     pub(super) is_oracle: bool,
     pub(super) next_ms: u64,
-    /// Worker slots by instance.
+    /// The index of each instance's worker in the simulation's list of workers.
     pub(super) workers: BTreeMap<Instance, u32>,
     /// The paid time of instances in ms: on-demand workers, spot workers, warm pool.
     pub(super) paid_ms: [u64; 3],
+    /// The highest number of ready workers so far.
     pub(super) most: u32,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,

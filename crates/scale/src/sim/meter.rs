@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::outcome::WaitTimes;
 
-/// A histogram of times in µs, with three digits, up to one hour.
+/// A histogram of times in µs up to one hour, with a precision of three digits.
 pub(super) struct TimeHistogram(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
@@ -32,7 +32,7 @@ impl TimeHistogram {
     }
 }
 
-/// The number of minutes, and of minutes in which tasks waited too long.
+/// The number of simulated minutes, and the number of minutes in which tasks waited too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,

@@ -11,11 +11,11 @@ pub struct SimulatedNode {
     pub submit_us: f64,
     /// Processor time to dispatch a task and process its result, µs.
     pub dispatch_us: f64,
-    /// Log bytes per task.
+    /// Bytes that a task adds to the log.
     pub log_bytes: f64,
     /// Log capacity, bytes per second.
     pub log_bytes_per_s: f64,
-    /// Network bytes per task.
+    /// Bytes that a task sends over the network.
     pub network_bytes: f64,
     /// Network capacity, bytes per second.
     pub network_bytes_per_s: f64,
@@ -23,7 +23,7 @@ pub struct SimulatedNode {
     pub commit_us: u64,
     /// One-way delay between node and worker, µs.
     pub hop_us: u64,
-    /// Bytes of memory.
+    /// The node's memory, in bytes.
     pub memory_bytes: f64,
 }
 
@@ -48,15 +48,15 @@ impl Default for SimulatedNode {
 /// The utilization of each resource of a simulated node, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
-    /// Scheduling processors.
+    /// The utilization of the scheduling processors.
     pub processor: f64,
-    /// The log.
+    /// The utilization of the log's capacity.
     pub log: f64,
-    /// The network.
+    /// The utilization of the network's capacity.
     pub network: f64,
-    /// The memory, at the time of its highest use.
+    /// The utilization of the memory, at its highest.
     pub memory: f64,
-    /// The workers' time.
+    /// The share of the workers' time in which they run tasks.
     pub workers: f64,
 }
 

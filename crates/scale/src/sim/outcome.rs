@@ -9,11 +9,11 @@ use super::node::Utilization;
 pub struct SimulationOutcome {
     /// The virtual duration of the run without the warm-up, in ms.
     pub ran_ms: u64,
-    /// Submitted tasks.
+    /// Number of submitted tasks.
     pub submitted: u64,
-    /// Started tasks.
+    /// Number of started tasks.
     pub started: u64,
-    /// Completed tasks.
+    /// Number of completed tasks.
     pub completed: u64,
     /// Times from submission to start.
     pub waits: WaitTimes,
@@ -25,9 +25,9 @@ pub struct SimulationOutcome {
     pub efficiency: f64,
     /// The throughput as a share of 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
-    /// Use of the resources.
+    /// The share of each resource that the run used.
     pub used: Utilization,
-    /// Number of minutes.
+    /// Number of simulated minutes.
     pub minutes: u64,
     /// The number of minutes in which the P99 of the waiting time was too long.
     pub violated_minutes: u64,
@@ -47,13 +47,13 @@ pub struct SimulationOutcome {
     pub decisions: Decisions,
     /// How often the scaler added workers within ten minutes after removing some, or the reverse.
     pub thrash: u64,
-    /// Mean error of forecasts, a share, if there were any.
+    /// The mean error of the forecasts, as a share of the actual values; `None` without forecasts.
     pub forecast_error: Option<f64>,
     /// The number of cold starts, and of starts from the warm pool.
     pub launches: (u64, u64),
     /// The number of failed cold starts, and of failed starts from the warm pool.
     pub failures: (u64, u64),
-    /// Interrupted spot instances.
+    /// Number of interrupted spot instances.
     pub interruptions: u64,
     /// The digest of all task starts, which is equal for equal runs.
     pub digest: u64,
@@ -62,13 +62,13 @@ pub struct SimulationOutcome {
 /// The median, 99th percentile and maximum of the tasks' waiting times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitTimes {
-    /// Number of values.
+    /// Number of measured waiting times.
     pub count: u64,
-    /// The median.
+    /// The median waiting time.
     pub p50_us: u64,
-    /// The 99th percentile.
+    /// The 99th percentile of the waiting times.
     pub p99_us: u64,
-    /// The longest.
+    /// The longest waiting time.
     pub max_us: u64,
 }
 
@@ -77,9 +77,9 @@ pub struct WaitTimes {
 pub struct TenantOutcome {
     /// The tenant's name.
     pub name: String,
-    /// Submitted tasks.
+    /// Number of submitted tasks.
     pub submitted: u64,
-    /// Completed tasks.
+    /// Number of completed tasks.
     pub completed: u64,
     /// Workers' busy time for the tenant, µs.
     pub busy_us: u64,

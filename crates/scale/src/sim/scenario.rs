@@ -13,7 +13,7 @@ use super::workload::Workload;
 pub struct SimulationScenario {
     /// Seed of all random choices.
     pub seed: u64,
-    /// The longest duration, ms.
+    /// The virtual time after which the run ends at the latest, in ms.
     pub duration_ms: u64,
     /// The number of completed tasks after which the run ends early.
     pub tasks_max: u64,
@@ -21,13 +21,13 @@ pub struct SimulationScenario {
     pub step_ms: u64,
     /// The tenants and their loads.
     pub tenants: Vec<TenantLoad>,
-    /// Run times of tasks.
+    /// The distribution of the tasks' run times.
     pub service: Service,
     /// The number of tasks that the scheduler assigns to a worker at a time. The worker runs them one by one.
     pub credit: u32,
-    /// The scheduling node.
+    /// The costs and capacities of the scheduling node.
     pub node: SimulatedNode,
-    /// The workers.
+    /// The workers: a fixed number, or a fleet.
     pub crew: WorkerSupply,
     /// The P99 of the waiting time, in ms, above which a minute counts as a violation.
     pub latency_ms_max: u64,
@@ -38,7 +38,7 @@ pub struct SimulationScenario {
 /// The run times of simulated tasks, evenly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
-    /// The mean, µs.
+    /// The mean run time, µs.
     pub mean_us: f64,
     /// The largest deviation from the mean, as a share of the mean.
     pub spread: f64,
@@ -51,9 +51,9 @@ pub struct TenantLoad {
     pub name: String,
     /// The tenant's weight.
     pub weight: u32,
-    /// Quota of milli-processors.
+    /// The tenant's quota of milli-processors.
     pub cpu_milli: Quota,
-    /// Quota of memory.
+    /// The tenant's quota of memory, in bytes.
     pub memory_bytes: Quota,
     /// Milli-processors and bytes that each task needs.
     pub needs: (u32, u64),
@@ -68,7 +68,7 @@ pub enum SubmissionLoad {
     Paced(Workload),
     /// The tenant submits tasks so that the number of waiting tasks stays constant.
     Saturated {
-        /// Number of waiting tasks.
+        /// The number of tasks that wait at any time.
         waiting: u64,
     },
 }
@@ -83,13 +83,13 @@ pub enum WorkerSupply {
     },
     /// A fleet whose size a scaler controls.
     ScaledFleet {
-        /// The policy.
+        /// The scaling policy of the fleet.
         policy: Box<Policy>,
         /// The provider's delays.
         delays: ProviderDelays,
         /// The interval between two samples of the scaler, in ms.
         sample_ms: u64,
-        /// Initial workers.
+        /// Number of workers at the start of the run.
         workers: u32,
         /// The time of day at the start of the run, in ms since 1970, for schedules.
         unix_ms: u64,

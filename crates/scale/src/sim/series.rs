@@ -18,7 +18,7 @@ pub enum SeriesError {
     /// An element is not a number above 0.
     #[error("element {place} of the list, {text:?}, is not a number above 0")]
     NoNumber {
-        /// The element.
+        /// The element's text.
         text: String,
         /// The position of the element in the list, from 1.
         place: usize,
@@ -26,9 +26,9 @@ pub enum SeriesError {
     /// The list is too short or too long.
     #[error("the list has {count} values: it must have 2 to {most}")]
     Count {
-        /// Number of values.
+        /// Number of values in the list.
         count: usize,
-        /// The limit.
+        /// The largest allowed number of values.
         most: usize,
     },
 }

@@ -15,9 +15,9 @@ pub enum Workload {
     },
     /// A wave from `low_per_s` at midnight to `high_per_s` at noon. Days differ a little, by seed.
     Diurnal {
-        /// Rate at midnight.
+        /// Tasks per second at midnight.
         low_per_s: f64,
-        /// Rate at noon.
+        /// Tasks per second at noon.
         high_per_s: f64,
         /// Length of a day, ms.
         day_ms: u64,
@@ -26,24 +26,24 @@ pub enum Workload {
     },
     /// A burst between two periods of constant rate.
     Crowd {
-        /// Rate before and after the burst.
+        /// Tasks per second before and after the burst.
         base_per_s: f64,
-        /// Rate during the burst.
+        /// Tasks per second during the burst.
         peak_per_s: f64,
-        /// Start, ms.
+        /// Start of the burst, ms.
         from_ms: u64,
-        /// Duration, ms.
+        /// Duration of the burst, ms.
         for_ms: u64,
     },
     /// A measured series, scaled so that its maximum is `high_per_s`.
     Series {
-        /// The series.
+        /// The measured series.
         series: Arc<Series>,
-        /// Rate at its maximum.
+        /// Tasks per second at the series' maximum.
         high_per_s: f64,
-        /// Duration of one value, ms.
+        /// The time for which each value of the series applies, in ms.
         value_ms: u64,
-        /// Index of the value at time 0.
+        /// The index of the series' value that applies at time 0.
         from: usize,
     },
 }

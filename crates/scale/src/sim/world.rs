@@ -49,20 +49,25 @@ pub(super) struct SimulatedWorld<'s> {
     requests: Vec<SchedulerRequest>,
     /// The results on their way to the node, by the step in which they arrive.
     coming: BTreeMap<u64, Vec<Done>>,
+    /// The results that have arrived at the node and that it has not processed yet.
     answers: VecDeque<Done>,
+    /// The submitted tasks that the node has not accepted yet: the tenant, and the time of the submission.
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant: the rest of the time until its next arrival (`left`), and the number of its waiting tasks.
+    /// For each tenant, the integral of its arrival rate from now to its next arrival.
     left: Vec<f64>,
+    /// The number of waiting tasks of each tenant.
     waiting: Vec<u64>,
     /// For each slot of the scheduler's task table: when the task was submitted, and its tenant.
     submitted: Vec<(u64, u32)>,
     /// The node's remaining budget in this step: processor time in µs, log bytes, network bytes.
     budget: [f64; 3],
+    /// The processor time that the node has used, in µs.
     spent_us: f64,
     waits: TimeHistogram,
     done: TimeHistogram,
-    /// The waiting times since the last sample (`lately`), and those of the present minute.
+    /// The waiting times since the last sample.
     lately: TimeHistogram,
+    /// The waiting times in the present minute.
     minute: TimeHistogram,
     minutes: Minutes,
     counted: SimulationOutcome,

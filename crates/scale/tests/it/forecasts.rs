@@ -74,7 +74,7 @@ fn forecasts_are_ignored_while_their_error_is_large() {
         forecaster.ahead(now_ms, now_ms + 75_000)
     };
     assert!(run(&mut forecaster, 20, &|ms| wave(ms as f64 / 75_000.0)).is_some());
-    // Arrivals follow another pattern than in the history.
+    // The arrivals have a different pattern from those in the history.
     let wild = |ms: u64| if (ms / 75_000).is_multiple_of(2) { 20.0 } else { 900.0 };
     assert!(run(&mut forecaster, 30, &wild).is_none());
     assert!(!forecaster.is_trusted());
@@ -143,7 +143,7 @@ fn forecaster_stays_finite_for_any_measurement() {
 #[test]
 fn forecast_starts_when_the_history_covers_two_seasons() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
-    // Ten busy seconds in each minute, observed twice a second as by a node.
+    // The load is high for ten seconds of each minute. The test observes it twice a second, as a node does.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
     for now_ms in (0..240_000).step_by(500) {
         forecaster.note(now_ms, per_s(now_ms));

@@ -121,7 +121,7 @@ fn drained_workers_fill_the_warm_pool() {
 }
 
 #[test]
-fn drained_local_processes_end_despite_room_in_the_pool() {
+fn drained_local_workers_end_even_if_the_warm_pool_has_room() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 361);
     let policy = play.scaler.policy().clone().with_local_pool(30);

@@ -15,7 +15,7 @@ fn times(play: &Play, trigger: Trigger) -> (u64, u64, u64) {
 }
 
 #[test]
-fn workers_start_after_a_threshold_is_passed_for_a_minute() {
+fn workers_start_after_a_threshold_is_exceeded_for_a_minute() {
     let busy = |_| SchedulerSample { cpu: 0.9, ..calm() };
     let full = |_| SchedulerSample { startable: 6_000, ..calm() };
     let late = |_| SchedulerSample { startable: 10, latency_ms: Some(2_500), ..calm() };
@@ -57,7 +57,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
 }
 
 #[test]
-fn intermittently_passed_threshold_starts_no_worker() {
+fn intermittently_exceeded_threshold_starts_no_worker() {
     let mut play = Play::settled(Policy::document(10, 50));
     for _ in 0..20 {
         play.run(59, |_| SchedulerSample { cpu: 0.95, startable: 9_000, ..calm() });

@@ -39,7 +39,7 @@ fn crowd(seed: u64) -> SimulationScenario {
 }
 
 #[test]
-fn equal_seeds_give_equal_runs_and_others_differ() {
+fn simulator_runs_are_equal_only_for_equal_seeds() {
     let (a, b, c) = (run(&crowd(1)), run(&crowd(1)), run(&crowd(2)));
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
     assert_ne!(a.digest, c.digest);
@@ -87,7 +87,7 @@ fn simulation_names_the_slow_resource_as_the_bottleneck() {
 }
 
 #[test]
-fn each_scale_out_trigger_has_workers_ready_in_required_time() {
+fn workers_are_ready_in_the_required_time_for_each_trigger() {
     let rows = scale_out(1);
     let most =
         [(Trigger::Cpu, 120), (Trigger::Queue, 115), (Trigger::Latency, 125), (Trigger::Predictive, 55)];
@@ -135,7 +135,7 @@ fn noisy_neighbour_costs_others_at_most_one_percent() {
 }
 
 #[test]
-fn forecast_avoids_four_in_five_violations_at_ten_percent_cost() {
+fn forecast_prevents_most_slow_minutes_at_10_percent_more_cost() {
     let workload = Workload::Diurnal { low_per_s: 10.0, high_per_s: 70.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
     let rows = compare(1, &workload, &policy, 2_000_000.0);

@@ -79,7 +79,7 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether the user may publish these records and bytes now. Without limits the check costs two loads.
+    /// Whether the user may publish these records and bytes now. Without limits, the check costs two atomic loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }

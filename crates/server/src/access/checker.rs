@@ -127,7 +127,7 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Removes a job of an address, and the address from the order after its last job.
+    /// Removes a job of an address. Also removes the address from the order if it has no jobs left.
     fn take(&mut self, from: ClientIp, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.of.get_mut(&from)?;
         let job = which(jobs);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_drops_a_job_of_the_busiest_address() {
+    fn full_login_queue_drops_a_check_of_the_busiest_address() {
         let mut turns = FairQueue::default();
         for job in 0..4 {
             assert_eq!(turns.add(address(1), job, 4), None);

@@ -118,7 +118,8 @@ impl Access {
                     Some((name, said)) => {
                         self.enter(name, Proof::Certificate(said.to_owned()), &tenant, from)
                     }
-                    // Certificates cannot be guessed either. This failure is not counted, and delays no other login.
+                    // Certificates cannot be guessed. A failed login with a certificate is therefore not counted, and
+                    // delays no other login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(?said, "login failed: the certificate belongs to no user");

@@ -72,7 +72,7 @@ mod tests {
         "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";
 
     #[test]
-    fn nkey_signature_is_right_only_for_its_nonce_and_key() {
+    fn nkey_signature_is_valid_only_for_its_nonce_and_key() {
         assert!(verify(KEY, "nonce", SIGNATURE));
         let standard = STANDARD_NO_PAD.encode(URL_SAFE_NO_PAD.decode(SIGNATURE).unwrap());
         assert!(verify(KEY, "nonce", &standard));

@@ -33,7 +33,8 @@ pub(crate) struct Tenancy {
 struct CreatedTopic {
     by_itself: bool,
     at_ns: u64,
-    /// The counted topic. A later topic with the same name is not this one. `None` until the topic is created.
+    /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
+    /// topic.
     topic: Option<Weak<Topic>>,
 }
 

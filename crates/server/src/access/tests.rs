@@ -99,7 +99,7 @@ fn recreated_user_does_not_revive_an_old_login() {
 }
 
 #[test]
-fn stream_of_an_outdated_login_is_refused_at_once() {
+fn stream_opened_with_an_outdated_login_is_refused_at_once() {
     let stage = AccessFixture::new("subscribe = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
@@ -127,7 +127,7 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
 }
 
 #[test]
-fn permission_of_a_query_is_checked_when_it_is_answered() {
+fn query_permission_is_checked_when_the_query_is_answered() {
     let stage = AccessFixture::new("keys = [\"*\"]");
     let node = stage.log_in().node(&stage.node);
     let control = Arc::clone(stage.node.control().unwrap());

@@ -98,7 +98,8 @@ impl Throttle {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        // Removes half of the entries at once, so that a flood does not scan all entries at each failure.
+        // Removes half of the entries at once. During a flood of failed logins, most failures then need no scan of all
+        // entries.
         let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
         let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
         let middle = *middle;

@@ -38,7 +38,7 @@ pub struct UsersError {
 }
 
 impl UsersError {
-    /// Converts the error that the system provides no random numbers.
+    /// Converts the error of a system that provides no random numbers.
     pub(super) fn unlikely(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Checks that long-lived streams may continue: one comparison of a number while the users file is unchanged.
+//! Checks that long-lived streams may continue. While the users file is unchanged, a check compares one number.
 
 use std::sync::Arc;
 

@@ -65,7 +65,7 @@ pub(super) enum AdminReply {
     Leads {
         node: u64,
     },
-    /// All parts of a backup were sent; has their number.
+    /// All parts of a backup were sent. Contains their number.
     Backup {
         parts: u64,
         revision: u64,

@@ -50,7 +50,7 @@ impl CertificateAuthority {
         Ok(CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
     }
 
-    /// An existing authority.
+    /// Creates the value for an existing authority from its certificate and key.
     pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> CertificateAuthority {
         CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem }
     }

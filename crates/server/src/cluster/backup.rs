@@ -1,10 +1,11 @@
 //! Backups: a cluster's agreed state in a file, and a new cluster from such a file.
 //!
 //! ```text
-//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | shards u32, tasks of each | CRC-64/NVME u64 of these
-//!  keys, tasks: length u32, block … | 0 u32
+//!  "DUNLINB\n" | version u32 | header length u32 | header (JSON) | keys | number of shards u32 | tasks of each shard
+//!              | CRC-64/NVME u64 of all earlier bytes
 //!
-//!  version 1 has no tasks; version 2 has the tasks of one shard, and no number of shards
+//!  The keys, and the tasks of a shard, are blocks: each is a length u32 and its bytes. A length of 0 ends them.
+//!  Version 1 has no tasks. Version 2 has the tasks of one shard, and no number of shards.
 //! ```
 //! Integers are little-endian. A truncated or modified file is refused as a whole.
 //!
@@ -51,7 +52,8 @@ pub struct BackupHeader {
     pub made_ms: u64,
 }
 
-/// Writes a backup to `file`; returns the revision of its keys. The file has its name only once it is complete.
+/// Writes a backup to `file`; returns the revision of its keys. An incomplete backup has the suffix `.part` instead of
+/// the file's own.
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_reads_back_and_any_damage_is_detected() {
+    fn backup_is_read_back_as_written_and_any_damage_is_detected() {
         let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"], &[b"four"]]);
         assert_eq!(
             read(&bytes).unwrap(),

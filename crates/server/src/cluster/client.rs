@@ -181,7 +181,7 @@ impl ClusterClient {
         self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
     }
 
-    /// The members to ask, beginning with the node whose data directory is used.
+    /// The members to which a request may be sent, beginning with the node whose data directory is used.
     fn known(&self) -> Vec<KnownMember> {
         let identity = &self.seat.identity;
         let mut known = vec![KnownMember { node: identity.node, address: identity.address.clone() }];

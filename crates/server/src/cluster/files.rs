@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `identity.json` | the cluster, the node's number, and the node's start |
 //! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
-//! | `node.pem`, `node-key.pem` | this node's certificate, made anew at each start |
+//! | `node.pem`, `node-key.pem` | this node's certificate and its key, issued again at each start |
 //! | `members.json` | the members at the last check, for commands that run while this node is down |
 //!
 //! Invariants: each write replaces a file as a whole; only the owner can read keys.
@@ -26,7 +26,7 @@ use super::{hex, random};
 
 /// Format version of `identity.json`; a file with a higher version is refused.
 const FORMAT: u32 = 1;
-/// Maximum number of past starts that a directory remembers. The cluster may not know them, except for one.
+/// Maximum number of past starts that a directory remembers. Of these, the cluster's table needs to contain only one.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -134,7 +134,7 @@ impl NodeIdentity {
     }
 }
 
-/// A remembered member.
+/// A member that this node knows: its number and its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownMember {
     pub(super) node: u64,
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_identity_counts_starts_and_lists_the_latest() {
+    fn node_identity_counts_all_starts_and_lists_the_latest_starts() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);

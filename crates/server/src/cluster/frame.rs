@@ -22,7 +22,8 @@ const HEAD_BYTES: usize = 13;
 const COUNTED: usize = 9;
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of a large frame that are read or written, including their encryption, before other tasks of the thread run.
+/// Number of bytes of a large frame that are read or written, including their encryption, before other tasks of the
+/// thread run.
 const TURN_BYTES: usize = 128 << 10;
 
 /// The kind of a frame.

@@ -4,15 +4,15 @@
 //!  new node                         any node             leader
 //!     | Join{secret, address} --------> |                   |
 //!     | <------- Elsewhere{address} --- |                   |
-//!     | Join{secret, address} ----------------------------> |  the token is used up and the number given in one transaction
-//!     | <--------------------- Let in{number, authority} -- |  the table has the node
+//!     | Join{secret, address} ----------------------------> |  uses up the token, assigns the number (a transaction)
+//!     | <--------------------- Let in{number, authority} -- |  the node is in the table
 //!     |  makes its certificate, listens, waits              |
 //!     | <=================== the log, as a learner ======== |  (reconcile)
 //!     | <=================== a vote, once it has caught up = |
 //! ```
 //!
-//! A node that joins at the address of an unresponsive node replaces it: that node's directory is lost. The same
-//! transaction removes the old node, whose number must never vote again.
+//! A node that joins at the address of an unresponsive node replaces the old node, whose directory counts as lost. The
+//! same transaction removes the old node, whose number must never vote again.
 
 use std::io;
 use std::sync::Arc;

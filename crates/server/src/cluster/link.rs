@@ -33,7 +33,7 @@ const PING: Duration = Duration::from_millis(250);
 const PING_LEADER: Duration = Duration::from_millis(100);
 /// Time of silence after which forwarded requests fail if the node is no longer the leader.
 const DEPOSED: Duration = Duration::from_millis(300);
-/// Approximate size of one write.
+/// Approximate size of one write, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Counters of requests and connections to other nodes since the start.

@@ -30,7 +30,8 @@ use crate::stream::Stream;
 
 /// How long the node counts as having the complete state after a successful check.
 const FRESH: Duration = Duration::from_secs(2);
-/// Time without a message after which another node counts as down. A node that has no majority has no other criterion.
+/// Time without a message after which another node counts as down if this node has no majority. With a majority, the
+/// other node's lease decides.
 const SILENT: Duration = Duration::from_secs(5);
 /// Interval of warnings about an unreachable node.
 const TOLD: Duration = Duration::from_secs(30);

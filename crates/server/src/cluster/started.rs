@@ -37,7 +37,7 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
 use super::serving::say;
 
-/// How long a start waits for the lease of a start that does not respond.
+/// How long a starting node waits for the end of the lease of an earlier start that does not respond.
 const SILENT_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(300);

@@ -97,7 +97,7 @@ impl ClusterTopics {
     pub(super) fn own(&self) {
         let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
-            tracing::error!("this node cannot own topics: {error}");
+            tracing::error!("this node cannot own topics until it is restarted: {error}");
         }
     }
 
@@ -186,8 +186,8 @@ impl OwnershipFollower {
         false
     }
 
-    /// Waits until all deletions up to a revision have arrived, which may be later than the state. Otherwise the node
-    /// would announce topics on its disk that were deleted, and create them again.
+    /// Waits until the subscription has delivered all deletions up to a revision, which may be later than the revision
+    /// of the state. Otherwise the node would announce topics on its disk that were deleted, and create them again.
     fn hear_of_deletions(&self, news: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let latest = Instant::now() + HISTORY_WITHIN;
         loop {

@@ -37,8 +37,9 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NOT_HTTP2: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
       content-length: 60\r\n\r\nThis is Dunlin's gRPC listener, which supports only HTTP/2.\n";
-/// An empty SETTINGS frame and the head of a GOAWAY frame on stream 0 (RFC 9113), up to its length.
+/// An empty SETTINGS frame, with which each side of an HTTP/2 connection begins (RFC 9113).
 const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+/// The type of a GOAWAY frame, which ends an HTTP/2 connection with a reason (RFC 9113).
 const GOAWAY: u8 = 7;
 /// The error code of GOAWAY by which a node requires better security.
 const INADEQUATE_SECURITY: u32 = 12;

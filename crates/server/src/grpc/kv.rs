@@ -163,7 +163,7 @@ impl Kv for KvService {
 
     type WatchStream = ResponseStream<v1::WatchResponse>;
 
-    /// Never called: [`SubscriptionBody`](super::delivery::Delivery) answers the call.
+    /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
     async fn watch(
         &self,
         _request: Request<v1::WatchRequest>,

@@ -185,7 +185,7 @@ impl MessageBroker for Ratatoskr {
 
     type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>>;
 
-    /// Never called: the free function [`subscribe`] answers the call.
+    /// This method is never called: the free function [`subscribe`] serves the call.
     async fn subscribe(
         &self,
         _request: Request<rata::SubscribeRequest>,

@@ -61,7 +61,7 @@ pub(super) async fn request(
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
-    // If the node cannot find out, a subscriber is assumed to exist.
+    // If the node cannot find out whether the subject has a subscriber, one is assumed to exist.
     if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }

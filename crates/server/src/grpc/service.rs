@@ -153,7 +153,7 @@ impl Dunlin for DunlinService {
 
     type SubscribeStream = ResponseStream<v1::SubscribeResponse>;
 
-    /// Never called: [`SubscriptionBody`](super::delivery::Delivery) answers the call.
+    /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
     async fn subscribe(
         &self,
         _request: Request<v1::SubscribeRequest>,

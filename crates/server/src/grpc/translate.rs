@@ -99,7 +99,8 @@ fn reliable_from(reliable: v1::Reliable) -> Reliable {
     Reliable {
         subscribers_max: match reliable.subscribers_max {
             0 => defaults.subscribers_max,
-            // The topic's check refuses a number over its limit.
+            // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
+            // limit.
             subscribers_max => u16::try_from(subscribers_max).unwrap_or(u16::MAX),
         },
         wait_max: match reliable.wait_ms_max {

@@ -60,7 +60,7 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: Op
     if let Some(upgrade) = context.take_upgrade() {
         drop(place);
         let _passage = passage.moves_to(Protocol::Ws);
-        // The future is boxed, so that the futures of other requests do not grow.
+        // The future is boxed, so that the futures of other requests do not become larger.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
@@ -76,7 +76,7 @@ fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKi
     })
 }
 
-/// Whether the server is stopping. If it is not, the waiter wakes this task when it does.
+/// Whether the server is stopping. Otherwise, the waiter wakes this task when the server stops.
 fn stops(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {

@@ -21,7 +21,7 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const START: &str = "/index.html";
-/// Path of files whose names contain a hash of their content, so that browsers may cache them forever.
+/// Path prefix of files whose names contain a hash of their content, so that browsers may cache the files forever.
 const NEVER_CHANGES: &str = "/assets/";
 
 /// The content security policy. The page may connect to other nodes of the cluster, which check their requests

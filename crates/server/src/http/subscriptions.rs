@@ -1,4 +1,4 @@
-//! `GET /v1/subscriptions` lists subscriptions, their lag, and its reason.
+//! `GET /v1/subscriptions` lists subscriptions, each with its lag and the reason for the lag.
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};

@@ -162,7 +162,7 @@ fn word(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-/// The stage that the query asks for, by either of two parameters.
+/// The task stage that the query parameter `stage` or `state` names; both parameters mean the same.
 fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {

@@ -37,7 +37,7 @@ pub(super) async fn list(
     let answers = context.shared().figures_of(&page.topics).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
     if !page.more && topic_filter.is_all() {
-        // Lists the durable topics that could not be opened last.
+        // Puts the durable topics that could not be opened at the end of the list.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
     }

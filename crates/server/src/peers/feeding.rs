@@ -71,7 +71,7 @@ impl MirrorFeedLink {
                     self.feed.stands(&after);
                     self.stands = true;
                 }
-                // A refusal is reported by `refused`.
+                // If the owner refused the subscription, `refused` returns the reason.
                 None => {
                     return self.subscriber.refused().map_or(Ok(true), |refused| Err(refused.to_string()));
                 }

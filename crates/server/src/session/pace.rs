@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_session_that_asked_twice_is_woken_once() {
+    fn paused_session_is_woken_once_after_two_wakeup_requests() {
         let mut pace = WritePacer::new();
         pace.busy = true;
         let mut session = PausedChannels::default();

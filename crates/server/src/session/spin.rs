@@ -4,7 +4,7 @@
 //! An attempt to read costs less than waiting, but it costs a system call each time. A session without traffic
 //! therefore waits for readiness, as on other threads.
 
-/// Number of consecutive failed attempts after which a session waits for readiness. They take some tens of
+/// Number of consecutive failed attempts after which a session waits for readiness. So many attempts take some tens of
 /// milliseconds.
 const VAIN_MAX: u32 = 100_000;
 
@@ -27,7 +27,8 @@ impl Spin {
         self.allowed && self.vain < VAIN_MAX
     }
 
-    /// Number of turns to take at once. A polling session takes one, because its next turn comes soon.
+    /// Number of turns that the session takes before other sessions. A polling session takes one, because its next turn
+    /// comes soon.
     pub(crate) fn turns(&self) -> usize {
         if self.is_on() { 1 } else { TURNS }
     }

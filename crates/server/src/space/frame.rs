@@ -16,15 +16,16 @@
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
 //!   9 whole     region u32, bytes      the region's whole state: the standby begins
 //!  10 record    region u32, bytes      a change of the region
-//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region's changes up to here
+//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region's changes up to these entries
+//!                                                     and this tick
 //!  12 ping
 //!  13 weight    bytes                  the load of one of the sender's regions
 //!  14 cut       bytes                  the new partition of the curve, as the cluster has it
-//!  15 proof     bytes                  see `secret`; answers a hello
+//!  15 proof     bytes                  see `secret`; the response to a hello
 //!  16 ids       number u64, ids u64 each   a query: which of these ids does the receiver have?
-//!  17 held      number u64, bytes      answers `ids`: count u32, the sender's regions u32 each; then of each id
-//!                                      that the sender has: id u64, region u32, flags u8 (1 just spawned,
-//!                                      2 on its way to the region)
+//!  17 held      number u64, bytes      the response to `ids`: the number of the sender's regions u32, each region u32;
+//!                                      then for each id that the sender has: id u64, region u32, flags u8
+//!                                      (1: the entity was just spawned; 2: it is being handed over to the region)
 //! ```
 
 use dunlin::space::RegionId;

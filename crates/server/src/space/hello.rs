@@ -1,11 +1,16 @@
 //! The hello is the first message that each side of a connection between runners sends.
 //!
 //! ```text
-//!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each,
-//!  nonce 32 bytes
+//!  magic    "dunlinSP"
+//!  version  u16
+//!  process  u64
+//!  setup    u64
+//!  world    length u16, name in UTF-8
+//!  regions  count u16, then of each region: number u32, epoch u64
+//!  nonce    32 bytes
 //! ```
 //! The nonce is random and new for each connection. A peer is admitted after it has proved that it knows the world's
-//! secret (`secret`). The fields before `process` are the same in every version. A peer with another version, world or
+//! secret (`secret`). The magic and the version come first in every version. A peer with another version, world or
 //! setup is refused with the reason.
 
 use dunlin::space::{ComponentKind, Partition, RegionId, RegionSetup};

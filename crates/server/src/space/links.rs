@@ -328,7 +328,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Begins a turn with this tick and time. The next frame to each process is preceded by both.
+    /// Begins a turn with this tick and time. Each process receives both before the next frame.
     pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
         self.turn = (tick, now_ns);
         self.links.values_mut().for_each(|link| link.turned = false);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
-//!  step 2r + 1  begins when all processes have sent that: the process sends its ghosts, then `settled 2r + 1`
-//!  next tick    may begin when all processes have sent that
+//!  step 2r + 1  begins when all processes have sent `settled 2r`: the process sends its ghosts, then `settled 2r + 1`
+//!  next tick    may begin when all processes have sent `settled 2r + 1`
 //! ```
 //! Frames of a step that has not begun here are not read from their connection. No process therefore receives an entity
 //! from a tick that it has not made. A run begins with a round without a tick, because entities may have been added
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) struct ProcessLockstep {
     step: u64,
     said: Option<u64>,
-    /// The last step that each other process has settled; `None` before its first.
+    /// The last step that each other process has settled; `None` before it has settled one.
     others: BTreeMap<u64, Option<u64>>,
     /// Whether this process may begin the next tick.
     open: bool,

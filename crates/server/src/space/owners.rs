@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  space/WORLD/world         the world's description (`description`)
-//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; memory: its copies of regions
+//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; memory: regions whose state N has
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
-//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch, and stays after it
+//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards
 //!  space/WORLD/began/R       exists once the region has begun
 //!  space/WORLD/cut/0          {"version", "cuts"}         the curve's partition, written by the first region's owner
 //!  space/WORLD/hold/0        while this key exists, no process makes ticks; handovers finish
@@ -22,15 +22,15 @@
 //! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
 //! - Without another process, a region continues alone. `standby` names process 0 first, so that no older
 //!   copy counts. Before a standby is named, the region stops until that standby has a copy.
-//! - A lost response does no lasting harm. The next turn reads the keys that the last one wrote, and continues from
-//!   there.
+//! - A lost response does no lasting harm: the next turn reads from the keys which writes of the last turn succeeded,
+//!   and continues from there.
 //! - Epochs only grow, even if the cluster has lost its keys. After such a loss, epochs continue from the cluster's
 //!   epoch of revisions, which is higher.
 //! - An owner whose lease expired keeps its regions' state, and continues unless another process has claimed them,
 //!   which `epoch` shows.
-//! - After the cluster has lost its keys, its processes write them again. Of the copies in memory, the highest epoch
-//!   counts, and of one epoch the owner's. A region continues once the expected processes are back, or the patience
-//!   is over.
+//! - After the cluster has lost its keys, its processes write them again. Of the states in memory, the one with the
+//!   highest epoch counts; within one epoch, the owner's state counts. A region continues once the expected processes
+//!   are back, or the waiting time (`patience`) is over.
 //! - If no copy counts and no process with a copy returns in time, a region begins without entities, and the loss is
 //!   reported.
 

@@ -214,7 +214,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             for (region, bytes) in &turn.records {
                 for process in self.standby_tracker.listeners(*region) {
                     // A copy that lacks a record is useless. If the record cannot be queued, the connection is closed,
-                    // and the copy begins again with the next one.
+                    // and the copy begins again with the next connection.
                     self.links.send_or_end(
                         process,
                         &SpaceFrame::Record { region: *region, bytes: &[] },

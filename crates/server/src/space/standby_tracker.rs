@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_an_old_standby_do_not_count_for_an_absent_one() {
+    fn messages_of_a_replaced_standby_are_ignored() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));

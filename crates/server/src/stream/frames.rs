@@ -30,7 +30,7 @@ pub(super) enum WebSocketError {
 pub(super) struct DecodedFrames {
     /// Number of payload bytes, which are at the beginning of the buffer.
     pub(super) payload: usize,
-    /// Number of bytes that were decoded: all, unless a text or the connection ended before.
+    /// Number of bytes that were decoded: all bytes, unless a text or the connection ended earlier.
     pub(super) read: usize,
     /// Whether a text ends with this payload.
     pub(super) ends_text: bool,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_after_a_close_frame() {
+    fn bytes_after_a_websocket_close_frame_are_not_read() {
         let sent =
             [frame(0x82, b"one", [1, 2, 3, 4]), frame(0x88, &[3, 232], [0; 4]), vec![0xff; 9]].concat();
         let (out, asked) = decode(&sent, sent.len()).unwrap();

@@ -77,7 +77,7 @@ const CONTROL_BYTES_MAX: usize = 64 << 10;
 /// A session: one connection of a client of Dunlin's own protocol.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
-    /// While the session holds a reference to this, a stopping server waits for the session's responses.
+    /// While the session holds a reference to this value, a stopping server waits for the session's responses.
     _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -175,7 +175,8 @@ impl Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = LoginState::Node;
         session._place.iter_mut().for_each(SessionGuard::is_of_node);
-        // A stopping server waits only for clients' responses, so the session counts for no one.
+        // A stopping server waits only for responses to clients. This session therefore gets a reference that the
+        // server does not count.
         session._answering = Arc::default();
         session
     }

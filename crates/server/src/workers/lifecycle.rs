@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_worker_may_wait_for_its_call_without_limit() {
+    fn prepared_warm_worker_may_wait_for_its_call_without_limit() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
         lifecycle.seen(100, false);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pooled_worker_that_attaches_too_early_fails() {
+    fn warm_worker_that_attaches_before_its_call_has_failed() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.seen(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.seen(200, true), None, "said once");

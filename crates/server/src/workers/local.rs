@@ -233,8 +233,8 @@ impl Process {
         matches!(self.line.read(&mut [0; 64]), Ok(1..))
     }
 
-    /// The exit status if the process has ended. What remains of its process group is killed first, while the group's
-    /// id cannot be reused.
+    /// The exit status if the process has ended. First kills the rest of its process group, while the group's id cannot
+    /// be reused.
     fn ended(&mut self) -> Option<ExitStatus> {
         let pid = Pid::from_child(&self.child);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -301,7 +301,7 @@ impl Provider for LocalWorkers {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        // Nothing limits when a process may end.
+        // The time of the next event is unknown, because a process may end at any time.
         None
     }
 }

@@ -14,7 +14,7 @@ const PLENTY: u64 = 1 << 40;
 /// channel's turn, the channel is queued a second time.
 #[test]
 fn conflated_channel_queued_twice_is_sent_once() {
-    /// Enough attempts to meet the race in some runs.
+    /// Number of attempts. The race happens in some test runs with so many attempts.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });

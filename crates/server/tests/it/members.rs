@@ -258,7 +258,7 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
 }
 
 #[test]
-fn ack_of_unknown_tokens_is_stale_and_deletion_ends_membership() {
+fn unknown_ack_tokens_are_stale_and_deletion_ends_membership() {
     let (node, server) = serve();
     publish(&node, 1);
     let mut peer = joined(&server, GroupKind::Work, CREDIT);

@@ -66,7 +66,7 @@ fn refused_publishes_leave_no_topic_behind() {
 }
 
 #[test]
-fn subscriptions_and_their_names_use_the_memory_budget() {
+fn subscriptions_and_names_count_towards_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
@@ -92,7 +92,7 @@ fn subscriptions_and_their_names_use_the_memory_budget() {
 }
 
 #[test]
-fn resume_positions_use_the_memory_budget() {
+fn resume_positions_count_towards_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = Peer::connect(&server);
@@ -135,7 +135,7 @@ fn resume_messages_count_towards_the_subscription_limit() {
 }
 
 #[test]
-fn each_log_of_a_subscription_uses_the_memory_budget() {
+fn each_log_of_a_subscription_counts_towards_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     for n in 0..300 {
         node.create_topic(&format!("many.{n}"), TopicConfig::default(), false).unwrap();

@@ -124,7 +124,7 @@ fn topic_with_many_subjects_is_readable_by_each_subject() {
 }
 
 #[test]
-fn headers_and_reply_pass_between_nats_and_the_node() {
+fn headers_and_reply_subject_pass_to_and_from_nats_clients() {
     let (node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.subscribe("h 1");
@@ -380,7 +380,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
-fn queue_group_gets_only_its_own_subjects_of_a_topic() {
+fn queue_group_gets_only_records_of_its_subscribed_subjects() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();

@@ -33,7 +33,7 @@ fn nats_info_names_the_clients_address() {
 }
 
 #[test]
-fn only_protocol_1_client_is_notified_of_the_node_stopping() {
+fn only_protocol_1_clients_are_notified_when_the_node_stops() {
     let (_node, server) = serve_nats(|_| {});
     let mut told = NatsPeer::open_with(&server, ",\"protocol\":1");
     let mut old = NatsPeer::open(&server);

@@ -151,7 +151,7 @@ fn pedantic_client_gets_the_subject_error_of_nats_server() {
 }
 
 #[test]
-fn each_record_of_a_refused_burst_has_its_error() {
+fn each_record_of_a_refused_burst_gets_its_own_error() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     // The refusals have more text than the session buffers for a client.

@@ -271,7 +271,7 @@ fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Noti
 }
 
 #[test]
-fn client_of_any_node_uses_a_topic_of_another_owner() {
+fn client_can_use_a_topic_that_another_node_owns() {
     let hall = TestCluster::of(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut readers = [1, 2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
@@ -309,7 +309,7 @@ fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
 }
 
 #[test]
-fn owner_killed_under_load_loses_no_record_silently() {
+fn owner_killed_under_load_loses_no_record_without_a_report() {
     let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let mut readers = [2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());

@@ -76,7 +76,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn opening_node_reports_its_progress_and_then_admits_clients() {
+fn starting_node_reports_its_progress_and_then_admits_clients() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));
@@ -114,7 +114,7 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
 }
 
 #[test]
-fn client_connects_when_an_opening_node_becomes_ready() {
+fn client_connects_when_a_starting_node_becomes_ready() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
@@ -125,7 +125,7 @@ fn client_connects_when_an_opening_node_becomes_ready() {
 }
 
 #[test]
-fn client_waits_for_an_opening_node_despite_a_dead_node() {
+fn client_waits_for_a_starting_node_despite_a_dead_node() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.

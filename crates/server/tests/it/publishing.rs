@@ -110,7 +110,7 @@ fn blocked_publisher_continues_when_there_is_room() {
 }
 
 #[test]
-fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
+fn connection_can_read_a_full_topic_to_which_it_publishes() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };

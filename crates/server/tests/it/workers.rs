@@ -155,7 +155,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
 }
 
 #[test]
-fn late_dead_or_early_attaching_warm_worker_is_reported_failed() {
+fn warm_worker_that_is_late_dead_or_attaches_early_has_failed() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };
@@ -181,7 +181,7 @@ fn late_dead_or_early_attaching_warm_worker_is_reported_failed() {
 }
 
 #[test]
-fn worker_process_that_ends_or_falls_silent_is_reported_gone() {
+fn worker_process_that_ends_or_sends_nothing_is_reported_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = WorkersTest::new("sleep 1000", limits);
     stage.act(&launch(1));
@@ -192,7 +192,7 @@ fn worker_process_that_ends_or_falls_silent_is_reported_gone() {
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(stage.wait(3)[2], ProviderEvent::Gone { instance: 1 });
-    // The other process is no longer observed.
+    // Worker 2 is no longer among the attached workers, and counts as gone after 50 ms.
     stage.attach(9);
     stage.now_ms += 50;
     assert_eq!(stage.wait(4)[3], ProviderEvent::Gone { instance: 2 });

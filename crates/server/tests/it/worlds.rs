@@ -367,7 +367,7 @@ fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f3
 }
 
 #[test]
-fn entity_created_in_two_regions_remains_in_one() {
+fn entity_created_in_two_regions_is_kept_in_only_one() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let populate = |host: &mut Host<3, Walk>, region| {
@@ -463,7 +463,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
 
 /// Simulates that the node loses its keys, and that a new process populates the world before this process returns.
 #[test]
-fn process_reports_its_entities_when_another_took_its_region() {
+fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = Scene { expected: 1, ..scene("robbed", 1, StandbyMode::None) };

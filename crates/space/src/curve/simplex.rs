@@ -23,7 +23,7 @@ pub struct Simplex<const D: usize> {
     pub anchor: GridPoint<D>,
     /// How often the world is halved to reach the cube.
     pub level: u32,
-    /// Type: the number of this simplex among the cube's.
+    /// Type of the simplex: its number among the simplices of its cube.
     pub kind: u8,
 }
 
@@ -102,8 +102,8 @@ pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
     KINDS[usize::from(x >= y) | usize::from(y >= z) << 1 | usize::from(x >= z) << 2]
 }
 
-/// Position of each child among its siblings on the curve, by parent's type, child's cube and child's type:
-/// first by cube, then by type. [`NONE`] where the parent has no such child.
+/// Number of each child among its siblings on the curve, indexed by the parent's type, the child's cube and the child's
+/// type. Siblings are numbered by cube, then by type. [`NONE`] where the parent has no such child.
 pub(super) const fn child_numbers(dimensions: usize) -> [[[u8; 6]; 8]; 6] {
     let kinds = if dimensions == 2 { 2 } else { 6 };
     let mut numbers = [[[NONE; 6]; 8]; 6];

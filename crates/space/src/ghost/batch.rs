@@ -1,8 +1,9 @@
 //! Encoded batches of ghosts, from a region to a neighbour.
 //!
 //! ```text
-//!  version u8, dimensions u8, from u32, epoch u64, tick u64, number u64, count u32,
-//!  ids u64 each, kinds u32 each, positions by axis and velocities by axis f32 each
+//!  version u8, dimensions u8, region of the sender u32, epoch u64, tick u64, number of the batch u64,
+//!  number of entities u32, then columns with one value for each entity: ids u64, kinds u32,
+//!  positions f32 by axis, velocities f32 by axis
 //! ```
 
 use super::Ghost;

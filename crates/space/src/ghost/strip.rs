@@ -38,7 +38,8 @@ impl<const D: usize> NeighbourBoxes<D> {
     }
 }
 
-/// Levels of cells in three and two dimensions: at most 65,536 cells.
+/// How often each axis of the world is halved at most to make cells, in three and in two dimensions. There are at most
+/// 65,536 cells.
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> BorderStrip<D> {
@@ -53,7 +54,7 @@ impl<const D: usize> BorderStrip<D> {
         BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// Discards all cells, after the curve was cut again.
+    /// Discards what was found for all cells. Call this after the curve was cut again.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.found.clear();

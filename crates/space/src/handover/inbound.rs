@@ -15,8 +15,9 @@ use super::{
 pub(super) struct Inbound {
     state: In,
     refused: Vec<RefusedEntity>,
-    /// Whether the standby knows the last step.
+    /// Whether the standby knows the last step of this transfer.
     pub(super) known: bool,
+    /// Time at which the target next asks the source for its decision.
     pub(super) ask_at: u64,
 }
 

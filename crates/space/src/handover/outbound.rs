@@ -16,8 +16,9 @@ pub(super) struct OutboundTransfer {
     parcels: Vec<Parcel>,
     addressed: u64,
     state: Out,
-    /// Whether the standby knows the last step.
+    /// Whether the standby knows the last step of this transfer.
     pub(super) known: bool,
+    /// Time at which the last message is sent again.
     pub(super) resend_at: u64,
 }
 
@@ -29,7 +30,7 @@ enum Out {
     Asking,
     /// Committed to the target, which has not confirmed yet.
     Committing { refused: Vec<RefusedEntity> },
-    /// Ended; the standby does not know this yet.
+    /// The transfer has ended, but the standby does not know this yet.
     Closed { committed: bool },
 }
 
@@ -213,7 +214,8 @@ impl Handover {
         }
     }
 
-    /// Handles a target's lost state: the entities handed to it are lost.
+    /// Handles the message that the target has lost its state: the entities that the target had taken from here are
+    /// lost.
     pub(super) fn hear_unknown(
         &mut self,
         from: RegionId,
@@ -306,8 +308,8 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages of other transfers also carry `settled`. Without another transfer, a message of its own is
-        // necessary.
+        // Messages of other transfers also carry `settled`. Without another transfer, `settled` needs a message of its
+        // own.
         let (idle, told) = (peer.outbound.is_empty(), peer.told);
         if idle && told < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

@@ -20,22 +20,23 @@ pub const CELLS_MAX: usize = 1 << 22;
 /// more cells than points, most of the time would be spent on walking through cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
-/// The first radius tried for an item is the radius that the previous item needed, times this factor.
+/// The first radius that is tried for an item is the radius that the previous item needed, multiplied by this factor.
 const GUESS: f32 = 1.1;
-/// Factor by which the radius grows while it holds too few items.
+/// Factor by which the radius of a search grows while the ball holds too few items.
 const GROWTH: f32 = 1.3;
 
 /// A spatial index of equally large cells.
 #[derive(Debug, Clone)]
 pub struct Grid<const D: usize> {
     world: WorldBox<D>,
-    /// Cells along each axis.
+    /// Number of cells along each axis, and number of cells per unit of length.
     counts: [usize; D],
     per_unit: Point<D>,
     /// Length of a cell along each axis.
     lengths: Point<D>,
-    /// First slot of each cell, and the end.
+    /// First slot of each cell, and the number of slots as the last value.
     starts: Vec<u32>,
+    /// Coordinates by slot.
     at: [Vec<f32>; D],
     items: Vec<u32>,
     slots: Vec<u32>,
@@ -249,7 +250,7 @@ impl<const D: usize> Grid<D> {
             if places.zip(nearest.found()).map(|(place, near)| *place = near).count() < count {
                 return false;
             }
-            // A little more than the radius needed here.
+            // The search for the next item begins with a little more than the radius that this item needed.
             guess = (nearest.reach().sqrt() * GUESS).max(cell / 8.0);
         }
         true

@@ -47,7 +47,7 @@ impl NearestItems {
         }
     }
 
-    /// Offers one more item.
+    /// Adds an item if it is among the nearest items so far.
     #[inline(always)]
     pub(crate) fn offer(&mut self, distance_sq: f32, item: u32) {
         // A NaN distance fails this comparison.

@@ -86,7 +86,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         std::array::from_fn(|axis| self.at[axis][slot])
     }
 
-    /// Offers all points of some slots.
+    /// Offers the points of these slots to `nearest`.
     #[inline(always)]
     fn offer(&self, slots: std::ops::Range<usize>, at: &Point<D>, nearest: &mut NearestItems) {
         const LANES: usize = 16;

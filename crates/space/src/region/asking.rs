@@ -1,5 +1,5 @@
-//! Runs the behaviour: row by row in groups for behaviours without sight, and by neighbouring slots for
-//! behaviours with sight.
+//! Runs the behaviour for all entities: in groups of adjacent rows for behaviours without sight, and in groups of
+//! adjacent slots of the view for behaviours with sight.
 //!
 //! After a panic, the entities run one by one, which identifies the failing entity.
 
@@ -14,7 +14,7 @@ pub(super) struct BehaviourRun<'a, const D: usize, B> {
     pub(super) mover: Mover<'a, D>,
 }
 
-/// Progress within a tick.
+/// How far the behaviour has run within a tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TickProgress {
     /// First row, or slot of the view, that is not done.
@@ -75,7 +75,8 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// The source moves one entity after another; the compiler vectorises behaviours without branches.
+    /// Calls the behaviour for one lane after another. If the behaviour has no branches, the compiler uses vector
+    /// instructions.
     #[inline(always)]
     fn step_each(&self, own: &OwnEntityLanes<D>) -> OwnEntityLanes<D> {
         let mut next = *own;

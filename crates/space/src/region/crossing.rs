@@ -9,7 +9,7 @@ use crate::ghost::GhostBatch;
 use crate::handover::{Parcel, RegionId};
 use crate::world::{Point, WorldBox};
 
-/// Key of a point.
+/// Morton key of the smallest cell that holds a point.
 #[inline(always)]
 pub(super) fn key<const D: usize>(world: &WorldBox<D>, at: &Point<D>) -> u64 {
     Morton::key(world.place(at))
@@ -67,7 +67,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether a point is within the hysteresis of this region's stretch, measured along the axes.
+    /// Whether a point is at most the hysteresis away from this region's stretch, measured along the axes.
     fn is_near(&self, at: &Point<D>) -> bool {
         let near = self.setup.hysteresis;
         let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;

@@ -9,7 +9,7 @@ use crate::index::Columns;
 use crate::shape::Aabb;
 use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
 
-/// Marked cells of the region.
+/// The cells of the world, each with its mark for one region: `BORDER`, `OWN` or `INSIDE`.
 #[derive(Debug)]
 pub(super) struct InteriorCells<const D: usize> {
     world: WorldBox<D>,
@@ -31,7 +31,8 @@ const INSIDE: u8 = 2;
 const STRIP_CELLS_MAX: usize = 4;
 
 impl<const D: usize> InteriorCells<D> {
-    /// Levels of halving: 32,768 cells in three dimensions, 65,536 in two.
+    /// How often each axis of the world is halved to make cells. This gives 32,768 cells in three dimensions, 65,536 in
+    /// two.
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
     /// Marks the cells of a region with keys from the first up to the second.
@@ -77,8 +78,8 @@ impl<const D: usize> InteriorCells<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
-    /// A box a little smaller than the region's own cells. Empty if these cells form no box, or only one within the
-    /// rounding error.
+    /// A box a little smaller than the region's own cells. Empty if these cells form no box, or if a cell is not much
+    /// larger than the rounding error.
     fn own_box(&self) -> Aabb<D> {
         let last = (1_usize << Self::LEVEL) - 1;
         let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
@@ -119,7 +120,7 @@ impl<const D: usize> InteriorCells<D> {
         inside
     }
 
-    /// The region [holds](InteriorCells::holds) every point within this box; the box may be empty.
+    /// Returns a box in which the region [holds](InteriorCells::holds) every point. The box may be empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
@@ -253,8 +254,8 @@ mod tests {
         std::array::from_fn(|axis| ((nth + 1) * (7 + axis as u64) * 40_503 % 10_007) as f32 / 100.07)
     }
 
-    /// Points at the quarters of the world, or a sight's distance from them, each moved by a few of the smallest
-    /// steps.
+    /// Returns points whose coordinates are at a quarter of the world, or the strip's width away from it, each moved by
+    /// a few of the smallest steps of an `f32`.
     fn beside_borders<const D: usize>(world: WorldBox<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
         let beside = move |axis: usize, mut nth: u64| {
             let mut of = |count: u64| {
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn region_owns_core_points_and_skipped_rows_are_no_ghosts() {
+    fn rows_skipped_by_the_border_check_are_far_from_other_regions() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [passed_over::<3>(regions, region), passed_over::<2>(regions, region)];
             let least = 20_000 / regions as usize;
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn held_points_belong_to_the_region_and_hidden_are_no_ghosts() {
+    fn fast_region_check_accepts_only_points_of_the_region() {
         let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));

@@ -12,7 +12,8 @@ const PARTS: usize = 64;
 const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Counts entities inside and outside the stretch, with keys that divide those inside evenly.
+    /// Counts the entities inside and outside the region's stretch. The report contains keys that divide the entities
+    /// inside the stretch evenly.
     pub fn weight(&self) -> LoadReport {
         let (store, (first, end)) = (self.state.store(), self.stretch());
         let step = store.len().div_ceil(SAMPLE_MAX).max(1);

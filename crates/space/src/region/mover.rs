@@ -6,8 +6,8 @@ use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// Rows with a new velocity are listed if they are at most one in this many. Otherwise the velocities of all rows are
-/// sent.
+/// The record lists the rows with a new velocity if they are at most one in `LISTED_PART` of all rows. Otherwise it
+/// contains the velocities of all rows.
 const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.
@@ -15,7 +15,7 @@ const LISTED_PART: usize = 8;
 pub(super) struct TickChanges {
     /// Rows in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// Rows with a new velocity, as many as the list may have.
+    /// Rows with a new velocity, as many as the record may list, and the number of all such rows.
     turned: Vec<u32>,
     turned_count: usize,
     /// Rows whose next position was not finite.

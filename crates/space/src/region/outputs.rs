@@ -10,7 +10,7 @@ pub struct Outputs {
     pub messages: Vec<(RegionId, Vec<u8>)>,
     /// Payload of a record of the region's topic; no record if empty.
     pub record: Vec<u8>,
-    /// Incidents.
+    /// Incidents, such as a failed behaviour.
     pub reports: Vec<RegionReport>,
     /// Entities that were handed over to other regions.
     pub departed: Vec<EntityId>,

@@ -35,7 +35,7 @@ pub struct RegionSetup<const D: usize> {
     pub standby: StandbyMode,
     /// Deadlines of handovers.
     pub timing: HandoverTiming,
-    /// Bounds of the region.
+    /// Limits of the region, such as the number of entities.
     pub limits: RegionLimits,
 }
 

@@ -43,7 +43,7 @@ pub enum RecordSection {
     Put(Parcel),
     /// Rows are sorted.
     Sort(SortWindow),
-    /// An entity is frozen for a handover, or released.
+    /// An entity is frozen because its behaviour failed (`true`), or moves again (`false`).
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
     Tick(u64),
@@ -191,7 +191,7 @@ impl<const D: usize> RegionState<D> {
         }
     }
 
-    /// Sorts existing rows.
+    /// Sorts the rows of a window, all of which must exist.
     pub(super) fn sort(&mut self, window: SortWindow) {
         self.store.sort(window, &self.world);
     }
@@ -296,7 +296,7 @@ impl<const D: usize> RegionState<D> {
     }
 }
 
-/// Content of a section.
+/// A decoded section of a record.
 pub(super) enum Step<'a> {
     HandoverEntry(HandoverEntry),
     Insert(Parcel),
@@ -309,13 +309,14 @@ pub(super) enum Step<'a> {
     Whole(&'a [u8]),
 }
 
-/// Positions of all rows.
+/// The content of a section `moved`: the tick, the positions of all rows, and velocities.
 pub(super) struct Moved<'a> {
     tick: u64,
     rows: usize,
     /// Positions by axis, then velocities if all are present.
     columns: &'a [u8],
-    /// Rows whose velocities are present, if not all velocities are.
+    /// Rows whose velocities are present, and these velocities by axis; empty if the velocities of all rows are in
+    /// `columns`.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }
@@ -362,7 +363,7 @@ pub(super) fn check_window(window: SortWindow, held: usize) -> Result<(), Record
     if rows <= held { Ok(()) } else { Err(RecordError::Rows { rows, held }) }
 }
 
-/// Sections of a record.
+/// Iterates over the sections of a record.
 pub(super) struct Sections<'a> {
     fields: Fields<'a>,
 }

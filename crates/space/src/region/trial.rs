@@ -15,9 +15,9 @@ pub(crate) struct RecordTrial<'a, const D: usize> {
     handover: Option<Handover>,
     come: HashSet<EntityId>,
     gone: HashSet<EntityId>,
-    /// Whether a record was checked.
+    /// Whether any record was checked before.
     any: bool,
-    /// Whether a record replaces everything.
+    /// Whether a checked record replaces the whole state. No other record may then be in the same batch.
     anew: bool,
 }
 

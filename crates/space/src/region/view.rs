@@ -79,7 +79,7 @@ impl<const D: usize> VisibleEntities<D> {
         self.looks.extend(self.grid.items().iter().map(look));
     }
 
-    /// How far all entities see.
+    /// The distance up to which each entity of the region sees others.
     pub(super) fn sight(&self) -> f32 {
         self.sight
     }

@@ -19,6 +19,7 @@ pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
     /// Last positions of the region's own entities at viewers' centers, with their ticks.
     centers: HashMap<EntityId, (Point<D>, u64)>,
+    /// The tick of the last updates for viewers.
     told: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use super::state::StateError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComponentKind {
-    /// A number of 32 bits.
+    /// A floating-point number of 32 bits.
     F32,
     /// The given number of bytes, opaque to this crate.
     Bytes(u32),
@@ -108,7 +108,7 @@ impl Schema {
     }
 }
 
-/// One component of all rows.
+/// The values of one component, by row.
 #[derive(Debug, Clone)]
 pub(super) enum ComponentColumn {
     F32(Vec<f32>),

@@ -76,7 +76,7 @@ pub(super) struct RowMove {
 impl<const D: usize> EntityStore<D> {
     /// Sorts the rows of a window, which must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
-        // The memory for the order is freed afterwards, because it is as large as the memory of the rows.
+        // The buffers for sorting are not kept between calls, because they need as much memory as the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
             rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();

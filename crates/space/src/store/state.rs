@@ -59,9 +59,9 @@ pub enum StateError {
     /// The components have another size.
     #[error("the components have {bytes} bytes, but the registered ones have {wanted}")]
     Components {
-        /// Bytes that were given.
+        /// Size of the given components, bytes.
         bytes: usize,
-        /// Bytes of the registered components.
+        /// Size of the registered components, bytes.
         wanted: usize,
     },
     /// A coordinate is NaN or infinite.

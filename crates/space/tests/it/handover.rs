@@ -103,7 +103,7 @@ fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     source.elapse(100 * MS, &mut effects);
     assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    // The response was in transit during all of this.
+    // The offer and the target's response to it arrive only after the deadline.
     let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
     let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
     assert_eq!(sayings(&abort), [MessageBody::Abort]);
@@ -163,7 +163,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 
 /// After the source's new owner has asked, messages of the previous owner come too late.
 #[test]
-fn commit_is_ignored_after_a_new_owner_asked_about_its_transfer() {
+fn late_commit_is_ignored_if_the_new_owner_keeps_the_entity() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();
@@ -184,7 +184,7 @@ fn commit_is_ignored_after_a_new_owner_asked_about_its_transfer() {
 }
 
 #[test]
-fn backward_clock_changes_no_deadline() {
+fn clock_set_back_changes_no_deadline() {
     let (mut source, _) = pair(StandbyMode::None);
     source.elapse(50 * MS, &mut Vec::new());
     offer(&mut source, &[7], 10 * MS);

@@ -55,7 +55,7 @@ fn same_on_any_number<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, st
 }
 
 #[test]
-fn flocks_are_equal_on_any_number_of_regions() {
+fn region_count_does_not_change_flocks() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     same_on_any_number::<3, _>(&flock, 9.0);
     same_on_any_number::<2, _>(&flock, 9.0);
@@ -113,7 +113,7 @@ fn batched_and_single_steps_of_sightless_entities_are_equal() {
 }
 
 #[test]
-fn predators_and_prey_are_equal_on_any_number_of_regions() {
+fn region_count_does_not_change_predators_and_prey() {
     same_on_any_number::<3, _>(
         &Prey { sight: 12.0, flock: Flock { sight: 9.0, ..Flock::default() }, ..Prey::default() },
         12.0,
@@ -121,14 +121,14 @@ fn predators_and_prey_are_equal_on_any_number_of_regions() {
 }
 
 #[test]
-fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
+fn region_count_does_not_change_walks_and_oscillations() {
     same_on_any_number::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
     same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
 /// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.
 #[test]
-fn flock_differs_between_region_counts_without_a_ghost_strip() {
+fn flock_without_a_ghost_strip_depends_on_the_region_count() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
 }

@@ -70,7 +70,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
 
 /// Entities that fly straight are written without velocities, and rows are sorted in parts.
 #[test]
-fn reducer_equals_owner_when_records_omit_velocities() {
+fn reducer_has_its_owners_state_when_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));

@@ -67,7 +67,7 @@ fn flying(id: u64) -> Entity<'static, 3> {
 }
 
 #[test]
-fn failing_behaviour_freezes_only_its_entity() {
+fn failing_behaviour_freezes_only_the_entity_that_it_moves() {
     freezes_those_that_fail(Fails);
     freezes_those_that_fail(FailsTogether);
 }
@@ -94,8 +94,8 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// A behaviour that gives one entity an infinite velocity, and moves one out of the world. The other entities keep
-/// their velocity.
+/// A behaviour that gives one entity an infinite velocity, and moves another one out of the world. The other entities
+/// keep their velocity.
 #[derive(Clone)]
 struct Strays;
 
@@ -334,7 +334,8 @@ fn ghost_error_is_bounded_by_its_acceleration() {
         regions[1 - owner].ghosts().each(tick, 0.02, 25, |ghost| {
             let seconds = (tick - tick / 10 * 10) as f32 * 0.02;
             let off = (0..3).map(|axis| (ghost.position[axis] - at[axis]).powi(2)).sum::<f32>().sqrt();
-            // A tick moves by the velocity at its end, which adds half a tick's change.
+            // In each tick, an entity moves by the velocity that it has at the end of the tick. This adds half the
+            // change of velocity in a tick.
             let bound = FORCE * seconds * (seconds + 0.02) / 2.0 + 1e-3;
             assert!(off <= bound, "tick {tick}: off by {off}, bound {bound}");
             seen += 1;
@@ -364,7 +365,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;
-    // An entity has 30 neighbours on average.
+    // With this sight, an entity has 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let flock = dunlin_space::behaviour::Flock { sight, ..Default::default() };
     let (mut region, mut out) = lone(flock, |setup| setup.sort_every = 4);

@@ -146,7 +146,7 @@ fn pending_task_goes_to_the_worker_about_to_finish() {
 }
 
 #[test]
-fn worker_of_unpredictable_task_times_prefetches_nothing() {
+fn worker_with_unpredictable_task_times_prefetches_nothing() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 1);
     scene.plain();

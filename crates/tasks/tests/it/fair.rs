@@ -73,7 +73,7 @@ fn thousand_tenants_get_equal_shares() {
 }
 
 #[test]
-fn tenant_gets_no_extra_share_for_its_idle_time() {
+fn tenant_gets_no_larger_share_after_it_was_idle() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1)], 4_000);
     scene.tenant(TenantSettings::new(b"b"));

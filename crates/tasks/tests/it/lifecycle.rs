@@ -330,7 +330,7 @@ fn idempotency_key_returns_the_same_task_while_it_is_kept() {
 }
 
 #[test]
-fn publishing_task_publishes_again_until_it_is_confirmed() {
+fn publish_task_repeats_its_publication_until_confirmed() {
     let mut scene = Scene::new();
     let soon = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
     let task = scene.submit(soon);
@@ -446,7 +446,7 @@ fn task_time_in_seconds_or_microseconds_is_refused() {
 }
 
 #[test]
-fn safe_redrive_leaves_out_poisoned_dead_letters() {
+fn safe_redrive_excludes_poisoned_dead_letters() {
     let mut scene = Scene::with(SchedulerLimits { poison_max: 1, ..SchedulerLimits::default() });
     scene.tenant(TenantSettings::new(b"a"));
     let poisoned = scene.plain();

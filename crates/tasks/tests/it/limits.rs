@@ -115,7 +115,7 @@ fn memory_and_cpu_quotas_cap_running_tasks() {
 }
 
 #[test]
-fn limited_key_value_delays_only_its_own_tasks() {
+fn key_limit_delays_only_tasks_with_the_same_key_value() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::running(b"tenant", 6)];
     scene.tenant(TenantSettings { limits: limits.clone(), ..TenantSettings::new(b"a") });
@@ -145,7 +145,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
 }
 
 #[test]
-fn every_way_a_task_can_end_releases_its_key_limit() {
+fn every_outcome_of_a_task_releases_its_key_limit() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

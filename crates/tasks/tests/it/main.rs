@@ -90,7 +90,7 @@ impl Scene {
         self.state.advance(now_ms, &mut self.effects);
     }
 
-    /// Takes the starts since the last call.
+    /// Removes the orders since the last call, and returns those that start a task.
     fn starts(&mut self) -> Vec<TaskStart> {
         let orders = std::mem::take(&mut self.effects.orders);
         orders

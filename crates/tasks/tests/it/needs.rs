@@ -216,7 +216,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
 }
 
 #[test]
-fn workers_with_ever_new_labels_cannot_use_up_worker_pools() {
+fn workers_that_keep_changing_labels_cannot_use_up_worker_pools() {
     let mut scene = Scene::with(SchedulerLimits { pools_max: 3, ..SchedulerLimits::default() });
     scene.tenant(TenantSettings::new(b"a"));
     let kept = scene.join_with(having(&[]));

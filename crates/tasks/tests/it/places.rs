@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn key_limit_goes_to_a_task_that_some_worker_can_run() {
+fn task_that_no_worker_can_run_leaves_its_key_limit_to_others() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -135,7 +135,7 @@ fn task_without_a_suitable_worker_takes_no_rate_token() {
 }
 
 #[test]
-fn task_that_gives_up_one_key_limit_frees_its_other_limits() {
+fn task_that_loses_one_key_limit_frees_its_other_key_limits() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

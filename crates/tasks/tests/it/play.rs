@@ -27,6 +27,7 @@ struct Ledger {
     workers: BTreeSet<u64>,
     /// Quota of each tenant, and its limit for tasks of one user.
     quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
+    /// Tasks that have ended.
     over: BTreeSet<u64>,
     /// Times at which tasks of a tenant's user started since the tenant's limits were set.
     starts: BTreeMap<(&'static str, Vec<u8>), Vec<u64>>,
@@ -302,7 +303,7 @@ impl Ledger {
         }
     }
 
-    /// Tenants with starts in this step are within their quotas and limits.
+    /// Checks that tenants with starts in this step are within their quotas and limits.
     fn keeps_quotas(&mut self, scene: &Scene) {
         let now_ms = scene.state.now_ms();
         let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);

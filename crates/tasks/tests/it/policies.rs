@@ -86,7 +86,7 @@ fn finished_task_shows_no_retry_policy_of_another_task() {
 }
 
 #[test]
-fn restored_snapshot_keeps_used_and_free_retry_policies() {
+fn restored_state_has_the_same_room_for_retry_policies() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.done(TaskCommand::Cancel { task: own[1] });

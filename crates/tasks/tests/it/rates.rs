@@ -1,4 +1,4 @@
-//! Rates of starts of tasks with the same value under a key.
+//! Limits on how often tasks with the same value of a key start.
 
 use super::*;
 
@@ -97,7 +97,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
 }
 
 #[test]
-fn tasks_started_before_a_rate_change_count_after_it() {
+fn tasks_started_before_a_rate_change_count_for_the_new_rate() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 1, per_ms: 60_000, burst: 4 });
     let tasks = scene.submit_all("a", vec![of(b"ann"); 12]);

@@ -145,7 +145,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
 }
 
 #[test]
-fn indirect_dependency_cycle_is_refused_but_no_long_chain() {
+fn dependency_cycle_is_refused_and_a_long_chain_is_accepted() {
     let mut scene = Scene::new();
     let link = |count: u32, closes: bool| -> Vec<NewTask<'static>> {
         let after = |index: u32| match index {

@@ -100,7 +100,7 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 }
 
 #[test]
-fn worker_in_another_shard_gets_no_task_of_unserved_tenants() {
+fn worker_from_another_shard_runs_only_its_tenants_tasks() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };

@@ -67,19 +67,19 @@ fn seats(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn every_shard_with_demand_gets_a_part_and_all_slots_are_given(shards in wants(), slots in 1..500u64) {
+    fn all_slots_are_allotted_and_each_shard_with_demand_gets_some(shards in wants(), slots in 1..500u64) {
         let due = due(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);
         for (wants, due) in shards.iter().zip(&due) {
             let can_use: u64 = wants.iter().map(|want| want.demand.max(want.kept)).sum();
-            // All slots may be reserved.
+            // If slots are reserved for tenants of some shards, none may be left for the others.
             prop_assert!(is_kept || can_use == 0 || *due > 0.0);
         }
     }
 
     #[test]
-    fn shard_gets_at_most_one_slot_below_its_exact_share(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn shard_is_at_most_one_slot_below_its_exact_share(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {

@@ -1,4 +1,4 @@
-//! Snapshots: a state as blocks, and back.
+//! Snapshots: a state is written as blocks of bytes and restored from them.
 
 use std::convert::Infallible;
 

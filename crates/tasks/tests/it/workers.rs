@@ -53,7 +53,7 @@ fn task_that_kills_three_workers_becomes_a_dead_letter() {
 }
 
 #[test]
-fn draining_worker_takes_no_task_and_learns_when_drained() {
+fn draining_worker_gets_no_task_and_a_notice_when_it_is_drained() {
     let mut scene = Scene::new();
     let tasks = [scene.plain(), scene.plain()];
     let worker = scene.join(1);

@@ -31,7 +31,7 @@ impl Cursor {
         consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        // The subscribers of a mirror at another node apply their own `test_loss_every`.
+        // The subscribers of a mirror at another node apply `test_loss_every` themselves.
         let lose = options
             .test_loss_every
             .or(log.config().test_loss_every)
@@ -91,8 +91,8 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
-        // A subscriber that resumes always receives the publisher presence, because its previous node may have reported
-        // a different one.
+        // A subscriber that resumes always receives the publisher presence, because the node to which it was connected
+        // before may have reported another one.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
         self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
         Ok(())
@@ -104,7 +104,8 @@ impl Cursor {
         if let Start::After(_) = start
             && !self.log.is_placed()
         {
-            // Starts the shared mirror's feed at this position, unless another subscriber has started it elsewhere.
+            // Starts the shared mirror's feed at this position, unless another subscriber has already started the feed
+            // at another position.
             self.log.request_feed(start);
         }
         match self.log.detour(options, start) {

@@ -13,13 +13,13 @@ use crate::wake::Waiter;
 /// The shortest time between two checksums, ns.
 const CHECK_NS_MIN: u64 = 500_000_000;
 
-/// State of a follower of the state.
+/// What a cursor remembers for a subscriber that follows the log's state.
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
     /// Whether each read delivers one merged record.
     pub(super) conflate: bool,
     pub(super) owed: Option<CatchUpRequest>,
-    /// Data to deliver to the follower after the pending notice.
+    /// The catch-up data to deliver to the follower after the pending notice.
     caught_up: Option<CatchUp>,
     /// The position of the last checksum or snapshot that was delivered.
     checked: Position,
@@ -29,8 +29,8 @@ pub(super) struct FollowerState {
 }
 
 impl FollowerState {
-    /// Whether to deliver the publisher presence even if a publisher is connected, as a resuming follower
-    /// requires.
+    /// Creates the state of a follower. `goes_on` says whether the follower resumes. A follower that resumes receives
+    /// the publisher presence even if a publisher is connected.
     pub(super) fn new(conflate: bool, owed: Option<CatchUpRequest>, goes_on: bool) -> FollowerState {
         FollowerState {
             conflate,
@@ -65,7 +65,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // The ordinary lookup reports the change of epoch instead.
+            // In this case, the ordinary lookup reports the new epoch.
             self.hint = Hint::None;
             return None;
         }
@@ -86,7 +86,7 @@ impl Cursor {
         }
     }
 
-    /// The position for which this cursor waits.
+    /// The position whose record this cursor needs next.
     pub(super) fn awaited(&self) -> Position {
         let caught_up = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         caught_up.map_or(self.next, CatchUp::position)
@@ -117,7 +117,8 @@ impl Cursor {
         }
     }
 
-    /// Finds where to continue after the follower has lost its position. The next fill delivers the catch-up.
+    /// Finds the position where the cursor continues after the follower has lost its own. The next fill delivers the
+    /// catch-up.
     pub(super) fn find_state(&mut self, owed: CatchUpRequest) -> Option<Position> {
         let following = self.following.as_mut()?;
         let caught_up = self.log.catch_up(owed);
@@ -194,7 +195,7 @@ impl Cursor {
         let waiting = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         let seq = match (&self.hint, waiting) {
             (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
-            // The merged record follows a notice whose delivery is in progress.
+            // The merged record is still to be delivered, after a notice.
             (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
             _ => self.next.seq - 1,
         };
@@ -212,7 +213,8 @@ impl Cursor {
         }
     }
 
-    /// Removes the sleeping cursor from the log's sleepers; `token` is the one it was armed with. The position stays.
+    /// Removes the sleeping cursor from the log's sleepers, and keeps its position. `token` is the token with which the
+    /// cursor was armed.
     pub fn rouse(&mut self, waiter: &Arc<Waiter>, token: u32) {
         drop(self.disarm_narrow());
         if let Some(sleeper) = self.armed.take()
@@ -222,7 +224,8 @@ impl Cursor {
         }
     }
 
-    /// Continues at the position that a subscriber with a faulty copy requests. Wakes a sleeping cursor.
+    /// Continues at the position that a subscriber requests because its copy of the state is faulty. Wakes a sleeping
+    /// cursor.
     pub fn resync(&mut self, resync: Resync) {
         let (start, spare) = match resync {
             Resync::After(position) => (Start::After(position), Some(position.seq)),
@@ -240,7 +243,8 @@ impl Cursor {
         if stateful {
             let following = self.following.get_or_insert_default();
             (following.owed, following.caught_up) = (begin.owed, None);
-            // The subscriber may not have processed the last checksum and publisher presence.
+            // Sends a checksum and the publisher presence again, because the subscriber may not have processed the last
+            // ones.
             following.checked = Position::default();
             following.reported = ReportedPresence::nothing(true);
         }

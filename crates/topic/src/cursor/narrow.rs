@@ -26,7 +26,7 @@ impl Cursor {
     #[cold]
     pub(super) fn arm_narrow(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         if self.is_armed_narrow() {
-            // The index may have released the cursor before the subscriber noticed.
+            // The cursor is already in the index, unless the index has released it.
             return !self.was_taken();
         }
         let next = self.awaited();
@@ -45,7 +45,7 @@ impl Cursor {
         narrow.is_some_and(|asleep| asleep.is_armed)
     }
 
-    /// Whether a record for this sleeping cursor has arrived, or another notice is due.
+    /// For a cursor that sleeps in the index: whether a record for the cursor has arrived, or a notice is due.
     pub(super) fn narrow_has_more(&self) -> Option<bool> {
         let asleep = self.select.as_ref()?.narrow.as_ref().filter(|asleep| asleep.is_armed)?;
         Some(asleep.goes_on.load(Ordering::Acquire) != ASLEEP)
@@ -54,12 +54,13 @@ impl Cursor {
     /// Continues at the record that woke the cursor.
     pub(super) fn woken_narrow(&mut self) {
         if self.is_armed_narrow() && !self.was_taken() {
-            // The notification had another cause than a record, such as a notice.
+            // The notification had another cause than a record, for example a notice.
             drop(self.disarm_narrow());
         }
     }
 
-    /// Moves to the resume position if the index has released the cursor. Returns whether it has.
+    /// If the index has released the cursor, moves it to the record where it has to continue. Returns whether the index
+    /// has released the cursor.
     fn was_taken(&mut self) -> bool {
         let Some(asleep) = self.asleep() else { return false };
         let goes_on = asleep.goes_on.load(Ordering::Acquire);

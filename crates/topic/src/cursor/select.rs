@@ -50,7 +50,7 @@ pub(super) struct Selector {
     pub(super) narrow: Option<SubjectSleep>,
 }
 
-/// The state of a cursor that wakes for some subjects only.
+/// The state of a cursor that sleeps until a record of its subjects arrives.
 #[derive(Debug)]
 pub(super) struct SubjectSleep {
     pub(super) pattern: Pattern,
@@ -58,7 +58,7 @@ pub(super) struct SubjectSleep {
     pub(super) is_armed: bool,
 }
 
-/// Decision of a cursor about a record.
+/// How a cursor treats a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordVerdict {
     /// The subscriber receives the record.
@@ -69,11 +69,11 @@ pub(super) enum RecordVerdict {
     Lost,
 }
 
-/// Withholds each selected record once, for tests.
+/// Withholds each selected record once, to test how a subscriber handles losses.
 #[derive(Debug)]
 pub(super) struct LossInjector {
     every: NonZeroU32,
-    /// Records up to this sequence are delivered; later ones may be withheld.
+    /// The sequence number up to which records are delivered. Later records may be withheld.
     spared: u64,
 }
 
@@ -110,7 +110,7 @@ impl Selector {
         if wanted { RecordVerdict::Wanted } else { RecordVerdict::Skipped }
     }
 
-    /// Stops withholding for the record after `seq`, because the subscriber has noticed that it was withheld.
+    /// Does not withhold the record after `seq` again, because the subscriber has noticed its loss.
     pub(super) fn spare_after(&mut self, seq: u64) {
         if let Some(lose) = &mut self.lose {
             let every = u64::from(lose.every.get());

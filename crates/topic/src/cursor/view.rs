@@ -1,6 +1,6 @@
-//! Reduced payloads for subscribers whose permissions cover parts of records only.
+//! Reduced payloads for subscribers who may see only parts of a record.
 //!
-//! Each record is copied for each such subscriber.
+//! Each such record is copied separately for each of these subscribers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dunlin_frame::{Frame, Meta};
 use super::{Cursor, Hint};
 use crate::log::MergedRecord;
 
-/// A view for one subscriber that shortens payloads to the visible part, or leaves records out.
+/// A function that, for one subscriber, shortens payloads to the visible part or leaves records out.
 #[derive(Clone)]
 pub struct PayloadView(Arc<PayloadShow>);
 
@@ -68,7 +68,7 @@ impl Cursor {
     /// Drops an undelivered reduced copy, because the view may change.
     pub(super) fn forget_view(&mut self) {
         if self.following.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
-            // The next read looks the record up again.
+            // With this hint, the next read looks up the record again.
             self.hint = Hint::None;
         }
     }

@@ -6,7 +6,7 @@ use super::{Cursor, RecordVerdict, Spans};
 use crate::event::{Position, Record};
 
 impl Cursor {
-    /// Passes up to `max` records to `each`. Returns how many.
+    /// Passes up to `max` records to `each`. Returns the number of records that were passed.
     #[inline(always)]
     pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
         let Some(frames) = self.frames() else { return 0 };
@@ -52,7 +52,7 @@ impl Cursor {
     }
 
     /// The next record, and the number of bytes by which to [`advance`](Cursor::advance). The record is `None` if it
-    /// has expired; then [`skip`](Cursor::skip) it.
+    /// has expired; the caller then has to [`skip`](Cursor::skip) it.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
         let (record, bytes) = self.under()?;
@@ -101,7 +101,7 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The sequence after which no record is missing before the next record.
+    /// The sequence number since which no record is missing before the next record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

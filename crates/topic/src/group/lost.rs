@@ -31,7 +31,7 @@ impl LostRecords {
         self.given_up + self.unconfirmed
     }
 
-    /// Whether every record of the range is lost.
+    /// Whether every record of the range is lost, and not only a part of them.
     pub fn is_exact(&self) -> bool {
         self.records() == self.last - self.first + 1
     }
@@ -51,7 +51,7 @@ impl LostRecords {
     }
 }
 
-/// The lost ranges in order, each with its number in the group. The number of ranges is limited.
+/// The lost ranges of a group in ascending order, each with its number in the group. The number of ranges is limited.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, LostRecords)>,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_losses_of_one_cause_become_one_range() {
+    fn adjacent_lost_records_with_one_cause_become_one_range() {
         let mut ranges = LostRanges::default();
         let all = [
             LostRecords::given_up(1, 3),

@@ -26,7 +26,7 @@ pub(super) struct Members<T> {
     next_id: u64,
     /// Number of losses so far.
     losses: u64,
-    /// The losses that no member has received, because none was present.
+    /// The losses that no member has received, because the group had no members.
     unheard: LostRanges,
     members_max: u32,
     ranges_max: usize,

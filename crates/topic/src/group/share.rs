@@ -96,7 +96,7 @@ impl ShareGroup {
         !self.returned.is_empty()
     }
 
-    /// Reports that the log has dropped everything before `oldest_seq`: returned records before it are lost.
+    /// Reports that the log has dropped everything before `oldest_seq`. Returned records before this one are lost.
     pub fn give_up_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
             let lost = LostRecords::given_up(*first, (*last).min(oldest_seq - 1));
@@ -165,7 +165,7 @@ impl ShareGroup {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far; when it grows, members have a loss to receive.
+    /// Number of losses so far; when this number grows, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }

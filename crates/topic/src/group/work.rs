@@ -36,7 +36,7 @@ pub struct WorkGroup {
     claims: u32,
     next_token: u64,
     fed_through: u64,
-    /// Number of the oldest record that the log still has.
+    /// The sequence number of the oldest record that the log still has.
     oldest_held: u64,
 }
 
@@ -106,7 +106,8 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Returns the record: it is delivered again after `delay_ns`, or becomes a dead letter after its last attempt.
+    /// Returns the record to the group. The record is delivered again after `delay_ns`, or becomes a dead letter after
+    /// its last attempt.
     pub fn nack(
         &mut self,
         member: MemberId,
@@ -186,7 +187,7 @@ impl WorkGroup {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far; when it grows, members have a loss to receive.
+    /// Number of losses so far; when this number grows, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }

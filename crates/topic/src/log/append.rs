@@ -1,4 +1,4 @@
-//! Appending: check, make room, write, commit, wake one sleeper.
+//! Appending of records: checks the append, makes room, writes, commits, and wakes one sleeper.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub struct ProducerMark {
     pub producer: u64,
     /// A number that grows when a new instance of the producer takes over.
     pub producer_epoch: u32,
-    /// The producer's number of the first record; the others follow.
+    /// The producer's number for the first record of the batch. Each further record has the next number.
     pub producer_seq: u64,
 }
 
-/// Conditions of an append, besides its records.
+/// Conditions and options of an append, besides its records.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AppendOptions {
     pub(crate) now_ns: u64,
@@ -44,7 +44,7 @@ pub(crate) struct AppendOptions {
     pub(crate) after: Option<Position>,
     /// Whether to unregister subscribers that do not make room, instead of refusing the append.
     pub(crate) evict: bool,
-    /// Whether to append even if the log does not yet accept other records.
+    /// Whether the new owner appends. If set, the append succeeds even while the log does not yet accept other records.
     pub(crate) as_owner: bool,
 }
 
@@ -255,7 +255,8 @@ fn publish_stored(
 }
 
 impl LogContents {
-    /// Checks whether the append may proceed; returns the first outcome if it is a retry.
+    /// Checks whether the append may proceed. If the append repeats an earlier one, returns the outcome of the first
+    /// attempt.
     #[inline(always)]
     fn admit(
         &mut self,
@@ -264,7 +265,7 @@ impl LogContents {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs are never closed, and skip reading the clock.
+        // Most logs are never closed. They skip this check, which reads the clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }

@@ -44,7 +44,7 @@ const SKIPS_MAX: usize = 64;
 pub(super) struct Mirror {
     /// Whether this process owns the log.
     is_own: bool,
-    /// Whether the mirror's feed has begun, so that its position is one of the owner's.
+    /// Whether the mirror's feed has begun. The position of the mirror is then a position of the owner's log.
     placed: bool,
     /// Whether this process owned the log until the handover, so that the next owner copies its records from here.
     was_own: bool,
@@ -54,11 +54,11 @@ pub(super) struct Mirror {
     owner_is_durable: bool,
     /// The first sequence of the present epoch.
     first_seq: u64,
-    /// Start of the feed. Records before it were never here.
+    /// The position at which the feed started. The mirror never had the records before it.
     fed_from: Position,
     /// The past epochs, oldest first.
     past: VecDeque<PastEpoch>,
-    /// The last epoch before sequence numbers restarted. Its records were dropped here.
+    /// The last epoch before the sequence numbers restarted. The mirror has dropped the records of that epoch.
     given_up: Option<PastEpoch>,
     skips: VecDeque<Range<u64>>,
 }
@@ -69,14 +69,14 @@ struct PastEpoch {
     epoch: u32,
     /// The sequence after the epoch's last known record.
     next_seq: u64,
-    /// Whether it is known that the epoch had no further records.
+    /// Whether the mirror knows for certain that the epoch had no further records.
     whole: bool,
     /// Start of the next epoch.
     after: Position,
 }
 
 impl Log {
-    /// Lets other nodes own the log: from now on it accepts records only while `upstream` confirms ownership.
+    /// Lets other nodes own the log: from now on, the log accepts records only while `upstream` confirms the ownership.
     pub fn join(&self, upstream: Arc<dyn Upstream>) {
         let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
@@ -94,7 +94,7 @@ impl Log {
 
     fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<SleepingCursor> {
         let mut state = self.lock();
-        // The next owner reports its publishers.
+        // From now on, the next owner reports whether publishers are connected.
         self.liveness.forget();
         state.shut_at_ns = 0;
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
@@ -103,14 +103,14 @@ impl Log {
         let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
-            // A log that was never fed is complete.
+            // The log was never fed, so it has all records from the beginning.
             (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
             mirror.placed |= has_records;
         }
         mirror.was_own |= was_own && (has_records || !is_new);
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
-        // Forgets producers. If this process becomes the owner again, it starts with the numbers that producers send
-        // then.
+        // Forgets the producers. If this process becomes the owner again, it accepts the numbers that the producers
+        // send at that time.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -124,8 +124,8 @@ impl Log {
         }
     }
 
-    /// Takes the log over, in this epoch. `whole` states that no record of the previous epoch is missing here. Does
-    /// nothing if the feed has delivered a later epoch, which has another owner.
+    /// Takes the log over, in this epoch. `whole` states that no record of the previous epoch is missing in this log.
+    /// Does nothing if the feed has delivered a later epoch, which has another owner.
     pub fn take_over(&self, epoch: u32, whole: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -185,7 +185,7 @@ impl Log {
         Arc::new(log)
     }
 
-    /// Starts a private mirror after `after`.
+    /// Starts a private mirror after the position `after`.
     pub fn begin_at(&self, after: Position) {
         let mut state = self.lock();
         (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
@@ -231,7 +231,7 @@ impl Mirror {
         self.first_seq.max(1)
     }
 
-    /// Position of the first known record of the epochs after `epoch`, if that is in a past epoch or begins the next.
+    /// Position of the first known record of the epochs after `epoch`, `None` if `epoch` is not known to have ended.
     pub(super) fn first_after(&self, epoch: u32, oldest: impl FnOnce() -> Position) -> Option<Position> {
         if self.past.front().is_some_and(|first| first.epoch > epoch) {
             return Some(oldest());
@@ -244,7 +244,8 @@ impl Mirror {
         !self.is_own && !self.private
     }
 
-    /// The start of the earliest known epoch after `epoch` whose records were not given up.
+    /// The start of the earliest known epoch that is later than `epoch`. If sequence numbers have restarted, the start
+    /// of the earliest one since then.
     fn start_after(&self, epoch: u32) -> Option<Position> {
         let since = self.given_up.map_or(0, |given_up| given_up.epoch).max(epoch);
         let starts = self.past.iter().chain(&self.given_up).map(|past| past.after);
@@ -291,7 +292,8 @@ impl LogContents {
         known && self.was_here(mirror, after(at))
     }
 
-    /// Whether all records from `next` on were here and, if the owner is durable, still are.
+    /// Whether this process has had all records from `next` on. If the owner is durable, this process must still have
+    /// them.
     fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
     }
@@ -301,7 +303,7 @@ impl LogContents {
         self.mirror().is_some_and(|mirror| mirror.placed)
     }
 
-    /// Whether these records continue the state here, or an empty state.
+    /// Whether the state of this log can continue with the records from `first` on.
     fn state_goes_on(&mut self, first: Position) -> bool {
         match first.epoch > self.epoch {
             true if first.seq == 1 => {
@@ -313,7 +315,7 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong: the next state from the feed replaces it, at any position.
+    /// Marks the state as wrong. The next state from the feed then replaces this state, whatever its position.
     fn lose_state(&mut self) {
         self.mirror_or_new().placed = false;
     }
@@ -325,7 +327,7 @@ impl LogContents {
         self.mirror_or_new().skips.clear();
     }
 
-    /// Drops records that the feed will deliver again. Subscribers that have read them wait.
+    /// Notes that the feed has begun, and that it starts at this log's next record.
     fn is_fed_from_here(&mut self) {
         let here = Position { epoch: self.epoch, seq: self.next_seq };
         let mirror = self.mirror_or_new();
@@ -340,7 +342,7 @@ impl LogContents {
         }
     }
 
-    /// The first retained sequence after `seq`, or the next record's.
+    /// The sequence number of the first retained record after `seq`. If there is none, that of the next record.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
         let segments = self.held.iter().map(|held| &held.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));
@@ -348,13 +350,13 @@ impl LogContents {
         first.unwrap_or(self.next_seq).max(self.oldest_seq(config).min(self.next_seq))
     }
 
-    /// Continues at `next_seq` without the records before it. Subscribers receive a gap.
+    /// Continues at `next_seq`, without the records in between. Subscribers receive a gap.
     fn leave_out(&mut self, next_seq: u64) {
         self.seal();
         self.next_seq = next_seq;
     }
 
-    /// Skips to `next_seq`: no subscriber of this log requested the records before it.
+    /// Skips to `next_seq`: no subscriber of this log requested the records in between.
     fn skip_to(&mut self, next_seq: u64) {
         let skip = self.next_seq..next_seq;
         self.leave_out(next_seq);
@@ -365,12 +367,13 @@ impl LogContents {
         mirror.skips.push_back(skip);
     }
 
-    /// Begins an epoch. `whole` states that no record of the old epoch is missing here.
+    /// Begins an epoch. `whole` states that no record of the old epoch is missing in this log.
     fn begin_epoch(&mut self, first: Position, whole: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
-            // If sequence numbers restarted, new ones could not be distinguished from old ones.
+            // If sequence numbers restart, new records have the same numbers as old ones. The old records are therefore
+            // dropped.
             self.give_up_all();
             let mirror = self.mirror_or_new();
             mirror.past.clear();

@@ -99,7 +99,7 @@ impl LogContents {
     pub(super) fn take_wanted(&mut self) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
-                // Sequences of different epochs are not compared.
+                // The index compares only sequence numbers of one epoch.
                 if narrow.epoch != self.epoch {
                     return narrow.take_all(ANYWHERE);
                 }
@@ -109,7 +109,8 @@ impl LogContents {
         }
     }
 
-    /// Counts the bytes of a new segment. Returns cursors that have slept for long, so that they skip ahead.
+    /// Counts the bytes of a new segment. If the cursors of the index have slept for a quarter of the history, removes
+    /// and returns all of them, so that they skip ahead.
     pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
@@ -173,7 +174,7 @@ impl Log {
         true
     }
 
-    /// The position after the newest record, if no record up to there was for this sleeping cursor.
+    /// The position after the newest record, if none of the records up to that one was for this sleeping cursor.
     pub(crate) fn slept_through(&self, goes_on: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;

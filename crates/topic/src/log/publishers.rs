@@ -19,7 +19,7 @@ pub(crate) struct PublisherCount {
     nodes: AtomicU32,
 }
 
-/// A kind of counted publisher.
+/// The kind of a publisher that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
     /// A publisher of this process.
@@ -94,8 +94,8 @@ fn is_connected(word: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     word: u64,
-    /// Whether a connected publisher is reported too, because the previous node may have reported that none is
-    /// connected.
+    /// Whether to report a connected publisher, too. A follower that resumes needs this report, because its earlier
+    /// node may have reported that no publisher is connected.
     wants_all: bool,
 }
 

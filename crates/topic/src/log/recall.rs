@@ -17,7 +17,7 @@ use crate::subscribe::OnGap;
 /// The result of a lookup inside the lock.
 enum StoredLookup {
     Lookup(Lookup),
-    /// The record is on disk, in an epoch that ends before this sequence.
+    /// The record is on disk. Its epoch ends before this sequence number.
     OnDisk(Arc<dyn Store>, u64),
 }
 
@@ -109,8 +109,7 @@ impl Log {
         Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
     }
 
-    /// The result of a lookup of the position after all visible records. Records that are not on disk yet are not
-    /// visible.
+    /// The result of a lookup of the position after all visible records. A record becomes visible once it is on disk.
     fn at_the_end(&self, state: &LogContents, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq
@@ -137,11 +136,11 @@ impl Log {
         })
     }
 
-    /// Returns a position that is before all records appended at `ns` or later.
+    /// Returns a position from which a subscriber finds all records that were appended at `ns` or later.
     pub(super) fn stored_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
-        // Records appended before the oldest one in memory are only on disk.
+        // Records that were appended before the oldest one in memory are only on disk.
         let in_memory = state.held.front().filter(|held| held.last_append_ns < ns).map(|_| {
             let after = state.held.partition_point(|held| held.last_append_ns < ns);
             let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
@@ -168,7 +167,7 @@ impl Log {
 }
 
 impl LogContents {
-    /// Whether the log has ended: it is closed, and all its records are visible or will never be.
+    /// Whether the log has ended: it is closed, and all its records are visible or will never become visible.
     pub(super) fn has_ended(&self) -> bool {
         self.closed
             && self.stored().is_none_or(|stored| stored.synced + 1 == self.next_seq || stored.info().failed)

@@ -26,7 +26,7 @@ pub(crate) enum Lookup {
     Nothing,
     /// No subscriber of this log receives records before this position.
     Skip(Position),
-    /// The next records are at the log's owner, not here.
+    /// The subscriber needs a private mirror, because only the log's owner has the next records.
     PrivateMirror,
     /// The next records were dropped; the cursor may continue at the position.
     Gap(Gap, Position),
@@ -36,7 +36,7 @@ pub(crate) enum Lookup {
     Closed,
 }
 
-/// The start of a cursor: its first position, and data to deliver before it.
+/// The first position of a cursor, and the data that the cursor delivers before the record there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartPoint {
     pub(crate) next: Position,
@@ -76,7 +76,8 @@ impl RegisteredSubscribers {
         self.publishers.drain(..)
     }
 
-    /// Checks that all registered subscribers have consumed the record `last`; `evict` unregisters those that have not.
+    /// Checks that all registered subscribers have consumed the record `last`. With `evict`, unregisters the
+    /// subscribers that have not.
     pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
             self.list.retain(|subscriber| subscriber.consumed >= last);
@@ -100,11 +101,11 @@ impl super::LogContents {
 }
 
 impl Log {
-    /// Computes a cursor's start. If the unread records of a follower take more than the state, the follower starts
-    /// with the state.
+    /// Computes where a cursor starts. A follower of the state starts with the state if its unread records are larger
+    /// than the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
-        // A publisher may know a record that is not visible yet.
+        // A publisher may know the position of a record that is not visible yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);
         let at = |next| StartPoint { next, appended_from_ns: 0, owed: None };
@@ -121,7 +122,8 @@ impl Log {
             {
                 StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
             }
-            // The position of a past epoch may have any sequence number, even the largest.
+            // A position of a past epoch may have any sequence number, even the largest, so the addition must not
+            // overflow.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
                 StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
@@ -138,9 +140,9 @@ impl Log {
 
     /// Computes the start of a mirror whose subscribers have waited for the owner since `since_ns`.
     ///
-    /// The owner's clock may be up to [`SKEW_NS`] behind. Records that this owner appended up to that time before
-    /// `since_ns` are therefore included. Records of an earlier owner, or of this owner before its restart, are not
-    /// included, because subscribers may have them.
+    /// The owner's clock may be up to [`SKEW_NS`] behind. The start therefore includes records that this owner appended
+    /// up to [`SKEW_NS`] before `since_ns`. It does not include records of an earlier owner, or of this owner before
+    /// its restart, because subscribers may have received them.
     pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
         let (first, last_ns) =
             self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
@@ -151,7 +153,7 @@ impl Log {
         Ok(StartPoint { next: begin.next.max(first), ..begin })
     }
 
-    /// Looks up the position `next`. A registered subscriber has then consumed all records before it.
+    /// Looks up the position `next`. For a registered subscriber, also marks all records before `next` as consumed.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, subscriber: Option<SubscriberId>) -> Lookup {
         let mut state = self.lock();
         state.consumed_before(next, subscriber);
@@ -161,7 +163,8 @@ impl Log {
         if state.mirror().is_some() {
             return self.find_mirrored(&state, next, on_gap, UnfedPolicy::Elsewhere);
         }
-        // On a reliable topic, publishers wait before a segment is dropped, not before a number of records.
+        // Publishers of a reliable topic wait before a segment is dropped, regardless of the limit on the number of
+        // records. Subscribers may therefore read all records in memory.
         let oldest =
             if self.config.reliable.is_some() { state.oldest_held() } else { state.oldest_seq(&self.config) };
         let go_on = match on_gap {
@@ -253,7 +256,7 @@ impl Log {
         Some(state.sleepers.push(SleepingCursor { waiter: Arc::clone(waiter), token }))
     }
 
-    /// Removes a cursor from the sleepers; `false` if it was already removed to be woken.
+    /// Removes a cursor from the sleepers; `false` if the log has already removed the cursor to wake it.
     pub(crate) fn disarm(&self, sleeper: SleeperId, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
@@ -286,7 +289,7 @@ impl Log {
         next.into_iter().for_each(|armed| self.wake(armed));
     }
 
-    /// Wakes sleepers whose wake-up was not passed on by an earlier sleeper.
+    /// Wakes sleepers to which an earlier sleeper should have passed the wake-up, but did not.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
             self.pass_wake_on();

@@ -12,7 +12,7 @@ use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
-/// The size of each new segment is that of the previous one times this factor, up to an eighth of the history.
+/// The factor by which each new segment is larger than the previous one, up to an eighth of the history.
 const GROWTH: usize = 4;
 const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
@@ -75,8 +75,8 @@ impl Log {
         Ok(())
     }
 
-    /// Drops the oldest segment after a refused charge, if this releases enough memory; otherwise refuses the
-    /// publisher.
+    /// Called after the budget has refused a charge. Drops the oldest segment if this releases enough memory; otherwise
+    /// refuses the publisher.
     pub(super) fn shorten(
         &self,
         state: &mut LogContents,
@@ -118,7 +118,8 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // Notifies inside the lock, although woken threads then wait for the lock, because this happens rarely.
+        // This notifies while it holds the log's lock, so that the woken threads have to wait for the lock. It happens
+        // rarely.
         let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
         slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.warn_laggards(state);
@@ -148,7 +149,8 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records beyond the retention age. Appends do this too; without publishers, this call is needed.
+    /// Drops records beyond the retention age. Each append does this too. Call this function for logs to which nobody
+    /// publishes.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -187,7 +189,7 @@ impl Log {
             state.retire(held.segment);
         }
         (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
-        // The log has no earlier records, and no record will be dropped soon.
+        // The log has no earlier records, and will drop no record soon.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let remains = state.take_remains();

@@ -1,8 +1,8 @@
 //! The sleeping cursors of a log, in the order in which they fell asleep.
 //!
-//! A linked list in a vector of slots, so that removing one costs O(1): a closing session removes all its
-//! cursors. Slots are reused in the order in which they became free, so that neighbours in the list tend to be
-//! neighbours in memory. This matters because waking 100,000 cursors walks through all of them.
+//! The list is a linked list in a vector of slots. Removing a cursor costs O(1), which matters because a closing
+//! session removes all its cursors. Slots are reused in the order in which they became free, so that neighbours in the
+//! list tend to be neighbours in memory. This matters because waking 100,000 cursors walks through all of them.
 //!
 //! Limit: 2³² − 1 sleepers of one log.
 
@@ -28,7 +28,7 @@ pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last cursor that has something to read. All cursors before it also have something to read.
+    /// The last cursor that has something to read. All cursors before it in the list have something to read, too.
     overdue: Option<SleeperId>,
     count: u32,
 }
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sleeping_cursors_behave_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
+        fn list_of_sleeping_cursors_behaves_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
             let waiter = Waiter::new();
             let (mut sleepers, mut plain) = (Sleepers::default(), Plain::default());
             let mut ids = Vec::new();

@@ -12,7 +12,7 @@ pub struct StagedRecords {
     pub(super) runs: Vec<StagedBatch>,
     pub(super) marks: Vec<StagedProducer>,
     pub(super) last_append_ns: u64,
-    /// Sum of the bytes appended since the log was opened, up to the last of these records.
+    /// The total number of bytes that were appended since the log was opened, up to the last of these records.
     pub(super) appended_bytes: u64,
 }
 
@@ -24,10 +24,11 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of records that are written to disk, stored with them to recognize retries after a restart.
+/// The producer of records that are written to disk. It is stored with the records, so that a restarted node recognizes
+/// retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
-    /// The producer, and its number of the first record.
+    /// The producer, and the producer's number for the first record.
     pub mark: ProducerMark,
     /// Sequence of the first record.
     pub first_seq: u64,

@@ -35,7 +35,7 @@ const FRESH_PART: u64 = 2;
 /// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
-/// A log's reducer and its figures.
+/// A log's reducer, with its memory charge and its counters.
 #[derive(Debug)]
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
@@ -88,7 +88,7 @@ impl CatchUp {
     }
 }
 
-/// Whether the record at a position is visible.
+/// Whether subscribers may see the record at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
     Now,
@@ -103,9 +103,9 @@ pub(crate) enum Visibility {
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,
     pub(crate) since: u64,
-    /// The frame.
+    /// The frame of the merged record.
     pub(crate) frame: Box<[u8]>,
-    /// The segment of the next record, and up to which length the segment is written.
+    /// The segment that contains the next record, and the length up to which this segment is written.
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
@@ -229,7 +229,7 @@ impl Log {
         self.with_reducer(|reducer| reducer.restore(seq, snapshot))
     }
 
-    /// Applies a record that was appended before the log was in memory.
+    /// Applies a stored record to the state. For records that were appended before the log was opened.
     pub fn replay_into_state(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), ReducerError> {
         self.with_reducer(|reducer| reducer.apply(seq, frame))
     }
@@ -278,7 +278,7 @@ impl Log {
         Ok(())
     }
 
-    /// Computes what a follower needs to catch up.
+    /// Determines the data that a follower needs to catch up.
     pub(crate) fn catch_up(&self, owed: CatchUpRequest) -> CatchUp {
         let mut state = self.lock();
         if let CatchUpRequest::Since(since) = owed
@@ -311,7 +311,8 @@ impl Log {
         }
     }
 
-    /// The cached snapshot, if it is fresh and the records after it stay for a while; otherwise a new one.
+    /// Returns the cached snapshot if it is fresh and the log will keep the records after it for a while. Otherwise
+    /// returns a new snapshot.
     fn freshest(&self, state: &mut LogContents) -> Arc<FrozenSnapshot> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
@@ -342,7 +343,7 @@ impl Log {
     }
 }
 
-/// The data for a [`MergedRecord`], collected inside the lock.
+/// The data of a [`MergedRecord`] before it is encoded, collected while the log is locked.
 struct Raw {
     position: Position,
     since: u64,
@@ -436,9 +437,10 @@ impl LogContents {
         })
     }
 
-    /// Whether the state is smaller than the records after `since`.
+    /// Whether a follower should receive the state instead of the records after `since`, because the state is much
+    /// smaller.
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
-        // For records that are only on disk, the minimum size is assumed.
+        // Records that are only on disk count with the minimum size of a record.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
         let Some(reducer_state) = self.reducer_state().filter(|_| lacking > BACKLOG_BYTES_MIN) else {

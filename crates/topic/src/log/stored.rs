@@ -33,23 +33,24 @@ pub(crate) struct DiskProgress {
     pub(super) synced: u64,
     written: u64,
     staged: u64,
-    /// Sums of bytes since the log was opened: bytes appended, synced, and granted.
+    /// The number of bytes that were appended since the log was opened. The next two fields count the synced bytes, and
+    /// the bytes that the store has granted.
     appended_bytes: u64,
     synced_bytes: u64,
     granted_bytes: u64,
     /// The reason why the disk is full; `None` while it is not.
     full: Option<Arc<str>>,
-    /// Size of an append that was refused although all earlier records are stored: it needs more room than the disk has
-    /// granted. 0 if there is none.
+    /// The size of an append that was refused although all earlier records are stored, because it needs more room than
+    /// the disk has granted. 0 if there is no such append.
     wanted_bytes: u64,
-    /// Whether the store was asked for this room.
+    /// Whether the store was asked for the room of `wanted_bytes`.
     asked_for_room: bool,
     failed: Option<Arc<str>>,
     /// Whether the store was notified of staged records.
     signalled: bool,
     /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<SegmentWriter>,
-    /// Up to which length the first segment that is not completely staged is staged.
+    /// The length up to which the first incompletely staged segment is staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
     waiting: Vec<Waiting>,
@@ -160,8 +161,8 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch by its first record. An epoch between two known epochs that the disk does not know
-        // had no records.
+        // The disk knows an epoch by the epoch's first record. An unknown epoch between two known epochs therefore had
+        // no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
@@ -183,7 +184,7 @@ impl DiskProgress {
         (at > 0).then_some(Position { epoch: next.epoch, seq: next.first_seq })
     }
 
-    /// Checks whether `bytes` more may be appended.
+    /// Checks whether `bytes` more bytes may be appended.
     pub(super) fn admit(&mut self, append: &AppendOptions, bytes: u64) -> Result<(), PublishError> {
         if let Some(why) = &self.failed {
             return Err(PublishError::DiskFailed(why.to_string()));
@@ -202,7 +203,8 @@ impl DiskProgress {
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// Returns the store if it must be asked for room for which a publisher waits.
+    /// If a publisher waits for room and the store was not asked yet, returns the store, which the caller must then
+    /// ask.
     pub(super) fn ask_for_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.wanted_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.asked_for_room, true)).then(|| Arc::clone(&self.store))
@@ -281,7 +283,7 @@ impl LogContents {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Takes all waiters for the disk that have to wait no longer.
+    /// Takes all waiters that no longer have to wait for the disk.
     fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
@@ -454,7 +456,7 @@ impl Log {
         AckProgress::Waiting
     }
 
-    /// Lets a caller that waits for its records store the staged records itself.
+    /// Lets a caller that waits for its own records store all staged records.
     pub(crate) fn help_store(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {

@@ -115,7 +115,7 @@ struct Attempt {
     epoch: u32,
     first: u64,
     count: u64,
-    /// Whether the append fails for another reason after the check.
+    /// Whether the append fails after the check of the producer, for another reason.
     refused: bool,
 }
 
@@ -187,9 +187,9 @@ proptest! {
         }
     }
 
-    /// With little room, a retry may be refused or count as new, but never gets a wrong position.
+    /// If the log remembers few records, a retry may be refused or count as new, but never receives a wrong position.
     #[test]
-    fn retry_gets_no_wrong_position_if_few_records_are_remembered(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn retry_never_gets_a_wrong_position_from_a_small_history(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);
         let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
         let mut next = 1;

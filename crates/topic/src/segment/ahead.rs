@@ -25,7 +25,7 @@ pub(super) fn to_read(_at: *const u8) {
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let at = _at.cast();
-        // SAFETY: a prefetch touches nothing, wherever it points.
+        // SAFETY: a prefetch does not access memory, whatever the address.
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(at);
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));

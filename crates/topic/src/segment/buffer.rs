@@ -1,7 +1,7 @@
 //! Buffers of segments, and the pool that reuses them.
 //!
-//! New memory costs a page fault for each 4 KiB, which takes several times as long as filling them. The pool therefore
-//! reuses retired buffers, the newest first.
+//! New memory costs a page fault for each 4 KiB, which takes several times as long as filling the 4 KiB. The pool
+//! therefore reuses retired buffers, the newest first.
 //!
 //! Limit: the pool's `idle_bytes_max`. The pool returns all memory above the limit to the allocator.
 
@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{Budget, BudgetSpent};
 
-/// The size of the smallest buffer, bytes; also the unit of sizes. Small in the loom model, which tracks every 8 bytes.
+/// The size of the smallest buffer, bytes; also the unit of sizes. It is small in the loom model, which tracks every 8
+/// bytes.
 pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 };
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
@@ -37,7 +38,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates at least `bytes` bytes: a power of two up to 1 MiB, whole pages above.
+    /// Allocates at least `bytes` bytes. The size is rounded up to a power of two up to 1 MiB, and to whole pages
+    /// above.
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Buffer, BudgetSpent> {
         let bytes = rounded(bytes);
         budget.charge(bytes as u64)?;
@@ -94,7 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory straight from the allocator, aligned to a cache line.
+/// Memory that comes directly from the allocator, aligned to a cache line.
 #[derive(Debug)]
 struct Raw {
     base: NonNull<u8>,

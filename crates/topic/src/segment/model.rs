@@ -32,7 +32,7 @@ fn push(writer: &mut SegmentWriter, number: u64) {
     writer.push(encoded.padded(), 1, |out| Meta::default().encode(encoded, 0, &payload, out));
 }
 
-/// The numbers in a segment, up to the seen length.
+/// The numbers in the segment's records, up to the length at the last check.
 fn numbers(pinned: &PinnedSegment) -> Vec<u64> {
     let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
     pinned.frames(0).map(|lying| number(&lying.frame.payload()[..8])).collect()
@@ -84,7 +84,7 @@ fn reader_of_a_sealed_segment_sees_all_its_records() {
     });
 }
 
-/// Readers pin while the segment is retired and its buffer reused.
+/// Readers pin a segment while it is retired and its buffer is reused.
 fn buffer_changes_hands(readers: usize) {
     loom::model(move || {
         let budget = budget();

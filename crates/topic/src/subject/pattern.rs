@@ -6,12 +6,12 @@ use super::{Subject, SubjectError, check_tokens, forbidden, is_blank, literal_pr
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     text: Box<str>,
-    /// Bytes of [`literal_prefix`](Pattern::literal_prefix).
+    /// The length of [`literal_prefix`](Pattern::literal_prefix), bytes.
     literal_bytes: u8,
 }
 
 impl Pattern {
-    /// Validates a pattern. It may have invisible characters that release 0.1.0 allowed, so that it can match old
+    /// Validates a pattern. Accepts invisible characters that release 0.1.0 allowed, so that the pattern can match old
     /// topics: see [`Pattern::check_new`].
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
         check_tokens(text, is_wildcard_at, forbidden)?;
@@ -44,8 +44,8 @@ impl Pattern {
         &self.text[..usize::from(self.literal_bytes)]
     }
 
-    /// The rest of a subject that this pattern matches, after [`literal_prefix`](Pattern::literal_prefix);
-    /// `None` where it does not match.
+    /// The rest of a subject that this pattern matches, after [`literal_prefix`](Pattern::literal_prefix); `None` if
+    /// the pattern does not match.
     pub fn tail_of<'a>(&self, subject: Subject<'a>) -> Option<&'a str> {
         self.matches(subject).then(|| &subject.as_str()[usize::from(self.literal_bytes)..])
     }

@@ -1,7 +1,7 @@
 //! Overlap and inclusion of patterns.
 //!
-//! Comparing token by token is exact: because there are infinitely many tokens, a `*` always matches more
-//! than any set of literals.
+//! Comparing token by token gives exact results: because there are infinitely many tokens, a `*` always matches more
+//! than any set of literal tokens.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
@@ -12,7 +12,7 @@ pub enum Selection {
     Nothing,
     /// The pattern selects all records, so that no filter is needed.
     Everything,
-    /// The pattern selects the records whose subject tails match.
+    /// The pattern selects the records whose subject tails match this tail pattern.
     Tails(TailPattern),
 }
 

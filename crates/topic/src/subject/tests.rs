@@ -108,7 +108,7 @@ fn subscription_filters_only_topics_that_it_matches_in_part() {
     assert!(tails.matches("b.x") && !tails.matches("b.y") && !tails.matches("b") && !tails.matches("b.x.x"));
 }
 
-/// Few tokens, so that patterns and subjects match often; some share a prefix.
+/// Tokens from a small set, so that patterns and subjects match often. Some tokens share a prefix.
 fn token() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "ab", "$s"])
 }
@@ -139,7 +139,7 @@ fn naive(pattern: &str, subject: &str) -> bool {
     naive_matches(&pattern.split('.').collect::<Vec<_>>(), &subject.split('.').collect::<Vec<_>>())
 }
 
-/// Every subject of up to five tokens. `z` is in no pattern, so it represents all other tokens.
+/// Every subject of up to five tokens. The token `z` is in no pattern, so it represents all other tokens.
 fn all_subjects() -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut longest = vec![String::new()];

@@ -12,7 +12,7 @@ use crate::wake::Waiter;
 use super::CONSUMPTION;
 use crate::cursor::Filter;
 
-/// Number of reads of one cursor before another cursor is read.
+/// The number of reads of one cursor, after which another cursor is read.
 const TURN_LOOKS: u32 = 64;
 
 /// The logs of newly created topics that a running subscription must also read.
@@ -20,7 +20,7 @@ const TURN_LOOKS: u32 = 64;
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// The list that receives this subscription's number when logs have joined, and the subscription's number.
+    /// The list to which this subscription's number is added when logs have joined, and the number.
     listed: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }
@@ -30,7 +30,8 @@ pub struct NewLogs {
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 
 impl NewLogArrivals {
-    /// Takes the numbers that were entered since the last call. The logs of a number may already have been taken.
+    /// Takes the subscription numbers that were added since the last call. The new logs of such a subscription may
+    /// already have been taken.
     pub fn take(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -59,7 +60,8 @@ impl NewLogs {
         Arc::new(NewLogs { waiter, listed: Some((arrivals, number)), ..NewLogs::default() })
     }
 
-    /// Like [`listed`](NewLogs::listed), but for a mirror at another node, which reports its subscribers itself.
+    /// Like [`listed`](NewLogs::listed), but for a mirror at another node. That node reports the subscribers of the
+    /// mirror.
     pub fn listed_for_node(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
         let listed = Some((arrivals, number));
         Arc::new(NewLogs { waiter, listed, is_for_node: true, ..NewLogs::default() })
@@ -190,7 +192,7 @@ impl ManyCursors {
         self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }
     }
 
-    /// The outcome of a read without records. If every log was deleted and none can join, the subscription ends.
+    /// The outcome of a read that found no records. If every log was deleted and none can join, the subscription ends.
     fn nothing(&self) -> ReadOutcome {
         let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
         if ended { ReadOutcome::Closed } else { ReadOutcome::Empty }

@@ -105,7 +105,7 @@ fn record_up_to_record_bytes_max_is_accepted() {
 }
 
 #[test]
-fn one_of_many_publishers_with_an_expected_sequence_succeeds() {
+fn only_one_publisher_succeeds_with_an_expected_sequence() {
     let topic = large_topic(RUNNING);
     let won: u64 = thread::scope(|scope| {
         let contenders: Vec<_> = (0..4)

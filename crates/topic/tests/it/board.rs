@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dunlin_topic::*;
 
-/// The values of slots; 0 clears a slot. A record's payload is any number of pairs of slot and value, 8 bytes each.
+/// The values of slots; 0 clears a slot. The payload of a record is a list of pairs. Each pair is a slot and its value,
+/// 8 bytes each.
 #[derive(Debug, Clone, Default)]
 pub struct Board {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,

@@ -83,7 +83,7 @@ fn earliest_after_gap(_topic: &Topic) -> SubscribeOptions {
 }
 
 #[test]
-fn payload_held_by_a_subscriber_is_freed_only_afterwards() {
+fn payload_is_not_freed_while_a_subscriber_reads_it() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = topic_of(config(64 << 10), &budget(), MANUAL);
     publish(&topic, 1, &freed);
@@ -171,7 +171,7 @@ impl Drop for Echo {
 }
 
 #[test]
-fn drop_code_of_a_shared_payload_may_publish_to_its_topic() {
+fn destructor_of_a_shared_payload_may_publish_to_its_topic() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {

@@ -53,7 +53,7 @@ impl Crowd {
         reader.poll_ready(&mut Context::from_waker(&waker))
     }
 
-    /// Runs woken tasks with `each` until none is left; returns how many.
+    /// Runs woken tasks with `each` until none is left. Returns the number of tasks that were run.
     fn run(&mut self, mut each: impl FnMut(&mut Option<Subscriber>, usize)) -> usize {
         let mut ran = 0;
         loop {
@@ -86,13 +86,12 @@ fn one_publish_wakes_all_subscribers_one_after_another() {
 }
 
 #[test]
-fn dropped_woken_subscribers_still_wake_the_others() {
+fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
     let mut crowd = Crowd::asleep();
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // Of the first 100 tasks, through which all others are woken, every second one leaves. Of all tasks, every
-        // third one leaves.
+        // The first 100 tasks wake all others. Of these, every second one leaves. Of all tasks, every third one leaves.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

@@ -42,7 +42,7 @@ impl Disk {
         })
     }
 
-    /// A topic with the stored records, in this epoch.
+    /// Opens a topic with the stored records, which continues in this epoch.
     pub fn topic(self: &Arc<Disk>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
         self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
     }
@@ -62,7 +62,7 @@ impl Disk {
         Arc::new(topic)
     }
 
-    /// The stored state, with this epoch if it is higher.
+    /// The content of the store. If `epoch` is higher than the stored epochs, the log continues in `epoch`.
     pub fn recovered(&self, epoch: u32) -> Recovered {
         let blocks = self.blocks.lock().unwrap();
         let mut recovered = Recovered::nothing(epoch, PLENTY);

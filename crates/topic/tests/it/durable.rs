@@ -248,7 +248,7 @@ fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
             log.synced(staged, PLENTY);
             assert!(level == AckLevel::Written || is_answered());
         }
-        // A waiting thread gets the same result.
+        // A thread that waits gets the same result.
         thread::scope(|scope| {
             let publishing = scope.spawn(|| topic.publisher("t").publish("y").unwrap());
             until("it is there", || {
@@ -299,7 +299,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // The subscriber has later records than the disk, so that an unknown number of records is lost.
+    // The subscriber has later records than the disk. An unknown number of records is therefore lost.
     let mut witness = Witness::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
@@ -312,7 +312,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
 }
 
 #[test]
-fn subscriber_reads_on_without_notice_if_the_epoch_continues() {
+fn subscriber_gets_no_notice_if_the_epoch_continues() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 4);
     let mut ledger = Ledger::of(&topic);
@@ -403,8 +403,8 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     assert_eq!(Witness::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
 }
 
-/// The clocks of two nodes may differ by a second. A record from before the owner's restart does not count as appended
-/// during the wait.
+/// The clocks of two nodes may differ by a second. A record that was appended before the owner's restart must not count
+/// as appended during the wait.
 #[test]
 fn mirror_start_by_time_excludes_records_before_owner_start() {
     let disk = Disk::new();

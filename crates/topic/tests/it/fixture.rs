@@ -15,7 +15,7 @@ thread_local! {
 /// A clock that only moves when [`pass`] is called; one for each test thread.
 pub const MANUAL: Clock = Clock(|| NOW_NS.get());
 
-/// The same clock, but it cannot be set back.
+/// A clock that moves like `MANUAL`, but cannot be set back.
 pub const STEADY: Clock = Clock(|| PASSED_NS.get());
 
 /// A clock that runs, for tests with threads.
@@ -56,7 +56,7 @@ pub fn small_topic() -> Arc<Topic> {
     topic_of(config(64 << 10), &budget(), MANUAL)
 }
 
-/// A topic that retains all records of a test.
+/// A topic that retains all records that a test publishes.
 pub fn large_topic(clock: Clock) -> Arc<Topic> {
     topic_of(config(64 << 20), &budget(), clock)
 }

@@ -17,7 +17,7 @@ fn overrun_subscriber_receives_exact_gaps() {
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
     for round in 0..50 {
-        // Publishes a number of records between a part of the history and several times the history.
+        // The number of records varies from a fraction of the history to several times the history.
         ledger.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
     }
@@ -28,7 +28,7 @@ fn overrun_subscriber_receives_exact_gaps() {
 }
 
 #[test]
-fn subscriber_overrun_between_drains_receives_one_gap() {
+fn subscriber_overrun_between_two_reads_receives_one_gap() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     ledger.publish(100, 100);
@@ -57,7 +57,7 @@ fn payload_that_is_being_read_survives_further_publishing() {
 }
 
 #[test]
-fn on_gap_newest_continues_with_the_first_record_after_the_gap() {
+fn subscriber_with_on_gap_newest_continues_after_the_gap() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
@@ -71,7 +71,7 @@ fn on_gap_newest_continues_with_the_first_record_after_the_gap() {
 }
 
 #[test]
-fn on_gap_fail_delivers_the_gap_and_then_ends() {
+fn subscriber_with_on_gap_fail_gets_the_gap_and_then_ends() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Fail));

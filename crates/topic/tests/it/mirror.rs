@@ -219,7 +219,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // This subscriber has already read further in the old epoch at another node.
+    // This subscriber has read further in the old epoch at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
@@ -252,7 +252,7 @@ fn new_epoch_below_the_last_read_sequence_hides_no_gap() {
     publish(&owned, &["1", "2", "3"]);
     feed(&mut subscriber(&owned, &earliest()), log);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
-    // The next owner has only the first record of epoch 1, and begins its epoch with 2.
+    // The next owner has only the first record of epoch 1, and begins its own epoch with record 2.
     let name = Arc::clone(log.name());
     let new_first = Position { epoch: 5, seq: 2 };
     log.feed_epoch(&EpochChanged { log: name, old: 1, last_seen: 3, known_through: None, new_first });
@@ -518,7 +518,7 @@ fn mirror_refuses_reads_from_before_its_first_record() {
 }
 
 #[test]
-fn late_takeover_appends_nothing_in_the_next_owners_epoch() {
+fn takeover_for_an_older_epoch_leaves_the_log_a_mirror() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(7, false);

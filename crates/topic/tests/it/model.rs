@@ -35,7 +35,7 @@ fn subscriber_past_an_expired_record_is_warned_at_most_once() {
 }
 
 #[test]
-fn subscriber_that_took_the_last_record_has_caught_up() {
+fn subscriber_that_has_taken_the_last_record_is_not_lagging() {
     let subscribe = |start| Subscribe { start, on_gap: Oldest };
     play([
         subscribe(0),

@@ -129,7 +129,7 @@ fn sleeping_cursor_is_not_overrun_by_skipped_records() {
 }
 
 #[test]
-fn filtered_cursors_that_sleep_at_random_miss_no_record() {
+fn filtered_cursors_miss_no_record_when_they_sleep_at_random() {
     let topic = wide_topic(1 << 20);
     let patterns = ["users.1.>", "users.*.x", "users.2.x", "users.3.y", "users.2.*", "users.1.x"];
     let mut subscribers: Vec<Subscriber> =
@@ -142,7 +142,7 @@ fn filtered_cursors_that_sleep_at_random_miss_no_record() {
         random ^= random << 17;
         let at = (random >> 8) as usize % subscribers.len();
         match random % 4 {
-            // Reads without a wake-up, as a session does that was woken for another of its cursors.
+            // Reads without a wake-up, like a session that was woken for another of its cursors.
             0 => subscribers[at].read(),
             1 => drop(subscribers[at].was_woken()),
             _ => {
@@ -152,7 +152,7 @@ fn filtered_cursors_that_sleep_at_random_miss_no_record() {
         }
     }
     for (subscriber, pattern) in subscribers.iter_mut().zip(patterns) {
-        // Every cursor with something to read is awake or has been woken.
+        // Every cursor with something to read is awake or has been notified.
         subscriber.was_woken();
         if !subscriber.cursor.is_armed() {
             subscriber.read();

@@ -79,7 +79,8 @@ pub enum Operation {
     },
     Expire,
     Close,
-    /// Publishes records of a producer. The first number differs by this distance from the producer's next number.
+    /// Publishes records of a producer. `from_next` is the difference between the first record's number and the number
+    /// that the producer should use next.
     Produce {
         producer: u64,
         epoch_step: i32,
@@ -107,7 +108,7 @@ pub enum Operation {
         member: usize,
         max: usize,
     },
-    /// Ends or renews a claim that was made at some time, counted from the newest claim.
+    /// Ends or renews an earlier claim. Claims are counted back from the newest one.
     Settle {
         claim: usize,
         how: Settling,

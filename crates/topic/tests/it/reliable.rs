@@ -157,7 +157,7 @@ fn unregistered_reader_delays_no_publisher() {
 }
 
 #[test]
-fn record_counts_as_consumed_only_after_the_report() {
+fn record_frees_room_only_after_it_is_reported_as_consumed() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let options = registered("remote");
     let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, ConsumeMode::Explicit).unwrap();
@@ -202,7 +202,7 @@ fn registered_reader_of_an_older_epoch_loses_no_new_record() {
 }
 
 #[test]
-fn repeatedly_refused_publisher_is_listed_once() {
+fn publisher_that_waits_for_room_repeatedly_is_listed_once() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let _reader = subscriber(&topic, &registered("stuck"));
     fill(&topic);

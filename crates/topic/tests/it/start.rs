@@ -161,7 +161,7 @@ fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
 }
 
 #[test]
-fn payload_view_changes_payloads_and_skips_hidden_records() {
+fn payload_view_replaces_payloads_and_skips_hidden_records() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=2_000 {

@@ -10,7 +10,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// Two threads pass a record back and forth, so that a missed wake-up would stop them.
+/// Two threads send a record back and forth. A missed wake-up would stop both threads.
 fn ping_pong(wait: Wait, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
@@ -62,7 +62,7 @@ impl Wake for Scheduled {
     }
 }
 
-/// Polls only when woken, as executors do.
+/// Polls the subscriber only after a wake-up, as executors do.
 fn block_on(reader: &mut Subscriber) {
     let scheduled = Arc::new(Scheduled { is: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&scheduled));
@@ -143,7 +143,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn publish_wakes_the_sleeping_subscriber_after_others_timed_out() {
+fn one_publish_wakes_a_waiting_thread_behind_timed_out_ones() {
     let topic = large_topic(RUNNING);
     let mut away = subscriber(&topic, &earliest());
     assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -163,7 +163,7 @@ fn publish_wakes_the_sleeping_subscriber_after_others_timed_out() {
 }
 
 #[test]
-fn housekeeping_wakes_a_subscriber_queued_after_unpolled_tasks() {
+fn housekeeping_wakes_a_subscriber_behind_an_abandoned_one() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());
@@ -222,7 +222,7 @@ fn dropped_sleeping_cursor_wakes_the_others() {
 }
 
 #[test]
-fn wakeup_of_a_departing_cursor_goes_to_the_next_cursor() {
+fn wakeup_of_a_dropped_cursor_is_passed_to_the_next_cursor() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();

@@ -25,7 +25,7 @@ pub struct Connect {
     pub version: String,
     /// The connection's name.
     pub name: String,
-    /// The user.
+    /// The user's name.
     pub user: Option<String>,
     /// The user's password.
     pub pass: Option<String>,

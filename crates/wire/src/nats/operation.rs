@@ -36,13 +36,13 @@ pub enum NatsOperation<'a> {
 /// The NATS operation `PUB` or `HPUB`: a record to publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishOperation<'a> {
-    /// The subject.
+    /// The record's subject.
     pub subject: &'a [u8],
     /// The subject to which replies should be published.
     pub reply: Option<&'a [u8]>,
     /// The block of headers, including its first and last line; empty for `PUB`.
     pub headers: &'a [u8],
-    /// The payload.
+    /// The record's payload.
     pub payload: &'a [u8],
 }
 

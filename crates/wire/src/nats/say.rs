@@ -20,7 +20,7 @@ pub fn refuse(out: &mut Vec<u8>, text: &str) {
 /// The first line of a NATS message to a client: subject, subscription and reply subject.
 #[derive(Debug, Clone, Copy)]
 pub struct NatsMessageHead<'a> {
-    /// The record's subject, in two pieces.
+    /// The record's subject, in two pieces that are written one after the other.
     pub subject: [&'a str; 2],
     /// The client's name for the subscription.
     pub sid: &'a [u8],
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn message_heads_have_the_nats_format() {
+    fn message_control_lines_have_the_nats_format() {
         let mut message = NatsMessageHead { subject: ["a.", "b"], sid: b"7", reply: None };
         assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
         message.reply = Some("r");

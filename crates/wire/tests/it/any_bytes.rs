@@ -13,7 +13,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
         if let FromNode::Batch(run) = &message {
             let _ = run.header.last_seq();
         }
-        // Iterates over lists and records, too.
+        // Formatting a message also iterates over its lists and records.
         let _ = format!("{message:?}");
         assert!(taken > 0 && taken <= rest.len());
         (rest, understood) = (&rest[taken..], understood + 1);

@@ -70,7 +70,7 @@ fn message_with_reserved_bits_is_refused() {
 }
 
 #[test]
-fn list_with_more_items_than_its_message_holds_is_refused() {
+fn list_whose_item_count_exceeds_its_message_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);

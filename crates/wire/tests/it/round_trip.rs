@@ -19,7 +19,7 @@ fn assert_round_trip(values: &Values) {
 }
 
 #[test]
-fn known_messages_are_read_back_as_written() {
+fn example_messages_are_read_back_as_written() {
     assert_round_trip(&Values::fixed());
 }
 

@@ -10,7 +10,7 @@ fn put(call: u64, end: u64, revision: u64) -> Operation {
 }
 
 #[test]
-fn revisions_are_assigned_once_and_in_order() {
+fn audit_reports_repeated_or_decreasing_revisions() {
     assert_eq!(revisions(&[put(0, 9, 2), put(1, 5, 1), put(6, 8, 3)]).unwrap(), 3);
     assert!(
         revisions(&[put(0, 1, 1), put(0, 1, 1)])

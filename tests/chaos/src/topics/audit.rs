@@ -11,11 +11,11 @@ use super::reader::{ReaderEvent, Trace};
 /// How many events the subscribers of a successful run received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Records received.
+    /// Number of records received.
     pub read: u64,
-    /// Gaps received.
+    /// Number of gaps received.
     pub gaps: u64,
-    /// Epoch changes received.
+    /// Number of epoch changes received.
     pub epochs: u64,
 }
 
@@ -67,7 +67,7 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
     for told in &trace.told {
-        // The position after this event, and the position at which the event may begin.
+        // The positions of the first and the last record that the event covers.
         let (begins, ends) = match told {
             ReaderEvent::Record(position, number) => {
                 records.insert(*position, *number);

@@ -11,9 +11,11 @@ use super::network::Network;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
-/// The default ports for clients and for nodes. All nodes can use them, because each has its own namespace.
+/// The port of every node for clients. All nodes can use the same port, because each has its own namespace.
 const CLIENTS_PORT: u16 = 4220;
+/// The port of every node for other nodes.
 const NODES_PORT: u16 = 6222;
+/// The interval between two queries of the nodes' status.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The nodes of a run.

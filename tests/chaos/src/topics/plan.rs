@@ -22,7 +22,7 @@ pub enum Fault {
 /// A fault, with its duration and the pause after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// The fault.
+    /// The fault to inject.
     pub fault: Fault,
     /// The duration of the fault in ms.
     pub hold_ms: u64,

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_content_of_another_topic_has_no_number() {
+    fn record_content_written_for_another_topic_is_not_recognized() {
         assert_eq!(number("t", &content("t", 7)), Some(7));
         assert_eq!(number("t", &content("other", 7)), None);
         assert_eq!(number("t", b"t 7"), None);

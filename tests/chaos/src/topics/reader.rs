@@ -34,9 +34,9 @@ pub enum ReaderEvent {
 /// All events that one subscriber received.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// The topic.
+    /// The name of the topic that the subscriber reads.
     pub topic: &'static str,
-    /// The node, counted from 0.
+    /// The node through which the subscriber reads, counted from 0.
     pub node: usize,
     /// The events, in order.
     pub told: Vec<ReaderEvent>,

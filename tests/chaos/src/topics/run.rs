@@ -22,6 +22,7 @@ use crate::nemesis::PATIENCE;
 
 /// The number of batches that must be acknowledged before the first fault, and after the last.
 const PROGRESS: u64 = 40;
+/// The interval at which a run checks how many batches are acknowledged, and whether the subscribers have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The program and the directory of a run.

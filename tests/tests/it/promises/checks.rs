@@ -181,9 +181,10 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// The number of records: five times as many as the topic retains. They are sent in parts of at most an eighth of
-    /// the retention; a subscriber lags once half of the retention is unread.
+    /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
+    /// The number of records that are published at once. They take at most an eighth of the retention, and a subscriber
+    /// lags only after half of the retention is unread.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
@@ -196,8 +197,7 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let grew = trial.node.node.budget().used().saturating_sub(before);
-    // For readers that cannot receive gaps, up to 16 MiB are retained. The session itself may hold only far fewer bytes
-    // than that.
+    // The node retains up to 16 MiB for readers that cannot receive gaps. All other memory may grow by at most 9 MiB.
     ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
     drop(idle);
     Ok(())

@@ -25,7 +25,7 @@ export class Painter {
     }
     this.words.fill(ground);
     for (const [region, scenery] of scene.regions) this.draw(scenery, view, now, colours(region), null);
-    // Crosses are drawn after the dots, so that they are above them.
+    // Crosses are drawn after the dots, and therefore cover them.
     for (const [region, scenery] of scene.regions) if (scenery.picture.kinds) this.draw(scenery, view, now, colours(region), mark);
     this.context.putImageData(this.image, 0, 0);
     const [left, top] = view.toPixel(0, WORLD);

@@ -25,12 +25,13 @@ const NODES: usize = 3;
 const WORKERS: &str = "1..2";
 /// The smallest and largest number of workers of all nodes together.
 const WORKERS_ALL: &str = "3..6";
-/// The duration of a round, and the time between two kills of nodes: with `--once`, and without.
+/// With `--once`: the duration of a round, and the time between two kills of nodes.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
+/// Without `--once`: the duration of a round, and the time between two kills of nodes.
 const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
-/// The interval at which a world checks whether to end.
+/// The interval at which the demo checks whether the world must end.
 const STEP: Duration = Duration::from_millis(500);
-/// The time after which the demo kills a process of the world.
+/// How long the world runs before the demo counts its entities and kills one of its processes.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.

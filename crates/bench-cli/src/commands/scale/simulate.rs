@@ -17,8 +17,9 @@ use super::{percent, prices, read, seconds};
 /// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes, so the
 /// simulation plays a day in an hour.
 const VALUE_MS: u64 = 75_000;
+/// The number of values of the series in a day.
 const DAY_VALUES: usize = 48;
-/// The number of simulated worker starts, of which the failed ones are counted.
+/// The number of worker starts that are simulated to count the failed ones.
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn new_epoch_is_no_fault_but_a_hole_or_repeated_record_is() {
+    fn topic_copy_accepts_new_epochs_but_no_missing_or_old_record() {
         let mut copy = TopicCopy::default();
         [at(1, 1), at(1, 2), at(3, 3)].iter().for_each(|position| copy.record(*position, b"line"));
         assert_eq!((copy.through, &copy.fault), (at(3, 3), &None));

@@ -24,11 +24,12 @@ use crate::table::TextTable;
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// The base of the cluster's ports: node N uses port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;
-/// How long the nodes may take until all are voters.
+/// How long to wait at most until all nodes are voters.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);
+/// The interval at which the command checks the node processes and whether it has to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A node process.
+/// A node process of the cluster. Dropping the value ends the process.
 struct Member {
     child: Child,
     dir: PathBuf,
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn dev_nodes_share_settings_but_only_the_first_uses_its_ports() {
+    fn only_the_first_dev_node_uses_the_given_ports_and_workers() {
         let said = [
             ("nats.listen", "off"),
             ("http.listen", "127.0.0.1:1"),

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// already removed
     #[arg(long)]
     evict_phantoms: bool,
-    /// History of each topic in bytes, such as 64MiB [default: the node's]
+    /// Bytes of history that each topic keeps, such as 64MiB [default: the node's setting]
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["check", "out"])]
     retention_bytes: Option<ByteSize>,
     /// End with exit code 1 if any line was skipped
@@ -66,7 +66,7 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The summary of a file.
+/// The result of reading one file: its format, the counts of its content, and the time taken.
 #[derive(Debug)]
 struct Summary {
     layout: RecordingFormat,

@@ -1,7 +1,7 @@
 //! `feed record`: writes a state topic's current state and all later records to files.
 //!
-//! A recorder that falls behind continues from a state, which it writes as well. The recording then lacks
-//! records, whose number is printed at the end, but no state is wrong.
+//! A recorder that falls behind receives a complete state, writes it, and continues from there. The recording then
+//! lacks some records. The command prints their number at the end. All recorded states are correct.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,7 @@ pub struct Arguments {
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 /// The largest number of changes that are handled before the records are written to the files.
 const TURN: usize = 4096;
+/// The longest wait for changes before the command checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {

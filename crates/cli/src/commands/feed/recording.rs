@@ -1,13 +1,13 @@
 //! The format of a recording: a directory with a log for each topic.
 //!
-//! A log has the topic's records in order, numbered by the recording. The recorder adds records with these
+//! A log has the topic's records in order, with sequence numbers of its own. The recorder adds records with these
 //! headers:
 //!
-//! | header | the record |
+//! | header | meaning of the record |
 //! |---|---|
-//! | `dunlin-state` | A complete state, with which every log begins. The value is the reducer's kind and options: `book price_decimals=2 tick=1` |
-//! | `dunlin-sum` | The checksum of the state at this position, as the topic's owner reported it, as the value. The record has no payload |
-//! | `dunlin-end` | The topic was deleted here, as a region's topic is when its process gives the region up. A state may follow |
+//! | `dunlin-state` | The payload is a complete state. Every log begins with such a record. The header's value is the reducer's kind and options: `book price_decimals=2 tick=1` |
+//! | `dunlin-sum` | The header's value is the checksum of the state at this position, as the topic's owner reported it. The record has no payload |
+//! | `dunlin-end` | The topic was deleted at this position. A region's topic is deleted when its process gives the region up. If the topic was created again, a state follows |
 //!
 //! The crate `dunlin-journal` defines the bytes of a log.
 
@@ -80,7 +80,7 @@ fn reducer_of(text: &str) -> ReducerConfig {
     ReducerConfig { kind: kind.to_owned(), options }
 }
 
-/// The directory of a topic in a recording. Characters that directory names cannot contain are escaped.
+/// The directory of a topic in a recording. Escapes characters that directory names cannot contain.
 pub fn folder(recording: &Path, topic: &str) -> PathBuf {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name: String = topic.chars().flat_map(|c| escaped(c, safe(c))).collect();
@@ -145,7 +145,8 @@ pub fn print_counts(
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }
 
-/// The log directories of a recording: the given directory itself if it is a log, otherwise those in it.
+/// The log directories of a recording: the given directory itself if it is a log, otherwise the log directories inside
+/// it.
 pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", recording.display());
     let (mut folders, mut is_log) = (Vec::new(), false);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn state_restored_from_its_recorded_record_is_equal() {
+    fn state_restored_from_a_recording_equals_the_recorded_state() {
         let mut levels = Vec::new();
         BookEntry::Set { side: Side::Bid, price: 7, size: 2 }.encode(&mut levels);
         let mut orders = Vec::new();

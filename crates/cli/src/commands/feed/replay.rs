@@ -49,7 +49,7 @@ pub struct Arguments {
     force: bool,
 }
 
-/// The factor by which the replay is faster; `None` for no pauses.
+/// The factor by which the replay is faster than the recording; `None` for a replay without pauses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Speed(Option<f64>);
 
@@ -138,7 +138,7 @@ fn play(
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
-    // Recordings of earlier versions have states at the beginning without a time.
+    // Recordings that earlier versions of Dunlin wrote begin with states that have no time.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
@@ -180,7 +180,7 @@ fn mark_continued_topics(tracks: &mut [Track]) {
     tracks.iter_mut().for_each(|track| track.continues_elsewhere = times[&track.topic] > 1);
 }
 
-/// One topic's records.
+/// One topic of a recording, while its records are published again.
 struct Track {
     topic: String,
     /// Whether another of the replayed recordings has later records of this topic.
@@ -190,8 +190,8 @@ struct Track {
     /// The frames of the current block of the log.
     frames: Vec<u8>,
     at: usize,
-    /// Whether the topic belongs to a region of a world. Each record is then appended alone, because a region's first
-    /// record requires it.
+    /// Whether the topic belongs to a region of a world. Each record is then appended alone, because the first record
+    /// of such a topic must be appended alone.
     is_region: bool,
 }
 

@@ -47,14 +47,14 @@ pub struct Arguments {
     /// Updates per second of each instrument [default: as in the file]
     #[arg(long, value_name = "UPDATES_PER_SECOND")]
     rate: Option<u32>,
-    /// Address of this command's own node; with --url, the command publishes to that node instead [default:
-    /// 127.0.0.1:4220]
+    /// Address of the node that this command starts; with --url, it starts none and publishes to the node at that URL
+    /// [default: 127.0.0.1:4220]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// History of each topic in bytes
+    /// Bytes of history that each topic keeps
     #[arg(long, value_name = "BYTES", default_value = "4MiB")]
     retention_bytes: ByteSize,
-    /// History of each topic in records [default: the node's]
+    /// Number of records that each topic keeps [default: the node's setting]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
     /// For tests: skip every Nth update once for each subscriber, without reporting a gap [default: none]

@@ -40,9 +40,13 @@ struct VerifyReport {
     /// The number of records in the log, including those that the recorder added.
     in_log: u64,
     counted: RecordCounts,
+    /// The number of gaps in the log.
     holes: u64,
+    /// The number of recorded checksums that were compared with a state.
     points: u64,
+    /// The number of recorded checksums that equal the state's checksum.
     points_equal: u64,
+    /// The problems that were found, one text for each.
     problems: Vec<String>,
     /// Number of logs that were not closed, so that records may be missing.
     unended: usize,

@@ -22,6 +22,7 @@ use signal_hook::flag;
 const READY: u8 = b'+';
 /// How long [`LockedProgram::end`] waits for killed processes to end.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// The interval at which [`LockedProgram::end`] checks whether the killed processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The command that `dunlin lock` runs. Dropping the handle kills the command's process group.
@@ -46,7 +47,7 @@ impl LockedProgram {
         let pipe = process.stdin.take();
         let group = pid_of(&process)?;
         let mut said = [0];
-        // The guard writes a byte once it handles the signals that would otherwise end it.
+        // The guard writes a byte once it has installed handlers for the signals that would otherwise end the guard.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = LockedProgram { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {

@@ -98,8 +98,8 @@ fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Formats a log as `TOPIC/PARTITION`. If the node's catalogue is beside the log, the name contains the topic's
-/// subjects.
+/// Parses a log's name `TOPIC/PARTITION`. If the node's catalogue is beside the log, the result contains the prefix of
+/// the topic's subjects.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = pattern_of(dir).unwrap_or_else(|| topic.to_owned());

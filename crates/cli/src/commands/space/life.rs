@@ -87,7 +87,8 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// A behaviour for tests: it counts the groups that were moved together, or moves each entity alone.
+    /// A behaviour for tests. With `alone`, it moves each entity alone. Otherwise it counts the groups that were moved
+    /// together, and the groups beside an aircraft, whose entities were moved one by one.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,
@@ -139,7 +140,8 @@ mod tests {
     /// Id, generation and state of all entities.
     type Ledger = Vec<(EntityId, u32, u64)>;
 
-    /// Runs a world for several ticks. Returns its entities, and how many groups were moved together and apart.
+    /// Runs a world for several ticks. Returns the entities after each tick, the number of groups that were moved
+    /// together, and the number of groups whose entities were moved one by one.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let asked = CountingLife {
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn birds_moved_in_batches_or_one_by_one_end_in_equal_states() {
+    fn batched_and_single_bird_moves_give_equal_states() {
         let (states, together, beside_aircraft) = fly(false);
         assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
         assert!(states[0] != states[24]);

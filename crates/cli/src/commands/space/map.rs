@@ -13,6 +13,7 @@ pub struct Map {
 
 /// Bits of the dots of a character, by column and row.
 const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
+/// The character without dots, to which the bits of the dots are added.
 const BLANK: u32 = 0x2800;
 
 impl Map {

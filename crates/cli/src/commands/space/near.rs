@@ -53,11 +53,12 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Two waits of `--once`: how long without another change until the list is complete, and how long until an empty list
-/// is accepted.
+/// Two times. `--once` treats the list as complete if the first time passes without another change. Without `--once`, a
+/// hint is printed if no change arrives within the second time.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait for a change before the command checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {

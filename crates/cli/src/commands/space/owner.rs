@@ -32,6 +32,7 @@ pub struct RegionStatus {
     pub owner: Option<(u64, u64)>,
     /// The address of the owner's node.
     pub url: Option<String>,
+    /// The process that is the region's standby; `None` if there is none.
     pub standby: Option<u64>,
     /// Whether the standby has not copied the region yet.
     pub begins: bool,

@@ -1,12 +1,21 @@
-//! Publishes compact snapshots of a process's regions for maps, ten a second, to topic `space.WORLD.map` on
-//! the node or cluster that holds the world's leases. Only the newest snapshot of each region matters.
+//! Publishes compact snapshots of a process's regions for maps, ten a second. They go to topic `space.WORLD.map`
+//! on the node or cluster that holds the world's leases, each with subject `space.WORLD.map.REGION`. Only the newest
+//! snapshot of each region matters. Integers and floats are little-endian.
 //!
 //! ```text
-//!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8
-//!   0  version u32 = 1 | region u32 | tick u64 | Unix ms f64 | count u32 | ghosts u32, all ones if unknown
-//!  32  handed over since the region began here u32 | flags u32: 1 = has z, 2 = has kinds
-//!  40  ids u32 × count | x u16 × count | y u16 × count | z u16 × count        0 … 65535 over the world's box
-//!      kinds u8 × count, unless all are 0; 255 for larger kinds
+//!  offset  field
+//!       0  version u32 = 1
+//!       4  region u32
+//!       8  tick u64
+//!      16  time in Unix ms f64
+//!      24  number of entities ("count") u32
+//!      28  number of ghosts u32, all ones if unknown
+//!      32  number of entities handed over since the region began at this owner u32
+//!      36  flags u32: 1 = has z, 2 = has kinds
+//!      40  ids u32 × count
+//!          x u16 × count, y u16 × count, z u16 × count: 0 … 65535 from the lower to the upper end of the world
+//!          kinds u8 × count, unless all are 0; 255 for larger kinds
+//!          zeros up to a multiple of 8 bytes
 //! ```
 //!
 //! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is dropped. If the
@@ -35,14 +44,18 @@ use super::spec::WorldSpec;
 const EVERY: Duration = Duration::from_millis(100);
 /// The interval at which the regions' owners are read again.
 const LOOK: Duration = Duration::from_millis(500);
+/// The number of entities above which a region is skipped.
 const ENTITIES_MAX: usize = 500_000;
 /// The retention of the topic in bytes. It is small, because only the newest snapshot of each region is useful.
 const HISTORY_BYTES: u64 = 16 << 20;
+/// The largest number of changes of one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
 const HAS_Z: u32 = 1;
 const HAS_KINDS: u32 = 2;
+/// The number of ghosts in a snapshot that does not state it.
 const NOT_SAID: u32 = u32::MAX;
+/// The size of a snapshot before its first id, in bytes.
 const HEAD_BYTES: usize = 40;
 
 /// A thread that publishes snapshots of a process's regions, to draw maps. Dropping the handle ends the thread.
@@ -59,7 +72,8 @@ struct SnapshotMaker {
     regions: Vec<u32>,
     setup: RegionSetup<3>,
     url: String,
-    /// The regions that this process owns.
+    /// The regions that this process owns: the copy of each region's state, and the publisher of its snapshots, once
+    /// there is one.
     followed: BTreeMap<u64, (Replica<RegionReducer<3>, Subscriber>, Option<Publisher>)>,
     began: Instant,
     buffer: Vec<u8>,
@@ -81,7 +95,8 @@ impl SnapshotThread {
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
-            // The calls end when the thread has to end, so that an unreachable node does not delay the end.
+            // Requests to the node are interrupted when the thread has to end, so that an unreachable node does not
+            // delay the end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
         Ok(SnapshotThread {

@@ -81,7 +81,7 @@ pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result
 }
 
 impl SpaceProcess {
-    /// Starts the node; with `alone`, it also holds the world's leases.
+    /// Starts the node. With `alone`, the node also holds the world's leases.
     pub fn start(
         global: &Global,
         listen: SocketAddr,

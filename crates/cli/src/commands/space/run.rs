@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Seconds of the recording that are replayed in one second
     #[arg(long, value_name = "FACTOR", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
     speed: f64,
-    /// Edge length of the world, in its units; a recording of aircraft has its own size
+    /// Edge length of the world, in length units; with --aircraft, the recording sets the world's size
     #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0, value_parser = distance, allow_negative_numbers = true)]
     edge: f32,
     /// Duration of a tick
@@ -57,7 +57,8 @@ pub struct Arguments {
     /// Run without standbys: the regions of a killed process are lost
     #[arg(long)]
     no_standby: bool,
-    /// Address of this process's own node, which then holds the leases; not with --url [default: 127.0.0.1:4220]
+    /// Address of the node that this command starts, which manages the leases of all regions; not with --url
+    /// [default: 127.0.0.1:4220]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -104,8 +105,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let description = made.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // This process's node is new and has no description yet. Another process of the world that still runs has
-        // written the description again.
+        // This process's node is new. Another process of the world still runs, and has already written the same
+        // description to this node.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

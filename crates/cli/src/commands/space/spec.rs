@@ -112,7 +112,7 @@ impl WorldSpec {
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
-        // Entities that move along a border must not change their region again and again.
+        // An entity is not handed over within five ticks after its last handover, even if it moves along a border.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =
@@ -128,7 +128,7 @@ impl WorldSpec {
         })
     }
 
-    /// All regions.
+    /// The ids of all regions of the world.
     pub fn region_ids(&self) -> Vec<RegionId> {
         (1..=self.regions).map(RegionId).collect()
     }

@@ -67,6 +67,7 @@ const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
 const PUT_OFF: Duration = Duration::from_millis(500);
 /// How many times `--once` updates all regions at most until no entity is missing.
 const LOOKS_MAX: u32 = 5;
+/// The largest number of changes of one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
 
 /// A region that is followed at its owner's node.
@@ -173,7 +174,7 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) ->
 }
 
 impl Watcher {
-    /// Watches a world, or the topics of its regions at this node if no process runs it.
+    /// Watches a world. If no process runs the world, watches the topics of its regions at the client's node.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match WorldDescription::read(&client.kv(), name) {
             Err(WorldDescriptionError::Unknown { .. }) => {}
@@ -240,7 +241,7 @@ impl Watcher {
             if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
                 continue;
             }
-            // The owner's node may have ended. The next look tries again.
+            // The owner's node may have ended. The next call of `look` tries again.
             if let Ok(seen) = self.follow(url, owned.region) {
                 self.seen.insert(owned.region, seen);
             }

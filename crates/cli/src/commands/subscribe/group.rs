@@ -59,6 +59,7 @@ pub enum AckMode {
 /// The default number of attempts. Nodes and the embedded API use the same default, but clients have to send the
 /// number.
 const ATTEMPTS_DEFAULT: u32 = 5;
+/// The default pause before a record whose command failed is delivered again.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {

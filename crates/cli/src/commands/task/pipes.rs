@@ -40,8 +40,9 @@ pub struct Pipes<'p> {
 
 #[derive(Debug)]
 struct Output {
-    /// `None` after the end of the pipe.
+    /// The reading end of the pipe; `None` once the pipe has ended.
     pipe: Option<OwnedFd>,
+    /// The number of bytes of the output that are kept.
     bytes_max: usize,
     written: PipeOutput,
 }

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long processes that still hold the output may write after the command has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The exit code for a failure without retries.
+/// The exit code with which a command reports a failure that must not be retried.
 const FOR_GOOD: i32 = 100;
 /// Maximum number of bytes of the error output that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;

@@ -106,6 +106,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mil
 /// After this time, a waiting command prints why the task has not started. It then repeats the check every
 /// [`SAY_EVERY`].
 const SAY_AFTER: Duration = Duration::from_secs(2);
+/// The interval at which a waiting command checks again why the task has not started.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warden_tracks_begun_processes_and_ignores_a_cut_message() {
+    fn warden_tracks_processes_and_ignores_a_truncated_message() {
         let word = |what: u8, pid: i32| [&[what][..], &pid.to_le_bytes()].concat();
         let said = [word(BEGUN, 7), word(BEGUN, 8), word(BEGUN, 1), word(BEGUN, 0), word(ENDED, 7)].concat();
         let cut = [said, word(BEGUN, 9)[..3].to_vec()].concat();

@@ -16,8 +16,11 @@ use crate::outage::unreachable;
 
 /// The pause between attempts to reach the node.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The longest wait for a message before the thread checks the connection again.
 const WAIT: Duration = Duration::from_millis(200);
+/// The largest number of messages that are passed on between two checks of the connection.
 const EVENTS_MAX: usize = 64;
+/// The subjects to which a node publishes its status.
 const PATTERN: &str = "$node.>";
 
 /// A message of the thread that reads the status.
@@ -35,6 +38,7 @@ enum StatusEvent {
 pub enum NodeEvent {
     /// The status has changed.
     NodeReport,
+    /// The node refuses this client.
     Refused(anyhow::Error),
 }
 

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_lasts_from_first_failure_to_the_nodes_next_message() {
+    fn outage_of_a_node_lasts_from_first_failure_to_next_message() {
         let mut report = NodeReport::new("dunlin://a");
         report.mark_unreachable("refused".to_owned());
         let since = report.outage().unwrap().since;

@@ -11,6 +11,7 @@ use super::report::NodeReport;
 
 /// The width of the terminal, in columns, from which tables are shown side by side.
 const WIDE: u16 = 110;
+/// The height of the chart of rates, in lines.
 const CHART_HEIGHT: u16 = 5;
 /// The largest width of a table's column, in characters; longer texts are cut.
 const COLUMN_MAX: usize = 32;

@@ -33,16 +33,16 @@ pub struct Arguments {
     /// Number of partitions (logs); a record's key selects its partition [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: Option<u16>,
-    /// History of each log in bytes, such as 256MiB [default: the node's; 1GiB with --durable]
+    /// Bytes of history that each log keeps, such as 256MiB [default: the node's setting; 1GiB with --durable]
     #[arg(long, value_name = "BYTES")]
     retention_bytes: Option<ByteSize>,
-    /// History of each log in records [default: the node's]
+    /// Number of records that each log keeps [default: the node's setting]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// Maximum age of the records that each log keeps, such as 1h [default: the node's]
+    /// Maximum age of the records that each log keeps, such as 1h [default: the node's setting]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     retention_age: Option<Duration>,
-    /// Largest record in bytes, such as 64KiB [default: the node's]
+    /// Maximum size of a record in bytes, such as 64KiB [default: the node's setting]
     #[arg(long, value_name = "BYTES")]
     record_bytes_max: Option<ByteSize>,
     /// Make publishers wait for the slowest registered subscriber while the history is full

@@ -1,5 +1,5 @@
 //! Driving a worker: a thread attaches the worker, renews its lease and receives orders. A thread that waits for a task
-//! does this; if there is none, the worker's own thread does.
+//! does this; if no thread waits, the worker's own thread does.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait for messages. The thread checks at each tick of this wait whether the worker has ended. A wait of
 /// at least a tick needs one system call instead of two.
 const LOOK: Duration = Duration::from_secs(1);
-/// The longest wait for a connection.
+/// The longest wait while the worker is not attached.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
 
 /// How long the worker's own thread does not read the connection after a thread took a task, because that thread may
@@ -56,7 +56,8 @@ impl AttachmentShared {
             let rest = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if left_ago >= LOOK => LOOK,
-                // A waiting thread has been woken to read the connection.
+                // A thread that waits for a task was woken to read the connection. This thread therefore does not read
+                // it.
                 (true, _) | (false, 1..) => LEFT_ALONE,
                 (false, 0) => LEFT_ALONE.saturating_sub(left_ago),
             };
@@ -100,7 +101,8 @@ impl AttachmentShared {
         }
     }
 
-    /// Does what is due, then waits for messages until `until` at the latest.
+    /// Attaches the worker, renews its lease and sends its commands, as far as these are due. Then waits for messages
+    /// until `until` at the latest.
     pub(super) fn step(
         &self,
         driver: &mut Driver,
@@ -306,7 +308,7 @@ impl AttachmentShared {
     }
 }
 
-/// Whether the command may have been carried out. If so, repeating it has no effect.
+/// Whether the refused command may have been carried out. Such a command can be repeated without further effect.
 fn is_unknown(refused: &crate::refusal::RefusedError) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

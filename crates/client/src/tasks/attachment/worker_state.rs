@@ -41,6 +41,7 @@ pub(super) struct WorkerState {
     /// Tasks, with their tokens, that now belong to other workers, although a thread here still runs them. Each
     /// takes a slot until it ends.
     stray: HashSet<(u64, u64)>,
+    /// Commands that are not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
     /// The commands of each request that was sent and has no response yet, with the request's number.
     unanswered_requests: VecDeque<(u32, Vec<QueuedCommand>)>,

@@ -19,10 +19,11 @@ const KIND: u8 = 6;
 /// The approximate size of a block in bytes. A block with one large change may be larger.
 const BLOCK_BYTES: usize = 64 << 10;
 /// The largest size of a change in a snapshot, in bytes, because a block is one journal record. If a change is larger,
-/// the snapshot contains neither it nor the changes before it.
+/// the snapshot contains neither this change nor the changes before it.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
-/// The changes of keys up to a position. The log may drop the oldest of them before they are written to the snapshot.
+/// The changes of keys up to a position, for a snapshot. The log may drop the oldest of these changes before they are
+/// written to the snapshot.
 #[derive(Debug)]
 pub(in crate::control) struct PastChanges {
     log: Arc<Log>,

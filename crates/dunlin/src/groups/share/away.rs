@@ -18,7 +18,7 @@ pub(super) struct RemoteMember {
     next: Option<RemoteEvent>,
     /// The frame of the last record that the member received.
     given: Box<[u8]>,
-    /// The position of the last record, and the number of the owner that sent it.
+    /// The position of the last record, and the value of `RemoteMembership::term` with which it was received.
     given_at: (Position, u32),
     lost: u64,
 }

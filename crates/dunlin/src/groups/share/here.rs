@@ -26,7 +26,7 @@ pub(super) struct Here {
     confirms: ConsumptionMode,
 }
 
-/// How the records that a member received become consumed.
+/// How the records that a member has received become consumed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::groups) enum ConsumptionMode {
     /// Reading the next record consumes the previous one.

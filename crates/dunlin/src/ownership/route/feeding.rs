@@ -63,7 +63,7 @@ impl Route {
         }
     }
 
-    /// Wakes the threads that wait for a mirror. Call this after the change for which they wait.
+    /// Wakes the threads that wait for a mirror. Call this after the change for which these threads wait.
     pub(super) fn notify_placing(&self) {
         // Takes the lock first. Otherwise a thread that has checked before the change and is about to wait would miss
         // the notification.
@@ -113,8 +113,8 @@ impl Route {
                 drop(state);
                 return feed.close();
             }
-            // Starting a feed needs this lock, so that the mirror cannot drop records after a new feed has begun to
-            // continue from them. During a handover to this node (`draining`), the records are still needed.
+            // Starting a feed needs this lock. While it is held, no new feed can begin after the records that the
+            // mirror drops here. During a handover to this node (`draining`), the records are still needed.
             if let Some(topic) = topic
                 && feed.stood()
                 && state.draining.is_none()
@@ -134,7 +134,7 @@ impl Route {
             let (owner, _) = self.owner();
             let next = feed.again(owner);
             if owner != feed.from && ownership.is_alive(owner) {
-                // The owner has changed; the new one may be reachable.
+                // The owner has changed in the meantime. The new owner may be reachable.
                 ownership.peers.feed(owner, next);
             } else {
                 ownership.housekeeper.feed_after(next, housekeeper::PAUSE);
@@ -176,7 +176,7 @@ mod tests {
         fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// Blocks the thread that wakes the waiter, until the test releases it.
+    /// A waiter that blocks its waking thread until the test releases it.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn takeover_just_before_a_mirror_wait_ends_the_wait() {
+    fn topic_takeover_ends_a_wait_that_is_just_beginning() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };
@@ -215,7 +215,8 @@ mod tests {
         let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
         is_stopped.recv().unwrap();
 
-        // A waiting thread checks the second log just before that log is taken over, and begins to wait just after.
+        // A waiting thread checks the second log just before that log is taken over, and begins to wait just after it
+        // is taken over.
         let (began, has_looked) = (Instant::now(), Cell::new(false));
         route.await_placing(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();

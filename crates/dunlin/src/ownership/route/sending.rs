@@ -110,8 +110,8 @@ impl Route {
                     return !state.waiting.is_empty();
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
-                // A batch that came back is sent again only when all batches that were sent after it have a response or
-                // have come back too.
+                // A batch that came back is sent again only when every batch that was sent after it has a response or
+                // has come back, too.
                 let is_held_up =
                     state.unanswered > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let has_come_back = last.is_some_and(|last| ticket <= last);
@@ -158,7 +158,7 @@ impl Route {
             let first = lock(&self.state).waiting.pop_first();
             let Some((_, run)) = first else { break };
             match run.append_to(topic) {
-                // The topic has moved to another owner.
+                // The batch waits again, because the topic has moved to another owner.
                 Err(PublishError::Elsewhere) => {
                     run.not_taken("the topic has moved again");
                     break;

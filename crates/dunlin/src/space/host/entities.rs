@@ -74,7 +74,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         };
         let mut all = self.regions.iter().filter_map(|(region, running)| Some((*region, held(running)?)));
         let first = all.next()?;
-        // During a handover between two regions here, one has the entity and the other expects it.
+        // During a handover between two regions here, one region has the entity and the other is about to receive it.
         Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
     }
 
@@ -97,7 +97,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Whether an entity was spawned here, its id is not yet known to be unique, and it was not handed over since.
-    /// After a handover the entity may have come back, and answers about its id could concern the same entity.
+    /// After a handover, another process's answer about the id could refer to this same entity.
     pub fn is_unproven(&self, id: EntityId) -> bool {
         self.unproven.contains(&id)
     }

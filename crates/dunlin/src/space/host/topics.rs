@@ -9,7 +9,7 @@ use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Creates the topic of a region before other processes learn that the region has begun. Otherwise, a subscriber
-    /// that comes earlier would create it as a plain topic.
+    /// that comes earlier would create the topic without a reducer.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(stage) = &self.stage else { return Ok(()) };
         let name = topic_of(&stage.world, region);
@@ -20,7 +20,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             ..TopicConfig::default()
         };
         let made = match stage.node.create_topic(&name, config.clone(), true) {
-            // A subscriber that came earlier has created the topic, which is empty.
+            // A subscriber that came earlier has created the topic without a reducer. The topic is empty, so it is
+            // replaced.
             Err(TopicError::Exists(_)) if is_bare(&stage.node, &name) => {
                 let gone = stage.node.delete_topic(&name);
                 gone.and_then(|()| stage.node.create_topic(&name, config, true))

@@ -63,8 +63,8 @@ impl DiskLog {
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
             taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            // Restore the snapshot even if the log's records are lost: without it, the next start could not find this
-            // epoch and later ones.
+            // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
+            // find this epoch and later ones.
             if let Some(snapshot) = &snapshot {
                 log.restore_state(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
             }

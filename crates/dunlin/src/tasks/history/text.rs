@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_is_an_object_with_its_own_fields() {
+    fn every_task_event_is_a_json_object_with_its_own_fields() {
         let encoded = |what| {
             let event = TaskEvent { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
             let mut out = String::new();

@@ -12,7 +12,7 @@ fn open(disk: &FakeDisk) -> Node {
 }
 
 #[test]
-fn old_records_of_a_recreated_topic_stay_on_disk_unserved() {
+fn old_records_of_a_recreated_topic_are_kept_but_not_delivered() {
     let stage = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     stage.enter(3, open(&disk));

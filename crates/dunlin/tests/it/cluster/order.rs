@@ -22,8 +22,8 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     topic.append_run(now_ns(), append).unwrap()
 }
 
-/// Returns the records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. Some
-/// records were sent to node 2 and have not arrived when node 1 learns of the new owner.
+/// Returns the records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. When node
+/// 1 learns of the new owner, some records that it sent to node 2 have not arrived there.
 fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
     let stage = TestCluster::of(3);
     stage.topic_at(2, "t");
@@ -69,10 +69,10 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     }
 }
 
-/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This could happen
-/// while publishers kept the relay busy, so that each record joined the flight of the records before it.
+/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This fails if
+/// publishers keep the relay busy, because each record then joins the flight of the records before it.
 #[test]
-fn records_sent_after_a_deletion_are_not_refused_by_its_relay() {
+fn relay_to_a_deleted_topic_does_not_refuse_later_records() {
     let stage = TestCluster::of(2);
     stage.topic_at(2, "t");
     let node = stage.node(1);

@@ -60,7 +60,7 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
 }
 
 #[test]
-fn record_waits_until_the_topic_of_its_subject_is_known() {
+fn publish_waits_until_the_topic_of_its_subject_is_known() {
     let stage = TestCluster::with(2, endless());
     stage.hall.late.lock().unwrap().insert(2, Vec::new());
     let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };

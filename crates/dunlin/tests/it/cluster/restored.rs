@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits until the epochs of a node that is started now are later than this one.
+/// Waits until a node that is started afterwards has later epochs than this one.
 fn await_later(epoch: u32) {
     const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
     until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));

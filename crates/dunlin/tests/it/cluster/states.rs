@@ -42,7 +42,7 @@ fn state(stage: &TestCluster, id: u64, topic: &str) -> Option<(Position, u64, u6
 }
 
 #[test]
-fn node_with_the_state_becomes_owner_if_another_node_publishes() {
+fn lost_owner_is_replaced_by_a_node_that_has_the_state() {
     let stage = TestCluster::of(3);
     stateful_topic_at(&stage, 1, "t");
     let mut reader = stage.node(3).subscribe("t", &following()).unwrap();

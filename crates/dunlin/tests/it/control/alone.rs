@@ -119,7 +119,7 @@ fn history_survives_a_snapshot_and_a_crash() {
 }
 
 #[test]
-fn node_without_a_disk_restarts_with_a_later_epoch() {
+fn node_without_a_data_directory_restarts_with_a_later_epoch() {
     let epoch = || {
         let node = node();
         block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();

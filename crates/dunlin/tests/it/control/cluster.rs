@@ -26,7 +26,7 @@ fn any_node_accepts_commands_and_delivers_the_same_changes() {
 }
 
 #[test]
-fn command_with_a_lost_response_is_unknown_and_not_retried() {
+fn command_with_a_lost_response_is_unknown_and_applied_once() {
     let stage = TestCluster::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let follower = stage.followers()[0];
@@ -57,7 +57,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     until("the cluster responds again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
 }
 
-/// The watch must not wait for a majority for as long as `answer_ms_max`.
+/// On a node without a majority, the watch must not wait for as long as `answer_ms_max`.
 #[test]
 fn watch_from_a_future_revision_opens_without_a_majority() {
     let mut limits = limits();
@@ -111,7 +111,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
         let leader = stage.leader_among(&left);
         block_on(stage.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()))
     };
-    // Only reads within the lease's time to live count.
+    // Counts only reads within the lease's time to live.
     let mut asked = 0;
     loop {
         let there = is_there(&stage);
@@ -215,7 +215,7 @@ fn watch_after(stage: &TestCluster, id: u64, position: Position) -> Watch {
     Watch::of(&stage.nodes[&id], &options)
 }
 
-/// Restarts a follower in such a way that it has not heard of any leader.
+/// Restarts a follower, which then knows no leader.
 fn restarted_follower(stage: &mut TestCluster) -> (u64, Position) {
     for _ in 0..3 {
         block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
@@ -234,7 +234,8 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    // The watch may begin before the node knows the others' positions; it then waits until the node knows them.
+    // The watch may begin before the node knows the positions of the other nodes. The watch then waits until the node
+    // knows them.
     let mut watch = std::thread::scope(|scope| {
         let watch = scope.spawn(|| watch_after(&stage, id, position));
         stage.isolate(id, false);

@@ -17,7 +17,7 @@ static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 struct Small(TempDir);
 
 impl Small {
-    /// Mounts a file system. Returns `None` if the user may not do this.
+    /// Mounts a file system of `bytes` bytes. Returns `None` if the user may not mount file systems.
     fn of(bytes: u64) -> Option<Small> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -73,7 +73,7 @@ fn keys(node: &Node) -> usize {
 }
 
 #[test]
-fn keys_and_tasks_open_again_after_a_refusal_on_a_full_disk() {
+fn keys_and_tasks_can_be_opened_when_a_full_disk_has_room() {
     let Some(small) = Small::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

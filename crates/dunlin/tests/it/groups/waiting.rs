@@ -51,7 +51,7 @@ fn each_publish_wakes_exactly_one_waiting_member() {
 }
 
 #[test]
-fn claim_deadline_before_all_others_wakes_housekeeping() {
+fn new_earliest_deadline_in_a_group_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -86,7 +86,7 @@ fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
             thread::sleep(POLL);
         }
     });
-    // Far more records than the history holds; no publish is refused.
+    // Publishes far more records than the history holds. No publish call is refused.
     publish(&node, "jobs", 1..=10_000);
     let mut back = node.join_share("jobs", "g", &options).unwrap();
     let Some(Event::Notice(Notice::Gap(gap))) = back.try_next().unwrap() else { panic!("no gap") };
@@ -142,7 +142,7 @@ fn group_without_members_delays_no_subscriber() {
 
 #[test]
 fn housekeeping_wakes_an_async_member_when_a_claim_expires() {
-    // On a slow machine, a short claim expires before another member waits.
+    // On a slow machine, a short claim may expire before another member waits. The test then tries a longer claim.
     assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
 }
 

@@ -47,8 +47,8 @@ fn renewed_claim_outlives_its_first_deadline() {
         }
         member.ack(held.token).is_ok()
     };
-    // If the machine pauses for longer than a claim lasts, the claim ends and this is no failure; the test then tries a
-    // longer one.
+    // If the machine pauses for longer than a claim lasts, the claim ends. This is no failure, and the test tries a
+    // longer claim.
     assert!([600, 3_000, 15_000].into_iter().any(in_time));
 }
 

@@ -24,7 +24,8 @@ use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
 use crate::decimal;
 use crate::side::Side;
 
-/// Time that an event has to name an opening order after evidence against this order, ms. Then the order is a phantom.
+/// Grace period after evidence against an opening order, ms. If no event names the order during this time, the order is
+/// a phantom.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
@@ -90,6 +91,7 @@ fn price_text(price: i64) -> String {
 pub(super) struct Phantoms {
     /// Opening bids, by price and id.
     bids: BTreeSet<(i64, u64)>,
+    /// Opening asks, by price and id.
     asks: BTreeSet<(i64, u64)>,
     evidence: VecDeque<(u64, PhantomProof)>,
 }

@@ -30,8 +30,8 @@ impl State {
             self.files[index].sync_length();
         }
         let dirty = std::mem::take(&mut self.files[index].dirty);
-        // Most crashes lose nearly all or nearly none of the last writes; choosing at random for each sector would test
-        // neither case.
+        // Most crashes lose nearly all or nearly none of the last writes. A random choice for each sector alone would
+        // seldom test these two cases.
         let mood = self.below(4);
         for sector in dirty {
             let choice = match mood {

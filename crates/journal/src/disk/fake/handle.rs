@@ -85,7 +85,7 @@ fn sync_if(file: &mut FakeFile, sector: usize, reached: bool) {
     }
 }
 
-/// Counts down at each call; the call that finds 0 fails, and later calls succeed.
+/// Counts `left` down by one at each call. The call that finds 0 fails, and later calls succeed.
 pub(super) fn count_down(left: &mut Option<u32>) -> io::Result<()> {
     match left {
         Some(0) => {

@@ -80,7 +80,7 @@ async fn log_purge_of_unwritten_entries_waits_until_they_are_written() {
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
     let (waits, written) = fill(&log);
-    // The snapshot of another node causes such a purge: it includes entries that were never written here.
+    // A snapshot from another node causes a purge up to an entry that this log has not written yet.
     log.purge(id(waits)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_room(u64::MAX);

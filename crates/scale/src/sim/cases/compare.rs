@@ -9,21 +9,21 @@ use crate::simulated::ProviderDelays;
 /// The simulated result of one scaling policy: worker hours, errors, and minutes with long waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
-    /// `reactive`, `predictive` or `oracle`.
+    /// The policy's name: `reactive`, `predictive` or `oracle`.
     pub policy: &'static str,
     /// Minutes in which the P99 of the time from submission to start exceeded 2 s.
     pub violated_minutes: u64,
     /// The number of simulated minutes.
     pub minutes: u64,
-    /// Worker hours.
+    /// The hours of all workers together.
     pub worker_hours: f64,
     /// The worker hours in addition to the oracle's.
     pub excess_hours: f64,
-    /// Mean error of forecasts, a share.
+    /// The mean error of the forecasts, as a share of the actual values; `None` without forecasts.
     pub forecast_error: Option<f64>,
     /// How often the scaler added workers within ten minutes after removing some, or the reverse.
     pub thrash: u64,
-    /// Completed tasks.
+    /// Number of completed tasks.
     pub tasks: u64,
 }
 

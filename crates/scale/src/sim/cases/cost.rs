@@ -14,7 +14,7 @@ use super::compare::policy_scenario;
 /// The simulated cost of one month with and without one cost-saving measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
-    /// The strategy.
+    /// The name of the cost-saving strategy.
     pub strategy: String,
     /// Monthly cost without the strategy.
     pub before: f64,
@@ -27,7 +27,7 @@ pub struct CostRow {
 }
 
 impl CostRow {
-    /// Savings per month.
+    /// Returns the savings per month.
     pub fn saves(&self) -> f64 {
         self.before - self.after
     }
@@ -35,12 +35,12 @@ impl CostRow {
 
 /// Interruptions of a spot instance per hour: five in a hundred instances.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
-/// The targets of processor use with which the reactive scaler is tried, from the cheapest to the safest.
+/// The target loads of processors that are tried with the reactive scaler, from the cheapest to the safest.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// The present machine of a worker.
+    /// The machine type on which a worker runs before any strategy is applied.
     usual: MachineFit,
 }
 

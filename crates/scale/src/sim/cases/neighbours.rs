@@ -10,9 +10,9 @@ use crate::sim::workload::Workload;
 pub struct TenantRow {
     /// The tenant's name.
     pub tenant: String,
-    /// Quota of cores.
+    /// The tenant's quota of cores.
     pub cpu_quota: f64,
-    /// Quota of memory, bytes.
+    /// The tenant's quota of memory, in bytes.
     pub memory_quota: u64,
     /// Mean cores held by the tenant's tasks.
     pub cpu: f64,

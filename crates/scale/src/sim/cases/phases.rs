@@ -18,7 +18,7 @@ pub struct ScaleOutRow {
     pub decision_ms: u64,
     /// Time until the last worker was ready, ms.
     pub ready_ms: u64,
-    /// Number of workers.
+    /// Number of added workers.
     pub workers: u32,
 }
 
@@ -52,13 +52,13 @@ impl ScaleInRow {
 /// The simulated time for adding workers with a warm pool of one size, and the hours that its machines wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
-    /// Size of the pool.
+    /// The number of prepared workers in the pool.
     pub size: u32,
     /// The time from exceeding the threshold until the last worker was ready, in ms.
     pub total_ms: u64,
-    /// Number of starts.
+    /// Number of simulated instance starts.
     pub starts: u64,
-    /// Number of failed starts.
+    /// Number of these starts that failed.
     pub failed: u64,
     /// The instance hours that the pool costs per hour.
     pub warm_hours_per_hour: f64,

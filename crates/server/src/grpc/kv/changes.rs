@@ -25,7 +25,7 @@ use crate::protocol::Protocol;
 /// Approximate size of a batch of responses, bytes.
 const BATCH_BYTES: usize = 32 << 10;
 /// Approximate maximum size of one response, bytes. Clients whose limit is the usual 4 MiB can then read every
-/// revision. A key with its value is smaller than this.
+/// revision. A key with its value is smaller than this size.
 const ANSWER_BYTES: usize = 1 << 20;
 /// Number of revisions of other keys after which the client receives the current revision.
 const QUIET_REVISIONS: u64 = 1_024;

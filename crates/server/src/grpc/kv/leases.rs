@@ -87,7 +87,7 @@ impl KeepAliveState {
         }
     }
 
-    /// Renews the leases whose requests have arrived.
+    /// Renews the leases for which renewal requests have arrived.
     async fn keep(&mut self) -> Result<(), Status> {
         let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
         let mut leases = vec![first];

@@ -16,9 +16,10 @@ use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
 use crate::shared::SharedServer;
 
-/// Minimum time before a client reconnects, ms. It is also the largest random addition to this time, so that thousands
-/// of clients do not reconnect at once.
+/// Minimum time before a client reconnects, ms.
 const RETRY_MS: u64 = 1_000;
+/// A random time below this value is added to `RETRY_MS`, ms, so that thousands of clients do not reconnect at the
+/// same time.
 const RETRY_JITTER_MS: u64 = 2_000;
 
 /// The source of a subscription's events.
@@ -29,7 +30,7 @@ pub(super) struct TopicEvents {
     stream_positions: StreamPositions,
     form: RecordFormat,
     identity: SubscriberIdentity,
-    /// The memory charge.
+    /// Memory that is charged for the subscription until this is dropped.
     _charge: Charge,
 }
 

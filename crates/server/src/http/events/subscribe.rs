@@ -22,7 +22,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) stream_positions: StreamPositions,
     /// Number of logs for which the client stated positions, but which no longer exist.
     pub(in crate::http) gone: usize,
-    /// The memory charge.
+    /// Memory that is charged for the subscription.
     pub(in crate::http) charge: Charge,
 }
 

@@ -31,7 +31,7 @@ struct WatchEvents {
     prefix: Vec<u8>,
     /// The position in the last id that was sent.
     last_position: Position,
-    /// The memory charge.
+    /// Memory that is charged for the watch until this is dropped.
     _charge: Charge,
 }
 

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn hello_credentials_equal_http_authorization() {
+    fn hello_credentials_are_parsed_like_http_authorization() {
         let header = |text: &str| match ClientMessage::read(text).unwrap() {
             ClientMessage::Hello(hello) => hello.authorization(),
             _ => panic!("{text}"),

@@ -29,7 +29,7 @@ pub(super) struct SocketSubscription {
     stream_positions: StreamPositions,
     validity: Option<SubscriptionAccess>,
     pub(super) identity: SubscriberIdentity,
-    /// The memory charge.
+    /// Memory that is charged for the subscription until this is dropped.
     _charge: Charge,
 }
 

@@ -40,9 +40,11 @@ use crate::stream::WebSocketStream;
 const READ_BYTES: usize = 16 << 10;
 /// How long a client has to read the reason why its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// WebSocket close statuses. Below: the node stops; a text is not UTF-8; the client broke the rules or may not log in.
+/// The status of the WebSocket close frame when the node stops.
 const GOING_AWAY: u16 = 1_001;
+/// The status of the WebSocket close frame when a text from the client is not UTF-8.
 const NOT_UTF8: u16 = 1_007;
+/// The status of the WebSocket close frame when the client broke the rules or may not log in.
 const NOT_ALLOWED: u16 = 1_008;
 
 /// The reason why the connection ends.
@@ -84,7 +86,7 @@ struct JsonSocket {
     waiter: Arc<Waiter>,
     /// The name by which the client identifies itself.
     name: String,
-    /// The bytes of an incomplete message; the next field has the time since which it is incomplete.
+    /// The bytes of an incomplete message. `text_since` is the time since which the message is incomplete.
     text: Vec<u8>,
     text_since: Option<Instant>,
     /// Maximum size of a message, bytes, and the name of this limit.

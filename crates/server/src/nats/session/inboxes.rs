@@ -3,7 +3,7 @@
 //! NATS clients choose their inboxes: `_INBOX.<unique>`, or `_INBOX.<unique>.…` for many replies. All subjects with
 //! the same first two tokens share one log, because subjects that are used once must not become topics.
 //!
-//! Limit: one for each subscription.
+//! Limit: one inbox for each subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;

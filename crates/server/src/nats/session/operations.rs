@@ -1,11 +1,11 @@
-//! The work that handling a `SUB` or `UNSUB` costs, in units of one operation.
+//! Handles the operations that a client sends.
 
 use dunlin::wire::nats::{NatsOperation, OK};
 
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
-/// The work of `SUB` or `UNSUB`, compared with other operations.
+/// The work that a `SUB` or `UNSUB` causes, in units of one other operation.
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {

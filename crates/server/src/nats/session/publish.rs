@@ -441,8 +441,8 @@ const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 /// nats-server's text for an invalid subject; sent only to pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// The number of bytes that the client published to topics with a subscriber that is far behind and receives no
-/// notices, and the largest lag of such a subscriber, bytes.
+/// Figures from which a publisher's pause is computed: the largest lag of subscribers that are far behind and receive
+/// no notices, bytes, and the number of bytes that the client published to their topics.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,

@@ -272,7 +272,7 @@ impl Session {
             start,
             on_gap: OnGap::Oldest,
             wait: Wait::Parked,
-            // Registered, so that a reliable topic waits for this subscriber as for any other.
+            // The cursor is registered, so that a reliable topic waits for this subscriber as for any other.
             registered: true,
             conflate: false,
             test_loss_every: None,

@@ -1,4 +1,4 @@
-//! Queries other nodes whether they have a subscriber to a subject. The next publish may wait until they respond.
+//! Asks other nodes whether they have a subscriber to a subject. The next publish may wait until they respond.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -108,7 +108,7 @@ impl TargetSearch {
     }
 }
 
-/// The subjects of later records whose topics must be created, each with its first payload size.
+/// The subjects of later records whose topics must be created, each with the payload size of its first record.
 fn subjects_ahead(
     node: &Node,
     first: &str,

@@ -105,7 +105,7 @@ fn process_with_a_wrong_secret_gets_no_region() {
 }
 
 #[test]
-fn unauthenticated_connections_do_not_keep_processes_out() {
+fn unauthenticated_connections_do_not_block_world_processes() {
     let mut lower = links(1, Vec::new());
     let address = lower.listener.local_addr().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);

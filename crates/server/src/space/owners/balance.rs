@@ -1,9 +1,9 @@
-//! The partition of the curve, agreed by one key.
+//! Changes the partition of the curve. The cluster stores the partition in one key.
 //!
 //! The owner of the first region weighs all regions. It writes the key only if the key and its own region are unchanged
 //! since it read them. If two processes both take themselves for this owner, at most one of them succeeds, so that
-//! partitions change one after another. Entities that are in another region's stretch afterwards are handed over as
-//! usual. A process that still has the old partition loses no entity.
+//! partitions change one after another. Entities that then belong to another region are handed over as usual. A process
+//! that still has the old partition loses no entity.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{ComparedProperty, Comparison};

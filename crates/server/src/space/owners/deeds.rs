@@ -62,8 +62,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     .ask(move |runner| (runner.host().prepare(region), runner.epoch_known(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, deed);
-                // If the cluster has lost its keys, its epoch of revisions is higher than all earlier epochs of
-                // regions. The epochs of regions continue from it.
+                // If the cluster has lost its keys, its new epoch of revisions is higher than all earlier epochs of
+                // regions. The epochs of regions then continue from the epoch of revisions.
                 let (newest, read) = seen.epochs.get(&region).copied().unwrap_or_default();
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(heard) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
@@ -77,7 +77,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // A failed claim may follow an earlier attempt that succeeded; the next turn reads that from the keys.
+        // The claim may have failed because an earlier attempt succeeded. The next turn reads that from the keys.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
@@ -182,7 +182,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if !recent {
             self.asked.insert(region, Instant::now());
             self.space.order(move |runner| {
-                // Forgets copies of earlier owners, from which the region cannot be continued.
+                // The region cannot continue from a copy of an earlier owner's state, so such copies are dropped.
                 runner.forget_older(region, epoch);
                 runner.follow(region);
             })?;

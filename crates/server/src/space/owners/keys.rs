@@ -100,7 +100,7 @@ pub(super) struct WorldSnapshot {
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     pub(super) began: BTreeSet<RegionId>,
-    /// For each region, the highest epoch in which it was claimed, and the revision that wrote this.
+    /// For each region, the highest epoch in which it was claimed, and the revision that wrote this epoch.
     pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
     /// Whether the world's description exists.
     pub(super) described: bool,

@@ -36,7 +36,8 @@ pub(super) struct LocalState {
 pub(super) enum RegionAction {
     /// Continue a region from a copy of another owner's region, or from this process's own earlier state.
     TakeOver(RegionId),
-    /// Begin a region without a copy. `lost` says whether it had an owner before, whose state is lost then.
+    /// Begin a region without a copy. `lost` says whether the region had an earlier owner; the state of that owner is
+    /// then lost.
     Begin { region: RegionId, lost: bool },
     /// Name this standby for the region.
     Name(RegionId, StandbyKey),
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_replaces_the_previous_one_once_its_copy_has_begun() {
+    fn previous_standby_remains_until_the_new_copy_has_begun() {
         let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn region_without_a_standby_runs_and_invalidates_old_copies() {
+    fn region_without_a_standby_invalidates_old_standby_copies() {
         let alone = seen(&[1], Some(1), Some((2, None)));
         assert_eq!(plan(&alone, &own(1)), [RegionAction::Name(R, StandbyKey::nobody(EPOCH))]);
         assert_eq!(
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_reclaims_regions_unclaimed_since_its_lease_expired() {
+    fn owner_reclaims_its_expired_regions_if_no_process_took_them() {
         let free = seen(&[1, 2], None, None);
         assert_eq!(plan(&free, &remembers(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
         assert_eq!(plan(&free, &remembers(1, EPOCH - 1, true)), [], "another has owned it since");

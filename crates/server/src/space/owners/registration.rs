@@ -15,7 +15,7 @@ use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
-/// Upper bound of process numbers. It is low enough for people to tell the numbers apart.
+/// Upper bound of process numbers. Numbers below it are short enough for people to read and compare.
 const NUMBERS: u64 = 1_000_000;
 
 /// A random process number. Numbers are not assigned by the cluster, because a cluster that has lost its keys would not

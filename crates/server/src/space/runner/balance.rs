@@ -47,7 +47,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.scales.next(self.host.partition(), &self.balance()?, monotonic_ns())
     }
 
-    /// Applies a partition. Entities that are in another region's stretch then are handed over at once.
+    /// Applies a partition. Entities that then belong to another region are handed over at once.
     pub fn cut(&mut self, partition: &Partition) {
         self.host.set_partition(partition, monotonic_ns());
     }

@@ -7,8 +7,8 @@
 //!  a program spawns:                           spawn ── ask all ── one has the id ──► remove, report
 //! ```
 //! Invariants:
-//! - If one of two entities with the same id is known to be the only one, the other is removed. If both were
-//!   just spawned, the one in the region with the higher number is removed.
+//! - Of two entities with the same id, the one that was just spawned is removed. If both were just spawned, the one in
+//!   the region with the higher number is removed.
 //! - An entity that was handed over since its spawn is not removed. Such an entity may have returned since, and another
 //!   region's response may have been about the same entity.
 //! - A query to a region without an owner waits until the region has an owner. A client's spawn is refused during this
@@ -234,7 +234,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if question.until_ns.is_some() {
             return;
         }
-        // The query was about entities that were just spawned; their ids are unique.
+        // The query was about entities that were just spawned. The ids of those that remain are unique.
         for id in &question.ids {
             self.host.prove(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {

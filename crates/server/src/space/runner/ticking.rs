@@ -57,8 +57,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return false;
         }
         loop {
-            // Only handovers that this process has offered delay the other processes. They end when the receivers
-            // confirm them.
+            // The step is settled when the receivers have confirmed all handovers that this process has offered.
+            // Handovers to this process do not delay the other processes.
             let settled = self.host.under_way().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {

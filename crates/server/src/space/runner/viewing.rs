@@ -18,7 +18,8 @@ pub(super) struct Viewers {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Adds a viewer; updates are sent with the publisher of its inbox. Adding it again changes nothing.
+    /// Adds a viewer; updates are sent with the publisher of the viewer's inbox. Adding the same viewer again changes
+    /// nothing.
     pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));

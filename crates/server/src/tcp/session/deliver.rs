@@ -141,7 +141,7 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
-                        // Publishers wait only for records that were consumed, so this record no longer counts.
+                        // A notice is no record, so a conflated channel does not wait until the client has consumed it.
                         channel.in_flight = None;
                     }
                     match &notice {

@@ -160,8 +160,8 @@ impl Session {
         }
     }
 
-    /// Raises the credit of a membership. A member of a share group also reports the records that it has consumed with
-    /// it.
+    /// Raises the credit of a membership. With the same message, a member of a share group also reports the records
+    /// that it has consumed.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };

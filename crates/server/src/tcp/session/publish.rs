@@ -27,7 +27,7 @@ use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 use crate::node_connections::NodeConnection;
 
-/// The text with which a batch over a node's older connection is refused.
+/// The text with which a batch is refused that arrives over an older connection of a node.
 const REPLACED: &str = "the node has a newer connection";
 
 /// The publishers of a session, and their batches that wait.

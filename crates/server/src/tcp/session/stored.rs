@@ -83,7 +83,8 @@ impl PendingAcks {
 }
 
 impl AckQueue {
-    /// Takes the batches that were stored or have failed. The waiter is notified when the other batches are.
+    /// Takes the batches that were stored or have failed. The waiter is notified when any of the other batches is
+    /// stored or fails.
     fn settle(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.waiting.front() {

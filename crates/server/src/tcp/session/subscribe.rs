@@ -303,8 +303,8 @@ impl Session {
         self.following.insert(follow.subscription, follow);
     }
 
-    /// Continues to read a log from another position. The log gets a new channel, so that the client cannot take
-    /// messages that are already on their way for the continuation.
+    /// Continues to read a log from another position. The log gets a new channel, so that the client does not mistake
+    /// messages that are already on their way for later ones.
     pub(super) fn resync(&mut self, resync: Resync) {
         // The channel may have ended since the client sent this message.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };

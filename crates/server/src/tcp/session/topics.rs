@@ -169,7 +169,7 @@ impl Session {
         let answers = self.take_figures();
         let mut lines: Vec<_> =
             page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
-        // Lists the topics that could not be opened last.
+        // Puts the topics that could not be opened at the end of the list.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
             (Some(pattern), Ok(name)) => pattern.matches(name),

@@ -55,7 +55,8 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
     let defaults = Reliable::default();
     Reliable {
-        // The topic's check refuses a number over its limit.
+        // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
+        // limit.
         subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,

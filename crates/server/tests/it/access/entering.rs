@@ -197,7 +197,7 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
 }
 
 #[test]
-fn known_user_is_not_kept_out_by_others_at_its_address() {
+fn failed_logins_of_others_do_not_block_a_known_user() {
     let guarded = Guarded::new(USERS);
     guarded.by_password("ana");
     let is_throttled = (0..40).any(|number| {
@@ -222,7 +222,7 @@ fn request_with_two_credentials_is_refused() {
 }
 
 #[test]
-fn user_naming_another_tenant_is_refused() {
+fn login_that_names_another_tenant_is_refused() {
     let guarded = Guarded::new(USERS);
     let url = format!("dunlin://{}", guarded.address(dunlin_server::Protocol::Tcp));
     let options = dunlin_client::ClientOptions {

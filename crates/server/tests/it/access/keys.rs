@@ -369,7 +369,7 @@ fn login_by_token_has_the_permissions_of_the_tokens_user() {
 }
 
 #[test]
-fn leases_count_for_their_tenant_on_every_listener() {
+fn leases_from_every_listener_are_counted_for_their_tenant() {
     let guarded =
         Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
     let counted = || {
@@ -391,7 +391,7 @@ fn leases_count_for_their_tenant_on_every_listener() {
 }
 
 #[test]
-fn lease_of_another_user_is_missing_through_every_listener() {
+fn lease_of_another_user_is_reported_missing_on_every_listener() {
     let guarded =
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
     let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));

@@ -73,7 +73,7 @@ fn nats_client_refused_over_its_rate_stays_connected() {
 }
 
 #[test]
-fn rate_debt_survives_a_change_of_the_users_file() {
+fn rate_limit_delay_survives_a_change_of_the_users_file() {
     let users = "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 1000\n";
     let guarded = Guarded::new(users);
     let ana = basic("ana", PASSWORD);
@@ -214,7 +214,7 @@ fn one_user_cannot_use_up_all_groups() {
 
 /// Subscriptions to patterns without topics count against a limit of the node, which one tenant must not use up.
 #[test]
-fn one_tenant_cannot_use_up_waiting_subscriptions() {
+fn one_tenant_cannot_use_up_the_limit_of_waiting_subscriptions() {
     let may = "password = \"HASH\"\nsubscribe = [\">\"]\n";
     let users: String =
         ["eve1", "eve2"].map(|name| format!("[users.{name}]\ntenant = \"evil\"\n{may}")).concat();

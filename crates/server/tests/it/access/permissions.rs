@@ -269,7 +269,7 @@ fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
 }
 
 #[test]
-fn each_denied_record_of_a_burst_has_its_error() {
+fn each_denied_record_of_a_burst_gets_its_own_error() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     nats.send(format!("{}PING\r\n", "PUB denied.a 1\r\nx\r\n".repeat(20)).as_bytes());
@@ -316,7 +316,7 @@ fn replies_reach_only_the_user_of_the_request() {
 }
 
 #[test]
-fn surveying_user_sees_only_its_own_tenant() {
+fn survey_shows_a_user_only_data_of_its_own_tenant() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[tenants.other]\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\

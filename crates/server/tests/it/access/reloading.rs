@@ -116,7 +116,7 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
 
 /// The lease of a removed user must end, and not keep a lock for a year.
 #[test]
-fn only_leases_of_a_removed_user_end() {
+fn removing_a_user_ends_only_the_leases_of_that_user() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
     let guarded = Guarded::new(&format!("{}{}", user("ana"), user("bob")));
     let (ana, bob) = (guarded.by_password("ana").kv(), guarded.by_password("bob").kv());

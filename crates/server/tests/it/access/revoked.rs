@@ -100,13 +100,13 @@ fn lock_wait_ends_when_its_permission_is_revoked() {
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
-    // A connection of Dunlin's own protocol is closed by the node. The wait may end before the session notices the
-    // change.
+    // The test does not cover Dunlin's own protocol: the node closes such a connection, and the wait may end before the
+    // session notices the change.
     lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
 #[test]
-fn lock_wait_without_a_client_ends_if_permission_is_revoked() {
+fn lock_wait_of_a_disconnected_client_ends_without_permission() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
     let held = root.lease(PATIENCE).unwrap();
@@ -227,7 +227,7 @@ fn system_subject_without_permission_is_refused_everywhere() {
 }
 
 #[test]
-fn nats_subscription_to_keys_survives_a_reload_before_a_key() {
+fn nats_key_subscription_survives_reloads_that_keep_permission() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let mut nats = guarded.nats_by_password("ana");
     nats.subscribe("$kv 1");
@@ -311,7 +311,7 @@ fn pending_grpc_request_ends_when_its_user_is_removed() {
 }
 
 #[test]
-fn refusal_of_a_lock_wait_keeps_the_connection() {
+fn refusal_of_a_lock_wait_does_not_close_the_connection() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
     let held = root.lease(PATIENCE).unwrap();

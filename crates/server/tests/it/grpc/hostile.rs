@@ -171,7 +171,7 @@ fn unresponsive_grpc_client_is_disconnected() {
 }
 
 #[test]
-fn thousands_of_reset_calls_use_no_memory_and_delay_no_others() {
+fn thousands_of_reset_calls_keep_no_memory_and_delay_no_others() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;

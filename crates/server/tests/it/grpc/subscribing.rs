@@ -114,7 +114,7 @@ fn lost_record_ends_a_subscription_with_on_gap_fail() {
 }
 
 #[test]
-fn topics_that_come_later_are_read_from_their_first_record() {
+fn later_topics_of_a_pattern_are_read_from_their_first_record() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -168,7 +168,7 @@ fn subscriber_resumes_at_its_position_in_every_log() {
 }
 
 #[test]
-fn resume_position_of_a_missing_topic_waits_for_it() {
+fn resume_position_is_used_when_its_missing_topic_is_created() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

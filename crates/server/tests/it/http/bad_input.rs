@@ -58,7 +58,7 @@ fn http_request_heads_over_the_limits_are_refused() {
 }
 
 #[test]
-fn slow_head_or_body_ends_the_connection() {
+fn slow_http_request_head_or_body_ends_the_connection() {
     let stage = HttpServer::with(|config| {
         config.limits.http.header_ms_max = 100;
         config.limits.http.body_ms_max = 100;
@@ -254,7 +254,7 @@ fn http_connection_over_the_limit_gets_429() {
 }
 
 #[test]
-fn http_head_received_in_one_read_is_limited() {
+fn http_request_head_received_in_one_read_is_limited() {
     let stage = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
     let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
     assert_eq!(ask(9_000).status, 200);

@@ -132,7 +132,7 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
 }
 
 #[test]
-fn http_watch_before_the_history_names_the_oldest_revision() {
+fn http_watch_from_a_removed_revision_names_the_oldest_revision() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let stage = HttpServer::of(dunlin::Node::start(config).unwrap(), |_| ());

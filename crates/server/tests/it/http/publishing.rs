@@ -241,7 +241,7 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
 }
 
 #[test]
-fn publish_without_room_in_time_is_refused() {
+fn publish_is_refused_if_its_topic_stays_full() {
     let stage = HttpServer::new();
     let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
     stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();

@@ -164,7 +164,7 @@ fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
     assert_eq!(events.records(1), ["2"]);
 }
 
-/// Like the test above, over server-sent events and a JSON WebSocket.
+/// A state topic is replaced by a plain topic, while it has subscribers over server-sent events and a JSON WebSocket.
 #[test]
 fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let stage = HttpServer::new();

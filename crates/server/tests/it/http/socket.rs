@@ -344,7 +344,7 @@ fn stopping_node_closes_websockets_with_a_reason() {
 }
 
 #[test]
-fn connections_are_counted_by_their_listener() {
+fn connections_are_counted_separately_for_each_listener() {
     let stage = HttpServer::new();
     let _socket = Socket::json(&stage);
     until("it is counted", || {

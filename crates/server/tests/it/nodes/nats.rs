@@ -348,7 +348,7 @@ impl User for TenantUser {
 }
 
 #[test]
-fn group_joined_through_another_node_counts_for_its_user() {
+fn group_joined_at_another_node_counts_towards_its_users_limit() {
     let hall = TestCluster::of(1);
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
     hall.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
@@ -399,10 +399,10 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
     }
 }
 
-/// A durable topic begins an epoch with each start of its owner, while the epoch of its placement in the agreed state
+/// A durable topic begins an epoch with each start of its owner. The epoch of the topic's placement in the agreed state
 /// stays the same.
 #[test]
-fn queue_group_gets_no_history_when_its_owner_returns() {
+fn queue_group_gets_no_old_records_after_an_owner_restart() {
     const STARTS: usize = 4;
     let hall = TestCluster::of(2);
     let disk = FakeDisk::new(1);

@@ -72,7 +72,7 @@ fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestClu
 }
 
 #[test]
-fn older_member_gets_records_from_before_a_newer_member_joined() {
+fn old_member_gets_records_published_before_a_new_member_joined() {
     let (mut old, mut given) = (None, GroupDeliveries::default());
     let hall = hall_without_its_owner(|hall| {
         old = Some(member(hall, 1));
@@ -102,7 +102,7 @@ fn older_member_gets_records_from_before_a_newer_member_joined() {
 }
 
 #[test]
-fn older_member_gets_no_record_that_an_ended_group_delivered() {
+fn records_delivered_by_an_ended_group_are_not_delivered_again() {
     let mut old = None;
     let hall = hall_without_its_owner(|hall| {
         old = Some(member(hall, 1));

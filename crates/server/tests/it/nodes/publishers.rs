@@ -196,7 +196,7 @@ fn owner_refuses_relayed_records_that_follow_a_refused_one() {
 }
 
 #[test]
-fn batch_of_a_replaced_connection_is_not_appended() {
+fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
     let hall = TestCluster::of(2);
     hall.topic_at(1, "t", TopicConfig::default());
     let connect = || {
@@ -228,7 +228,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn record_returned_by_a_wrong_owner_keeps_its_order() {
+fn record_returned_by_a_node_that_is_no_owner_keeps_its_order() {
     let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();

@@ -9,8 +9,8 @@ use dunlin_wait::{PATIENCE, until};
 use super::{TestCluster, from};
 use crate::nats_peer::NatsPeer;
 
-/// A NATS client at node 1 whose request names this subject for its reply, and the service at node 2 that has the
-/// request. The client subscribes to all subjects that equal this one except for the last token.
+/// A NATS client at node 1 that has sent a request with this reply subject, and the service at node 2 that has received
+/// the request. The client subscribes to all subjects that differ from the reply subject only in the last token.
 fn request(hall: &Arc<TestCluster>, reply: &str) -> (NatsPeer, NatsPeer) {
     let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
     service.subscribe("svc 1");

@@ -131,7 +131,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
         assert_eq!(asker.text().1, "here");
         service.say("UNSUB 1");
         service.settle();
-        // The node still assumes this subscriber for a moment; a request during that time gets no response.
+        // For a moment, the node still counts the ended subscription. A request during that time gets no response.
         until("it is told", || {
             asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
             asker.say("PING");
@@ -149,7 +149,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
 }
 
 #[test]
-fn dunlin_client_gets_no_responder_if_no_node_has_one() {
+fn dunlin_request_fails_if_no_node_has_a_responder() {
     let hall = TestCluster::patient(3);
     let nobody = |subject: &str| {
         let outcome = hall.client(1).request(subject, "?", PATIENCE);
@@ -257,7 +257,7 @@ fn late_reply_creates_no_topic_on_any_node() {
         asker.say("UNSUB 1");
         asker.settle();
         service.publish(&reply, "too late");
-        // No record may be refused either.
+        // The node must not refuse any record.
         service.settle();
     }
     assert!(!hall.has_topics("acme."));

@@ -67,7 +67,7 @@ fn changed_tls_files_are_reloaded_automatically() {
 }
 
 #[test]
-fn removed_client_authority_admits_no_client() {
+fn certificate_of_a_replaced_client_authority_is_refused() {
     let (theirs, other) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&theirs, true);
     let worker = theirs.sign("worker-7");

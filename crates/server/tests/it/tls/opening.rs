@@ -13,7 +13,7 @@ use super::other_listeners::{curl, line, secured, text};
 use super::unhurried;
 
 #[test]
-fn opening_node_refuses_tls_clients_on_every_listener() {
+fn starting_node_refuses_tls_clients_on_every_listener() {
     let authority = Authority::new();
     let any = || vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     let mut config = ServerConfig { tcp: any(), http: any(), threads: 1, ..ServerConfig::default() };

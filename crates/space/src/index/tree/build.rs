@@ -31,7 +31,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// Rebuilds the nodes.
+    /// Rebuilds the nodes over the sorted points.
     pub(super) fn grow(&mut self) {
         self.nodes.clear();
         if !self.keys.is_empty() {

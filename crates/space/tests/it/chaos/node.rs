@@ -43,6 +43,7 @@ pub struct Node {
     pub lease_until: u64,
     /// The process is paused until this time.
     pub paused_until: u64,
+    /// Last tick that this process has run or followed.
     pub tick: u64,
     /// Last tick that the standby knows.
     pub tick_known: u64,

@@ -15,7 +15,7 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// Time at which faults and offers end; late messages still arrive afterwards.
+/// Time at which faults and offers end, and time at which the run ends. Late messages arrive in between.
 const TROUBLE: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
 const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };

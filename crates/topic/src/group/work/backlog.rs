@@ -43,9 +43,9 @@ struct HeldRecord {
 pub(super) struct Backlog {
     records: BTreeMap<u64, HeldRecord>,
     ready: BTreeSet<u64>,
-    /// Due times and their records.
+    /// The times at which claims and delays end, each with its record's sequence number.
     timers: BTreeSet<(u64, u64)>,
-    /// For each key with an unsettled record: the records after its oldest record.
+    /// For each key with an unsettled record, the records that wait behind the oldest one.
     keys: HashMap<u64, VecDeque<u64>>,
     keys_blocked: usize,
     /// Dead letters that the owner has not taken.
@@ -96,7 +96,7 @@ impl Backlog {
         self.records[&seq].attempts
     }
 
-    /// Subtracts the last attempt of a record from its count of attempts.
+    /// Decreases a record's number of attempts by one, because its last attempt does not count.
     pub(super) fn uncount_attempt(&mut self, seq: u64) {
         self.held(seq).attempts -= 1;
     }

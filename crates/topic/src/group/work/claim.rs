@@ -52,7 +52,7 @@ pub enum Departure {
 pub struct DeadLetter {
     /// The record.
     pub seq: u64,
-    /// Number of attempts.
+    /// The number of attempts that have failed.
     pub attempts: u32,
     /// The reason why the last attempt failed.
     pub cause: DeadCause,

@@ -20,7 +20,7 @@ fn seq(claim: Result<Option<Claim>, GroupError>) -> Option<u64> {
 }
 
 #[test]
-fn group_position_moves_once_all_earlier_records_are_acked() {
+fn group_position_advances_only_past_acknowledged_records() {
     let mut work = work(5);
     let mut source = keyed(&[None, None]);
     let a = work.join().unwrap();
@@ -105,7 +105,7 @@ fn unacknowledged_record_delays_only_records_of_its_key() {
 }
 
 #[test]
-fn records_of_a_key_stay_in_order_over_death_and_nack() {
+fn records_of_a_key_stay_in_order_after_a_member_death_or_nack() {
     let mut work = work(5);
     let mut source = keyed(&[Some(1), Some(1), Some(1)]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -166,7 +166,7 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
 }
 
 #[test]
-fn work_group_at_a_limit_pauses_and_names_the_limit() {
+fn work_group_at_a_limit_delivers_nothing_and_names_the_limit() {
     let limits = LogLimits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..LogLimits::default() };
     let mut work = WorkGroup::new(WorkConfig::default(), &limits, 0);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None]);
@@ -205,7 +205,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The expected state: the claims given out, and the end of each record.
+/// The expected state of the group: the claims that were made, and how each record was settled.
 struct Truth {
     work: WorkGroup,
     now_ns: u64,
@@ -213,7 +213,7 @@ struct Truth {
     members: Vec<MemberId>,
     /// All claims that were made, with their members, the newest first.
     given: Vec<(MemberId, Claim)>,
-    /// Valid claims by record.
+    /// The claims that are valid at present, by the record's sequence number.
     current: BTreeMap<u64, (MemberId, Claim)>,
     attempts: BTreeMap<u64, u32>,
     acked: BTreeSet<u64>,
@@ -334,7 +334,7 @@ impl Truth {
         assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
     }
 
-    /// Ends a claim that was made at some time and may have ended already.
+    /// Ends or renews a claim that was made earlier and may have ended already.
     fn end(
         &mut self,
         claim: usize,
@@ -372,7 +372,7 @@ impl Truth {
         }
     }
 
-    /// Takes all reports of losses. All members must receive the same losses.
+    /// Takes all reports of lost records, and checks that all members receive the same ones.
     fn hear(&mut self) {
         let mut told = self
             .members

@@ -46,7 +46,8 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // The feed also delivers earlier records, which are skipped, because the mirror may have dropped them.
+            // The start of the feed is the mirror's next record, because the mirror may have dropped earlier ones.
+            // Earlier records that the feed delivers again are skipped.
             state.is_fed_from_here();
         });
     }
@@ -80,7 +81,8 @@ impl Log {
             }
         }
         if !goes_on {
-            // The feed starts here. A feed that started earlier receives the end of the epoch from the owner.
+            // The feed starts at this position. If it started at an earlier position, the owner sends the end of the
+            // epoch separately.
             state.is_fed_from_here();
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
@@ -225,7 +227,8 @@ impl Log {
     }
 }
 
-/// The batch without its first `known` records: its bytes, its number of records, and the time of the last append.
+/// The batch without its first `known` records: its bytes, its number of records, and the append time of its last
+/// record.
 fn rest(run: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = run.bytes();
     for _ in 0..known {

@@ -1,4 +1,4 @@
-//! Looks up positions in a log that has changed owners. The records may be here, at the owner, or lost.
+//! Looks up positions in a log that has changed owners. The records may be in this log, only at the owner, or lost.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Log, LogContents, Lookup};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-/// How a lookup treats records that were never here.
+/// How a lookup treats records that the mirror never had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::log) enum UnfedPolicy {
-    /// The subscriber reads them from the owner.
+    /// The subscriber reads these records from the owner.
     Elsewhere,
     /// These records are lost to the subscriber, which receives a gap.
     Lost,
@@ -48,7 +48,7 @@ impl Log {
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// Returns a private mirror for a subscriber with this start, if the subscriber cannot read here.
+    /// Returns a private mirror for a subscriber with this start, if this log lacks records that the subscriber needs.
     #[cold]
     pub(crate) fn detour(self: &Arc<Log>, options: &SubscribeOptions, start: Start) -> Option<Arc<Log>> {
         let upstream = self.upstream.get()?;
@@ -102,7 +102,8 @@ impl Log {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.at_the_end(next.seq),
-                // The subscriber has read further at another node; the feed will deliver those records here.
+                // The subscriber has read more records at another node than this node has. The feed will deliver those
+                // records here.
                 Ordering::Greater => Lookup::Nothing,
             };
         }
@@ -113,7 +114,7 @@ impl Log {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
-            // There may have been more records and epochs before the start of the feed.
+            // Before the start of the feed, there may have been more records and epochs, which only the owner knows.
             _ if unfed == UnfedPolicy::Elsewhere && mirror.is_shared() && next < mirror.fed_from => {
                 Lookup::PrivateMirror
             }
@@ -125,7 +126,7 @@ impl Log {
                 let given_up = mirror.given_up.filter(|past| past.epoch == next.epoch);
                 let known = given_up.map(|past| past.next_seq - 1).filter(|&last| last >= next.seq);
                 let at = |seq| Position { epoch: mirror.epoch_of(state, seq), seq };
-                // The next look-up reports records of the new epoch that are not retained.
+                // Records of the new epoch that are not retained are reported by the next lookup.
                 let new_first = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => at(state.next_seq),
                     _ if unfed == UnfedPolicy::Unasked => at(state.oldest_seq(&self.config)),
@@ -174,8 +175,9 @@ impl Log {
     ) -> Lookup {
         let is_lost = mirror.is_own || unfed == UnfedPolicy::Lost;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began within that epoch, and no other node can be asked. All records before the feed are
-            // therefore reported as a gap. The gap may be too large, because sequences may have restarted.
+            // The feed began within that epoch, and no other node can be asked for earlier records. The log therefore
+            // reports a gap for all records before the feed. The gap may be too large, because sequence numbers may
+            // have restarted.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);

@@ -12,12 +12,12 @@ struct ProducerState {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Number and sequence number of each record for which a retry still receives a response.
+    /// The producer's number and the sequence number of each record for which a retry still receives a response.
     records: Vec<(u64, u64)>,
 }
 
 impl Producers {
-    /// The mark of a producer whose next record has a number at this distance from the expected one.
+    /// The mark of a producer whose next record has a number that differs by `from_next` from the expected one.
     pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
         let known = self.0.iter().find(|known| known.id == producer);
         let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
@@ -28,7 +28,8 @@ impl Producers {
         }
     }
 
-    /// Returns `None` if the records are new, and the last sequence if they were appended before.
+    /// Returns `None` if the records are new. If they were appended before, returns the sequence number of the last
+    /// one.
     pub(super) fn judge(&mut self, mark: ProducerMark, count: u64) -> Result<Option<u64>, PublishError> {
         let Some(at) = self.0.iter().position(|known| known.id == mark.producer) else { return Ok(None) };
         let known = self.0.remove(at);

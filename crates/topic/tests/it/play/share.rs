@@ -15,14 +15,14 @@ pub(super) struct Sharers {
     /// Delivered records that are not confirmed yet, with the member that has them.
     open: BTreeMap<u64, MemberId>,
     over: BTreeMap<u64, End>,
-    /// The last sequence that the group has read.
+    /// The sequence number of the last record that the group has read.
     last: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Confirmed,
-    /// The records were delivered to a member that left without confirming them.
+    /// The records were delivered to a member that left before it confirmed them.
     Unconfirmed,
     GivenUp,
 }

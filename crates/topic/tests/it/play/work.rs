@@ -31,7 +31,7 @@ pub(super) struct Workers {
     given: VecDeque<(MemberId, Claim)>,
     open: BTreeMap<u64, Open>,
     over: BTreeMap<u64, End>,
-    /// The last sequence that the group has read.
+    /// The sequence number of the last record that the group has read.
     last: u64,
     oldest_held: u64,
 }
@@ -191,7 +191,7 @@ impl Workers {
         self.tick();
         let Some(&(member, Claim { seq, token, .. })) = self.given.get(claim) else { return };
         let now_ns = MANUAL.now_ns();
-        // The number of attempts, if this claim is valid.
+        // If this claim is valid, the number of attempts of its record.
         let counts = match self.state(seq) {
             Some(State::Claimed { token: current, attempts, .. }) if current == token => Some(attempts),
             _ => None,

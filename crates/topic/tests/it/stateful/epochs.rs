@@ -36,7 +36,7 @@ fn is_brought_to_now(topic: &Arc<Topic>, after: Position, known_through: u64, en
 }
 
 #[test]
-fn conflated_reader_behind_in_an_earlier_epoch_gets_the_state() {
+fn conflated_reader_of_an_earlier_epoch_gets_the_current_state() {
     let disk = Disk::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = on_disk(&disk, epoch);

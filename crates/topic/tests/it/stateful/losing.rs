@@ -31,7 +31,7 @@ fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
 fn subscriber_three_records_behind_a_state_gets_three_records() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    // The records take many times the state's own bytes, all in the newest segment.
+    // The records take many times as many bytes as the state, and all of them are in the newest segment.
     setter.set(20_000);
     let mut keeper = BoardReducer::default();
     keeper.drain(&mut subscriber(&topic, &following()));
@@ -113,7 +113,7 @@ fn subscriber_that_repairs_a_loss_gets_the_checksum_again() {
 }
 
 #[test]
-fn topic_can_simulate_losses_for_all_its_subscribers() {
+fn topic_setting_simulates_losses_for_each_subscriber() {
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let test_loss_every = NonZeroU32::new(10);
     let losing = Arc::new(TopicConfig { reducer, test_loss_every, ..config(1 << 20) });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::publishers::{connected, told};
 use super::*;
 
-/// An upstream that feeds nothing; the tests do.
+/// An upstream that feeds no mirror. The tests feed the mirrors themselves.
 #[derive(Debug, Default)]
 struct Elsewhere(AtomicU64);
 
@@ -57,7 +57,8 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// A feed that continues at the mirror's position; without a position, it starts with the state.
+    /// Subscribes as a feed that continues at the mirror's position. If the mirror has no position, the feed starts
+    /// with the state.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn slow_conflated_subscriber_reads_every_log_in_turn() {
+fn slow_conflated_subscriber_of_many_logs_starves_no_log() {
     const LOGS: usize = 10;
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let topic = |number: usize| {

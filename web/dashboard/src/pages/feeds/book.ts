@@ -1,5 +1,5 @@
-// Follows an order book. The book is conflated, so that a slow tab shows the newest state after its own delay. It is
-// drawn at most ten times a second.
+// Follows an order book. The node merges the changes that a slow tab has not read yet (conflation), so that the tab
+// shows the newest state. The tab draws the book at most ten times a second.
 
 import { followBook, type Book } from "dunlin";
 import { useEffect, useState } from "preact/hooks";

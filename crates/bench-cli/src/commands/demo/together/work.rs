@@ -13,10 +13,11 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::StopFlag;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// The length of a round's steady load, in seconds. Then one tenant submits `SPIKE` tasks at once, and
-/// `KILLS` workers are killed.
+/// The length of a round's steady load, in seconds.
 const STEADY: &str = "30";
+/// The number of tasks that one tenant submits at once after the steady load.
 const SPIKE: &str = "500";
+/// The number of workers that are killed after the steady load.
 const KILLS: &str = "2";
 /// Seconds between two rounds; the nodes forecast the repeated load.
 const EVERY: &str = "60";

@@ -51,7 +51,7 @@ pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Compares the list with the logs that were found. Returns the differences.
+/// Compares the list with the logs in the directory. Returns a description of each difference.
 pub fn problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
         Ok(text) => match String::from_utf8(text).ok().and_then(|text| parse(&text)) {

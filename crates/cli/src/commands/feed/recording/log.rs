@@ -12,7 +12,7 @@ use super::{END, RecordCounts, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
-/// The number of buffered bytes from which on the buffer is written to the file.
+/// When the buffer has at least this many bytes, it is written to the file.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Writes the records of one topic to a log of a recording.
@@ -56,7 +56,7 @@ impl RecordedLog {
         self.counted
     }
 
-    /// All records so far, including those that the recorder added.
+    /// The number of all records so far, including those that the recorder added.
     pub fn records(&self) -> u64 {
         self.next_seq - 1
     }
@@ -79,12 +79,13 @@ impl RecordedLog {
         self.own((SUM, &format!("{:016x}", state.checksum())), b"")
     }
 
-    /// Appends the mark of the topic's deletion.
+    /// Appends a record that marks the topic's deletion.
     pub fn end(&mut self) -> Result<()> {
         self.own((END, ""), b"")
     }
 
-    /// Sets the earliest time of the next record. A state at the beginning of a log has no time of its own.
+    /// Sets the earliest time of the next record. Call this before a state at the beginning of a log, because such a
+    /// state has no time of its own.
     pub fn at(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }

@@ -58,7 +58,7 @@ impl BookScreen {
         BookScreen { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
     }
 
-    /// Changes seen so far.
+    /// The number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -131,7 +131,7 @@ impl BookScreen {
         Ok(self.out.flush()?)
     }
 
-    /// Counts the line by which the user's Enter key moved the cursor down.
+    /// Adds a line to the lines to redraw, because the Enter key moved the cursor one line down.
     pub fn went_down(&mut self) {
         if let OutputMode::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);

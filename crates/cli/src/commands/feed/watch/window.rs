@@ -68,7 +68,7 @@ mod tests {
     const WINDOW: TerminalSize = TerminalSize { columns: 20, rows: 24 };
 
     #[test]
-    fn ladders_share_the_window_height() {
+    fn order_book_ladders_share_the_window_height() {
         assert_eq!(WINDOW.depth(10, 1), 10);
         assert_eq!(WINDOW.depth(30, 1), 21);
         assert_eq!(WINDOW.depth(10, 3), 5);
