@@ -207,7 +207,11 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                     // A new record would discard the refused ones, so they are sent again first.
                     let mut refused = Some(refused);
                     while let Some(why) = refused {
-                        self.await_room(why)?;
+                        match why {
+                            PublishError::Unknown(_) if self.stop.is_set() => return Ok(None),
+                            PublishError::Unknown(why) => self.outage.said_once(&why, self.errors)?,
+                            why => self.await_room(why)?,
+                        }
                         refused = self.publisher.send_refused_again().err();
                     }
                 }

@@ -44,7 +44,7 @@ use dunlin_raft::{Frozen, GroupHandle, Leadership, RaftMember, Status, Transport
 
 pub use block::block_on;
 pub use cluster_directory::log_of_cluster;
-pub(crate) use cluster_directory::refuse_log_of_cluster;
+pub(crate) use cluster_directory::{refuse_log_of_cluster, refuse_members};
 pub use error::ControlError;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};

@@ -5,9 +5,10 @@ A wrong type is a `TypeError`, a wrong value a `ValueError`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from reprlib import Repr
 
 SECONDS_MAX = 2**33
@@ -69,11 +70,12 @@ def texts(name: str, given: str | Iterable[str]) -> list[str]:
     return [text(name, one) for one in given]
 
 
-def payloads(given: Iterable[object]) -> Iterable[object]:
+def payloads(given: Iterable[object]) -> Iterator[object]:
     """Several payloads. One string or buffer is refused: each of its characters or bytes would be a payload."""
-    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
-        raise TypeError(f"payloads={shown(given)}: expected several payloads, not {type(given).__name__}")
-    return given
+    if not isinstance(given, str | bytes | bytearray | memoryview):
+        with contextlib.suppress(TypeError):
+            return iter(given)
+    raise TypeError(f"payloads={shown(given)}: expected several payloads, not {type(given).__name__}")
 
 
 def labels(name: str, given: Mapping[str, str] | None) -> list[tuple[str, str]]:

@@ -326,6 +326,31 @@ fn node_can_be_removed_while_it_joins_the_cluster() {
     assert_eq!(first.stop(), Some(0));
 }
 
+#[test]
+fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, token) = (dir("one"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
+    let [_second, third] = ["two", "three"].map(|name| {
+        let join = ["--cluster-listen", "127.0.0.1:0", "--join", through, "--token-file", &token];
+        Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
+    });
+    let nodes = until(&one, "all nodes vote", |nodes| {
+        nodes.len() == 3
+            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 3))
+    });
+    assert_eq!(leader(&nodes), 1);
+    third.kill();
+    let Outcome { code, err, .. } = run(&["cluster", "transfer", "3", "--data-dir", &one]);
+    assert!(code == Some(1) && err.contains("node 3 does not respond"), "{err}");
+    assert_eq!(leader(&until(&one, "a node leads", |nodes| nodes.iter().any(|n| n["role"] == "leader"))), 1);
+    assert_eq!(first.stop(), Some(0));
+}
+
 /// A free port for a NATS listener without TLS, which sends the first bytes of a connection.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -9,7 +9,7 @@ use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 
 use super::history::ChangeHistory;
-use super::{Control, ControlError, ControlLimits, block_on, with_room};
+use super::{Control, ControlError, ControlLimits, block_on, refuse_members, with_room};
 use crate::node::Node;
 
 /// The number of the cluster's only member.
@@ -51,6 +51,7 @@ impl Control {
         let control = control.map_err(start)?;
         let lead = async {
             if control.is_begun().await? {
+                refuse_members(&control.status()?)?;
                 // Elect this node at once: no other node can become the leader.
                 control.elect().await?;
             } else {

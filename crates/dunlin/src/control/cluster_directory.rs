@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_journal::Disk;
-use dunlin_raft::members_on_disk;
+use dunlin_raft::{RaftMember, Status, members_on_disk};
 
 use super::ControlError;
 
@@ -13,33 +13,47 @@ use super::ControlError;
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
+/// The subdirectories with the logs of keys and of the first shard of tasks.
+const LOGS: [&str; 2] = ["control", "tasks"];
+
 /// Finds a log of a cluster's member in a data directory. Returns the log's subdirectory and the numbers of its members
 /// in ascending order; `None` if each log is that of a single node. A member that stopped before it received an entry
 /// has a log without members. One log with members therefore shows that the whole directory belongs to a cluster.
 pub fn log_of_cluster(disk: &Arc<dyn Disk>, data_dir: &Path) -> io::Result<Option<(&'static str, Vec<u64>)>> {
-    // The first shard of tasks has the members of all shards.
-    for name in ["control", "tasks"] {
+    for name in LOGS {
         let members = members_on_disk(disk, &data_dir.join(name))?;
-        let mut nodes: Vec<u64> = members.iter().map(|member| member.id).collect();
-        nodes.sort_unstable();
-        // The log of a single node has this node as its only member, with number 1.
-        if !matches!(*nodes, [] | [1]) {
+        if let Some(nodes) = nodes_of_cluster(&members) {
             return Ok(Some((name, nodes)));
         }
     }
     Ok(None)
 }
 
+/// The numbers of the members in ascending order; `None` if the log is that of a single node.
+fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Option<Vec<u64>> {
+    let mut nodes: Vec<u64> = members.into_iter().map(|member| member.id).collect();
+    nodes.sort_unstable();
+    // The log of a single node has this node as its only member, with number 1.
+    (!matches!(*nodes, [] | [1])).then_some(nodes)
+}
+
 /// Returns an error if the data directory has a log of a cluster's member. The other members may have a newer state.
+/// A log that cannot be read is skipped: only the part to which it belongs reports that.
 pub(crate) fn refuse_log_of_cluster(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
-    match log_of_cluster(disk, data_dir).map_err(ControlError::from_start_error)? {
-        None => Ok(()),
-        Some((_, nodes)) => {
-            let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
-            Err(ControlError::Start(format!(
-                "the directory belongs to a member of a cluster of the nodes {}; {RESTORE_MEMBER}",
-                nodes.join(", ")
-            )))
-        }
-    }
+    let members = LOGS.map(|name| members_on_disk(disk, &data_dir.join(name)).unwrap_or_default());
+    members.iter().find_map(nodes_of_cluster).map_or(Ok(()), |nodes| Err(refusal(&nodes)))
+}
+
+/// Returns an error if the opened log is that of a cluster's member. The other members may have a newer state.
+pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
+    let members = status.voters.iter().chain(&status.learners);
+    nodes_of_cluster(members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))
+}
+
+fn refusal(nodes: &[u64]) -> ControlError {
+    let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+    ControlError::Start(format!(
+        "the directory belongs to a member of a cluster of the nodes {}; {RESTORE_MEMBER}",
+        nodes.join(", ")
+    ))
 }

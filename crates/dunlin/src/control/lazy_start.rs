@@ -99,7 +99,7 @@ impl Node {
                 let logs = std::slice::from_ref(&place);
                 is_put_back = !self.control_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, logs);
-                // The node has marked these files as its own, so they belong to no cluster.
+                // The other logs are read only if this one is new, or may have been restored from a copy.
                 let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
                     true => refuse_log_of_cluster(disk, dir),
                     false => Ok(()),

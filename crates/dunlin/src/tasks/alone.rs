@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::history::TaskHistory;
 use super::{TaskShard, Tasks, TasksError, TasksLimits};
-use crate::control::{ControlError, block_on, with_room};
+use crate::control::{ControlError, block_on, refuse_members, with_room};
 use crate::node::Node;
 
 /// The number of the cluster's only member.
@@ -57,6 +57,7 @@ impl Tasks {
                 let group = shard.group()?;
                 let start = async {
                     if shard.is_begun().await? {
+                        refuse_members(&shard.status()?)?;
                         // Elect this node at once: no other node can become the leader.
                         shard.elect().await?;
                     } else {

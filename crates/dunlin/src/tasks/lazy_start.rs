@@ -46,7 +46,7 @@ impl Node {
                 is_put_back = !self.tasks_place().failure.left_own_files()
                     && !made::is_unchanged(&**disk, dir, DIR, &shards);
                 let place = dir.join(DIR);
-                // The node has marked these files as its own, so they belong to no cluster.
+                // The other logs are read only if this one is new, or may have been restored from a copy.
                 let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
                     true => refuse_log_of_cluster(disk, dir).map_err(TasksError::from),
                     false => Ok(()),

@@ -156,7 +156,7 @@ async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply
         AdminRequest::Status => return AdminReply::Status(Box::new(survey(seat, control, &status))),
         AdminRequest::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
         AdminRequest::Remove { node } => remove(seat, control, node).await,
-        AdminRequest::Transfer { to } => transfer(control, &status, to).await,
+        AdminRequest::Transfer { to } => transfer(seat, control, &status, to).await,
         AdminRequest::Backup | AdminRequest::BackupShard { .. } | AdminRequest::Figures(_) => {
             Err(AdminReply::Refused { why: "internal error: the request has another handler".to_owned() })
         }
@@ -344,7 +344,12 @@ async fn mark_removed(seat: &ClusterMember, control: &Control, node: u64) -> Res
     Ok(matches!(reply, ControlReply::Transaction { succeeded: true, .. }))
 }
 
-async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result<AdminReply, AdminReply> {
+async fn transfer(
+    seat: &ClusterMember,
+    control: &Control,
+    status: &Status,
+    to: Option<u64>,
+) -> Result<AdminReply, AdminReply> {
     if status.leader != Some(status.id) {
         let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
         return Err(match leader {
@@ -352,10 +357,15 @@ async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result
             None => AdminReply::Failed { why: "nobody leads right now".to_owned() },
         });
     }
-    if let Some(to) = to
-        && !status.voters.iter().any(|member| member.id == to)
-    {
-        return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
+    if let Some(to) = to {
+        let Some(voter) = status.voters.iter().find(|member| member.id == to) else {
+            return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
+        };
+        // During a transfer to a node that does not respond, the others would elect another leader.
+        if to != status.id && !seat.answers(to, &voter.address).await {
+            let why = format!("node {to} does not respond: start it, or transfer the lead to another node");
+            return Err(AdminReply::Refused { why });
+        }
     }
     match hand_over(control, to, PATIENCE).await {
         Ok(Some(node)) if to.is_none_or(|to| to == node) => Ok(AdminReply::Leads { node }),
