@@ -186,5 +186,5 @@ def test_invalid_subscription_arguments_are_value_errors(client: dunlin.Client, 
         client.subscribe(topic, start="begin")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on_gap must be"):
         client.subscribe(topic, on_gap="stop")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="records_max=0 is not a whole number"):
         client.subscribe(topic).batches(0)
