@@ -16,6 +16,7 @@
 //! Compressed messages are refused.
 
 mod append;
+mod calls;
 mod connection;
 mod delivery;
 mod dispatch;

@@ -19,6 +19,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 use v1::kv_server::Kv;
 
+use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::status::status;
@@ -26,7 +27,7 @@ use crate::access::slow_down;
 pub(super) use changes::watch;
 
 /// Handles the calls of one connection to this service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -133,15 +134,33 @@ impl KvService {
     }
 }
 
-#[tonic::async_trait]
-impl Kv for KvService {
-    async fn range(&self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
+calls! {
+    Kv for KvService {
+        range(v1::RangeRequest) -> v1::RangeResponse;
+        put(v1::PutRequest) -> v1::PutResponse;
+        delete(v1::DeleteRequest) -> v1::DeleteResponse;
+        txn(v1::TxnRequest) -> v1::TxnResponse;
+        watch(v1::WatchRequest) -> ResponseStream<v1::WatchResponse> as WatchStream;
+        status(v1::StatusRequest) -> v1::StatusResponse;
+        lease_grant(v1::LeaseGrantRequest) -> v1::LeaseGrantResponse;
+        lease_keep_alive(Streaming<v1::LeaseKeepAliveRequest>) -> ResponseStream<v1::LeaseKeepAliveResponse> as LeaseKeepAliveStream;
+        lease_revoke(v1::LeaseRevokeRequest) -> v1::LeaseRevokeResponse;
+        lease_time_to_live(v1::LeaseTimeToLiveRequest) -> v1::LeaseTimeToLiveResponse;
+        lock(v1::LockRequest) -> v1::LockResponse;
+        unlock(v1::UnlockRequest) -> v1::UnlockResponse;
+        proclaim(v1::ProclaimRequest) -> v1::ProclaimResponse;
+        leader(v1::LeaderRequest) -> v1::LeaderResponse;
+    }
+}
+
+impl KvService {
+    async fn range(self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
         let request = request.into_inner();
         let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
         answer(self.find(&translate::query(&request), consistency).await)
     }
 
-    async fn put(&self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
+    async fn put(self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let request = request.into_inner();
         let bytes = request.key.len() + request.value.len();
         let put = self.write(&translate::put(&request), bytes).await;
@@ -149,7 +168,7 @@ impl Kv for KvService {
     }
 
     async fn delete(
-        &self,
+        self,
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
         let request = request.into_inner();
@@ -157,17 +176,15 @@ impl Kv for KvService {
         answer(deleted.await.map(|(revision, deleted)| v1::DeleteResponse { revision, deleted }))
     }
 
-    async fn txn(&self, request: Request<v1::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
+    async fn txn(self, request: Request<v1::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
         answer(self.transact(request.get_ref()).await)
     }
 
-    type WatchStream = ResponseStream<v1::WatchResponse>;
-
     /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
     async fn watch(
-        &self,
+        self,
         _request: Request<v1::WatchRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    ) -> Result<Response<ResponseStream<v1::WatchResponse>>, Status> {
         Err(status(&Refused::new(
             ErrorCode::Internal,
             "internal error: Watch was routed to the wrong handler",
@@ -175,31 +192,29 @@ impl Kv for KvService {
     }
 
     async fn status(
-        &self,
+        self,
         _request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
         answer(self.state().await)
     }
 
     async fn lease_grant(
-        &self,
+        self,
         request: Request<v1::LeaseGrantRequest>,
     ) -> Result<Response<v1::LeaseGrantResponse>, Status> {
         answer(leases::grant(&self.0, request.get_ref().ttl_ms).await)
     }
 
-    type LeaseKeepAliveStream = ResponseStream<v1::LeaseKeepAliveResponse>;
-
     async fn lease_keep_alive(
-        &self,
+        self,
         request: Request<Streaming<v1::LeaseKeepAliveRequest>>,
-    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+    ) -> Result<Response<ResponseStream<v1::LeaseKeepAliveResponse>>, Status> {
         let kept = leases::keep_alive(&self.0, request.into_inner());
-        answer(kept.map(|kept| Box::pin(kept) as Self::LeaseKeepAliveStream))
+        answer(kept.map(|kept| Box::pin(kept) as ResponseStream<v1::LeaseKeepAliveResponse>))
     }
 
     async fn lease_revoke(
-        &self,
+        self,
         request: Request<v1::LeaseRevokeRequest>,
     ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
         let revoked = self.command(&ControlCommand::Revoke { lease: request.get_ref().lease }, 0).await;
@@ -207,18 +222,18 @@ impl Kv for KvService {
     }
 
     async fn lease_time_to_live(
-        &self,
+        self,
         request: Request<v1::LeaseTimeToLiveRequest>,
     ) -> Result<Response<v1::LeaseTimeToLiveResponse>, Status> {
         answer(leases::time_to_live(&self.0, request.get_ref().lease).await)
     }
 
-    async fn lock(&self, request: Request<v1::LockRequest>) -> Result<Response<v1::LockResponse>, Status> {
+    async fn lock(self, request: Request<v1::LockRequest>) -> Result<Response<v1::LockResponse>, Status> {
         answer(self.acquire(request.get_ref()).await)
     }
 
     async fn unlock(
-        &self,
+        self,
         request: Request<v1::UnlockRequest>,
     ) -> Result<Response<v1::UnlockResponse>, Status> {
         let v1::UnlockRequest { name, lease } = request.get_ref();
@@ -227,7 +242,7 @@ impl Kv for KvService {
     }
 
     async fn proclaim(
-        &self,
+        self,
         request: Request<v1::ProclaimRequest>,
     ) -> Result<Response<v1::ProclaimResponse>, Status> {
         let v1::ProclaimRequest { name, lease, value } = request.get_ref();
@@ -237,7 +252,7 @@ impl Kv for KvService {
     }
 
     async fn leader(
-        &self,
+        self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
         answer(self.leader_of(&request.get_ref().name).await)

@@ -17,6 +17,7 @@ use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::proto::{dunlin as v1, ratatoskr as rata};
@@ -31,7 +32,7 @@ const NAME_BYTES_MAX: usize = 255;
 const BATCH_BYTES: usize = 32 << 10;
 
 /// Handles the calls of one connection to this service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Ratatoskr(pub(super) Arc<GrpcConnection>);
 
 impl Ratatoskr {
@@ -67,10 +68,23 @@ impl Ratatoskr {
     }
 }
 
-#[tonic::async_trait]
-impl MessageBroker for Ratatoskr {
+calls! {
+    MessageBroker for Ratatoskr {
+        create_topic(rata::CreateTopicRequest) -> rata::CreateTopicResponse;
+        delete_topic(rata::DeleteTopicRequest) -> rata::DeleteTopicResponse;
+        list_topics(rata::ListTopicsRequest) -> rata::ListTopicsResponse;
+        topic_exists(rata::TopicExistsRequest) -> rata::TopicExistsResponse;
+        get_stats(rata::GetStatsRequest) -> rata::GetStatsResponse;
+        publish(rata::PublishRequest) -> rata::PublishResponse;
+        publish_batch(rata::PublishBatchRequest) -> rata::PublishBatchResponse;
+        subscribe(rata::SubscribeRequest) -> std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>> as SubscribeStream;
+        unsubscribe(rata::UnsubscribeRequest) -> rata::UnsubscribeResponse;
+    }
+}
+
+impl Ratatoskr {
     async fn create_topic(
-        &self,
+        self,
         request: Request<rata::CreateTopicRequest>,
     ) -> Result<Response<rata::CreateTopicResponse>, Status> {
         let topic = request.into_inner().name;
@@ -89,7 +103,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn delete_topic(
-        &self,
+        self,
         request: Request<rata::DeleteTopicRequest>,
     ) -> Result<Response<rata::DeleteTopicResponse>, Status> {
         let name = request.into_inner().name;
@@ -102,7 +116,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn list_topics(
-        &self,
+        self,
         _request: Request<rata::ListTopicsRequest>,
     ) -> Result<Response<rata::ListTopicsResponse>, Status> {
         let node = &self.0.node;
@@ -121,7 +135,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn topic_exists(
-        &self,
+        self,
         request: Request<rata::TopicExistsRequest>,
     ) -> Result<Response<rata::TopicExistsResponse>, Status> {
         let exists = self.topic(&request.get_ref().name).is_some();
@@ -129,7 +143,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn get_stats(
-        &self,
+        self,
         request: Request<rata::GetStatsRequest>,
     ) -> Result<Response<rata::GetStatsResponse>, Status> {
         let name = request.into_inner().topic;
@@ -158,7 +172,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn publish(
-        &self,
+        self,
         request: Request<rata::PublishRequest>,
     ) -> Result<Response<rata::PublishResponse>, Status> {
         let mut request = request.into_inner();
@@ -168,7 +182,7 @@ impl MessageBroker for Ratatoskr {
     }
 
     async fn publish_batch(
-        &self,
+        self,
         request: Request<rata::PublishBatchRequest>,
     ) -> Result<Response<rata::PublishBatchResponse>, Status> {
         let rata::PublishBatchRequest { topic, messages } = request.into_inner();
@@ -183,18 +197,17 @@ impl MessageBroker for Ratatoskr {
         Ok(Response::new(rata::PublishBatchResponse { results, success_count, error_count }))
     }
 
-    type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>>;
-
     /// This method is never called: the free function [`subscribe`] serves the call.
     async fn subscribe(
-        &self,
+        self,
         _request: Request<rata::SubscribeRequest>,
-    ) -> Result<Response<Self::SubscribeStream>, Status> {
+    ) -> Result<Response<std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>>>, Status>
+    {
         Err(Status::internal("internal error: Subscribe was routed to the wrong handler"))
     }
 
     async fn unsubscribe(
-        &self,
+        self,
         request: Request<rata::UnsubscribeRequest>,
     ) -> Result<Response<rata::UnsubscribeResponse>, Status> {
         let rata::UnsubscribeRequest { topic, subscription_ref } = request.into_inner();

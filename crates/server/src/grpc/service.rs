@@ -11,6 +11,7 @@ use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::groups;
 use super::proto::dunlin as v1;
@@ -24,13 +25,28 @@ use crate::append::with_epoch_change;
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Handles the calls of one connection to this service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct DunlinService(pub(super) Arc<GrpcConnection>);
 
-#[tonic::async_trait]
-impl Dunlin for DunlinService {
+calls! {
+    Dunlin for DunlinService {
+        create_topic(v1::CreateTopicRequest) -> v1::CreateTopicResponse;
+        delete_topic(v1::DeleteTopicRequest) -> v1::DeleteTopicResponse;
+        list_topics(v1::ListTopicsRequest) -> v1::ListTopicsResponse;
+        describe_topic(v1::DescribeTopicRequest) -> v1::DescribeTopicResponse;
+        get_stats(v1::GetStatsRequest) -> v1::GetStatsResponse;
+        publish(v1::PublishRequest) -> v1::PublishResponse;
+        publish_batch(v1::PublishBatchRequest) -> v1::PublishBatchResponse;
+        publish_stream(Streaming<v1::PublishStreamRequest>) -> ResponseStream<v1::PublishStreamResponse> as PublishStreamStream;
+        subscribe(v1::SubscribeRequest) -> ResponseStream<v1::SubscribeResponse> as SubscribeStream;
+        join_group(Streaming<v1::JoinGroupRequest>) -> ResponseStream<v1::JoinGroupResponse> as JoinGroupStream;
+        request(v1::RequestRequest) -> v1::RequestResponse;
+    }
+}
+
+impl DunlinService {
     async fn create_topic(
-        &self,
+        self,
         request: Request<v1::CreateTopicRequest>,
     ) -> Result<Response<v1::CreateTopicResponse>, Status> {
         let created = topics::create(&self.0.node, request.get_ref()).await;
@@ -38,7 +54,7 @@ impl Dunlin for DunlinService {
     }
 
     async fn delete_topic(
-        &self,
+        self,
         request: Request<v1::DeleteTopicRequest>,
     ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
         let deleted = self.0.node.delete_topic_async(&request.get_ref().name).await;
@@ -46,21 +62,21 @@ impl Dunlin for DunlinService {
     }
 
     async fn list_topics(
-        &self,
+        self,
         request: Request<v1::ListTopicsRequest>,
     ) -> Result<Response<v1::ListTopicsResponse>, Status> {
         answer(topics::list(&self.0.shared, &self.0.node, request.get_ref()).await)
     }
 
     async fn describe_topic(
-        &self,
+        self,
         request: Request<v1::DescribeTopicRequest>,
     ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
         answer(topics::describe(&self.0.shared, &self.0.node, &request.get_ref().name).await)
     }
 
     async fn get_stats(
-        &self,
+        self,
         _request: Request<v1::GetStatsRequest>,
     ) -> Result<Response<v1::GetStatsResponse>, Status> {
         let shared = &self.0.shared;
@@ -78,7 +94,7 @@ impl Dunlin for DunlinService {
     }
 
     async fn publish(
-        &self,
+        self,
         request: Request<v1::PublishRequest>,
     ) -> Result<Response<v1::PublishResponse>, Status> {
         let request = request.into_inner();
@@ -97,7 +113,7 @@ impl Dunlin for DunlinService {
     }
 
     async fn publish_batch(
-        &self,
+        self,
         request: Request<v1::PublishBatchRequest>,
     ) -> Result<Response<v1::PublishBatchResponse>, Status> {
         let requests = request.into_inner().requests;
@@ -141,41 +157,35 @@ impl Dunlin for DunlinService {
         answer(Ok(v1::PublishBatchResponse { outcomes }))
     }
 
-    type PublishStreamStream = ResponseStream<v1::PublishStreamResponse>;
-
     async fn publish_stream(
-        &self,
+        self,
         request: Request<Streaming<v1::PublishStreamRequest>>,
-    ) -> Result<Response<Self::PublishStreamStream>, Status> {
+    ) -> Result<Response<ResponseStream<v1::PublishStreamResponse>>, Status> {
         let answers = publish_stream::answers(&self.0, request.into_inner());
-        answer(answers.map(|answers| Box::pin(answers) as Self::PublishStreamStream))
+        answer(answers.map(|answers| Box::pin(answers) as ResponseStream<v1::PublishStreamResponse>))
     }
-
-    type SubscribeStream = ResponseStream<v1::SubscribeResponse>;
 
     /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
     async fn subscribe(
-        &self,
+        self,
         _request: Request<v1::SubscribeRequest>,
-    ) -> Result<Response<Self::SubscribeStream>, Status> {
+    ) -> Result<Response<ResponseStream<v1::SubscribeResponse>>, Status> {
         Err(status(&Refused::new(
             ErrorCode::Internal,
             "internal error: Subscribe was routed to the wrong handler",
         )))
     }
 
-    type JoinGroupStream = ResponseStream<v1::JoinGroupResponse>;
-
     async fn join_group(
-        &self,
+        self,
         request: Request<Streaming<v1::JoinGroupRequest>>,
-    ) -> Result<Response<Self::JoinGroupStream>, Status> {
+    ) -> Result<Response<ResponseStream<v1::JoinGroupResponse>>, Status> {
         let membership = groups::join(&self.0, request.into_inner()).await?;
         Ok(Response::new(Box::pin(membership)))
     }
 
     async fn request(
-        &self,
+        self,
         request: Request<v1::RequestRequest>,
     ) -> Result<Response<v1::RequestResponse>, Status> {
         answer(slow_down(requests::request(&self.0, request.into_inner()).await).await)

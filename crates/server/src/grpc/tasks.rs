@@ -13,6 +13,7 @@ use dunlin::{Consistency, Refused, TaskRule};
 use tonic::{Request, Response, Status};
 use v1::tasks_server::Tasks;
 
+use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::status::status;
@@ -20,7 +21,7 @@ use crate::access::slow_down;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
 /// Handles the calls of one connection to this service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct TasksService(pub(super) Arc<GrpcConnection>);
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
@@ -104,35 +105,46 @@ impl TasksService {
     }
 }
 
-#[tonic::async_trait]
-impl Tasks for TasksService {
+calls! {
+    Tasks for TasksService {
+        submit(v1::SubmitTasksRequest) -> v1::SubmitTasksResponse;
+        get(v1::GetTaskRequest) -> v1::GetTaskResponse;
+        list(v1::ListTasksRequest) -> v1::ListTasksResponse;
+        why(v1::WhyRequest) -> v1::WhyResponse;
+        cancel(v1::CancelTaskRequest) -> v1::CancelTaskResponse;
+        retry(v1::RetryTaskRequest) -> v1::RetryTaskResponse;
+        redrive(v1::RedriveRequest) -> v1::RedriveResponse;
+    }
+}
+
+impl TasksService {
     async fn submit(
-        &self,
+        self,
         request: Request<v1::SubmitTasksRequest>,
     ) -> Result<Response<v1::SubmitTasksResponse>, Status> {
         answer(self.take(request.get_ref()).await)
     }
 
     async fn get(
-        &self,
+        self,
         request: Request<v1::GetTaskRequest>,
     ) -> Result<Response<v1::GetTaskResponse>, Status> {
         answer(self.one(request.get_ref()).await)
     }
 
     async fn list(
-        &self,
+        self,
         request: Request<v1::ListTasksRequest>,
     ) -> Result<Response<v1::ListTasksResponse>, Status> {
         answer(self.some(request.get_ref()).await)
     }
 
-    async fn why(&self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {
+    async fn why(self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {
         answer(self.reason(request.get_ref()).await)
     }
 
     async fn cancel(
-        &self,
+        self,
         request: Request<v1::CancelTaskRequest>,
     ) -> Result<Response<v1::CancelTaskResponse>, Status> {
         let cancelled = self.command(&TaskCommand::Cancel { task: request.get_ref().task }).await;
@@ -140,7 +152,7 @@ impl Tasks for TasksService {
     }
 
     async fn retry(
-        &self,
+        self,
         request: Request<v1::RetryTaskRequest>,
     ) -> Result<Response<v1::RetryTaskResponse>, Status> {
         let begun = self.command(&TaskCommand::Retry { task: request.get_ref().task }).await;
@@ -148,7 +160,7 @@ impl Tasks for TasksService {
     }
 
     async fn redrive(
-        &self,
+        self,
         request: Request<v1::RedriveRequest>,
     ) -> Result<Response<v1::RedriveResponse>, Status> {
         answer(self.redrive_tasks(request.get_ref()).await)
