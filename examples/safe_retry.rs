@@ -7,8 +7,8 @@ fn main() -> anyhow::Result<()> {
     let node = Node::start(Config::default())?;
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
 
-    let first = node.publisher("payments")?.identified(mark).publish("10 EUR")?;
-    let retry = node.publisher("payments")?.identified(mark).publish("10 EUR")?;
+    let first = node.publisher("payments")?.with_producer(mark).publish("10 EUR")?;
+    let retry = node.publisher("payments")?.with_producer(mark).publish("10 EUR")?;
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 

@@ -22,8 +22,8 @@ fn main() -> anyhow::Result<()> {
         handle(&mut worker, &event)?;
     }
 
-    let from_the_first = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-    let mut dead = node.subscribe("dead.jobs", &from_the_first)?;
+    let from_earliest = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut dead = node.subscribe("dead.jobs", &from_earliest)?;
     while let Some(Event::Record(record)) = dead.try_next()? {
         println!("dead: {}", String::from_utf8_lossy(record.payload()));
     }

@@ -28,10 +28,10 @@ fn main() -> anyhow::Result<()> {
     println!("dunlin space watch walkers --url {url}");
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0)?, 20.0);
     let config = WorldConfig::new("walkers", &url, setup, &[RegionId(1), RegionId(2)]);
-    let (walk, (tell, told)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
-    let say = move |what| drop(tell.send(what));
-    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, say)?;
-    println!("process {}: {:?}", process.number(), told.recv()?);
+    let (walk, (sender, events)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
+    let report = move |event| drop(sender.send(event));
+    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, report)?;
+    println!("process {}: {:?}", process.number(), events.recv()?);
     let around = SurroundingsWatch::around(EntityId(7), 20.0);
     let mut viewer = client.world("walkers").watch::<3>(around, Schema::default())?;
     while let Some(change) = viewer.next_timeout(Duration::from_secs(60))? {

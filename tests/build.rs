@@ -4,10 +4,10 @@ use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address in the README. The program uses `GIVEN` in its place.
+/// The node's address in the README. The program uses `URL_ARGUMENT` in its place.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 /// The expression in Rust that returns the program's first argument, a node's address.
-const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
+const URL_ARGUMENT: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 
 fn main() {
     println!("cargo::rerun-if-changed={README}");
@@ -19,6 +19,6 @@ fn main() {
     let program = program.expect("the chapter has a program in Rust");
     assert!(program.contains(ADDRESS), "the example connects to {ADDRESS}");
     let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, GIVEN))
+    fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, URL_ARGUMENT))
         .expect("the file can be written");
 }

@@ -1,10 +1,10 @@
-"""A queue of tasks on Redis by Celery: submits them, and has a worker of Celery's own do them.
+"""A task queue on Redis with Celery: submits the tasks, and starts a Celery worker that runs them.
 
     celery_load.py WORK
 
-WORK is the bench's own order as JSON (crates/bench/src/tasks/work.rs), and what is printed its report. Each task carries its number
-and writes it into a file of its process when it is over: one that is done twice, or never, is an error. A worker sleeps by
-`time.sleep` in a thread; where tasks do nothing there is a process for each core, as Celery has it.
+WORK describes the work as JSON (crates/bench/src/tasks/work.rs); the output is the report. Each task has a number, which its process
+appends to a file when the task ends. A task that is done twice or never is an error. A task sleeps with `time.sleep` in a thread. If
+tasks do nothing, the worker has one process for each core, as is Celery's default.
 """
 
 import json
@@ -20,9 +20,9 @@ import time
 
 from celery import Celery
 
-DONE = struct.Struct("<Qqqq")
+RECORD = struct.Struct("<Qqqq")
 SUBMITTERS = 8
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 app = Celery("peer", broker=os.environ.get("PEER_BROKER", ""))
 app.conf.update(task_ignore_result=True, worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
@@ -30,33 +30,33 @@ _file = threading.local()
 
 
 @app.task(name="work")
-def work(seq, due_ns, task_ns, _filling):
+def work(seq, due_ns, task_ns, _filler):
     started_ns = time.monotonic_ns()
     if task_ns:
         time.sleep(task_ns / 1e9)
     if not hasattr(_file, "fd"):
         name = f"{os.getpid()}-{threading.get_ident()}"
         _file.fd = os.open(os.path.join(os.environ["PEER_DONE"], name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    os.write(_file.fd, DONE.pack(seq, due_ns, started_ns, time.monotonic_ns()))
+    os.write(_file.fd, RECORD.pack(seq, due_ns, started_ns, time.monotonic_ns()))
 
 
-class Done:
-    """The numbers that the workers have written to their files."""
+class CompletedTasks:
+    """The completed tasks, read from the workers' files."""
 
     def __init__(self, folder):
-        self.folder, self.read, self.ones, self.twice = folder, {}, {}, 0
+        self.folder, self.offsets, self.times, self.twice = folder, {}, {}, 0
 
-    def look(self):
+    def refresh(self):
         for name in os.listdir(self.folder):
             with open(os.path.join(self.folder, name), "rb") as file:
-                file.seek(self.read.get(name, 0))
+                file.seek(self.offsets.get(name, 0))
                 data = file.read()
-            whole = len(data) - len(data) % DONE.size
-            self.read[name] = self.read.get(name, 0) + whole
-            for seq, *times in DONE.iter_unpack(data[:whole]):
-                self.twice += seq in self.ones
-                self.ones[seq] = times
-        return len(self.ones)
+            complete_bytes = len(data) - len(data) % RECORD.size
+            self.offsets[name] = self.offsets.get(name, 0) + complete_bytes
+            for seq, *times in RECORD.iter_unpack(data[:complete_bytes]):
+                self.twice += seq in self.times
+                self.times[seq] = times
+        return len(self.times)
 
 
 class Submitters:
@@ -64,23 +64,23 @@ class Submitters:
 
     def __init__(self, todo, done, end_ns):
         self.todo, self.done, self.end_ns = todo, done, end_ns
-        self.lock, self.next, self.due_ns, self.over = threading.Lock(), 0, time.monotonic_ns(), 0
+        self.lock, self.next, self.due_ns, self.completed = threading.Lock(), 0, time.monotonic_ns(), 0
 
     def run(self):
         threads = [threading.Thread(target=self.submit) for _ in range(SUBMITTERS)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            self.over = self.done.look()
+            self.completed = self.done.refresh()
             time.sleep(0.002)
         return self.next
 
-    def take(self):
+    def next_task(self):
         with self.lock:
             if self.todo["rate"]:
                 self.due_ns += int(random.expovariate(self.todo["rate"]) * 1e9)
                 due_ns = self.due_ns
-            elif self.next - self.over >= self.todo["backlog"]:
+            elif self.next - self.completed >= self.todo["backlog"]:
                 return None, 0
             else:
                 due_ns = time.monotonic_ns()
@@ -88,14 +88,14 @@ class Submitters:
             return self.next - 1, due_ns
 
     def submit(self):
-        filling = "x" * max(0, self.todo["bytes"] - 16)
+        filler = "x" * max(0, self.todo["bytes"] - 16)
         while time.monotonic_ns() < self.end_ns:
-            seq, due_ns = self.take()
+            seq, due_ns = self.next_task()
             if seq is None:
                 time.sleep(0.001)
                 continue
             time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
-            work.apply_async((seq, due_ns, self.todo["task_ns"], filling))
+            work.apply_async((seq, due_ns, self.todo["task_ns"], filler))
 
 
 def worker(todo, broker, folder):
@@ -107,34 +107,34 @@ def worker(todo, broker, folder):
     return child, pool[1]
 
 
-def until(what, is_so):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
+def wait_until(what, condition):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
         if time.monotonic() > deadline:
-            sys.exit(f"{what} did not come within {PATIENCE_S} s")
+            sys.exit(f"{what} did not come within {TIMEOUT_S} s")
         time.sleep(0.01)
 
 
-def at(ordered, share):
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0
+def quantile(values, share):
+    return values[min(int(share * len(values)), len(values) - 1)] if values else 0
 
 
-def report(todo, done, begin_ns, submitted, in_one):
+def report(todo, done, begin_ns, submitted, workers_in_process):
     end_ns = begin_ns + todo["time_ns"]
-    counted = [times for times in done.ones.values() if begin_ns <= times[2] < end_ns]
+    counted = [times for times in done.times.values() if begin_ns <= times[2] < end_ns]
     starts = sorted(started - due for due, started, _ in counted)
     ends = sorted(ended - due for due, _, ended in counted)
     return {
         "ops": len(counted),
         "submitted": submitted,
-        "completed": len(done.ones),
+        "completed": len(done.times),
         "twice": done.twice,
         "elapsed_ns": todo["time_ns"],
-        "start_p50_ns": at(starts, 0.5),
-        "start_p99_ns": at(starts, 0.99),
-        "end_p50_ns": at(ends, 0.5),
-        "end_p99_ns": at(ends, 0.99),
-        "workers_in_a_process": in_one if todo["task_ns"] else 1,
+        "start_p50_ns": quantile(starts, 0.5),
+        "start_p99_ns": quantile(starts, 0.99),
+        "end_p50_ns": quantile(ends, 0.5),
+        "end_p99_ns": quantile(ends, 0.99),
+        "workers_in_a_process": workers_in_process if todo["task_ns"] else 1,
     }
 
 
@@ -143,20 +143,20 @@ def main():
     broker = f"redis://{todo['endpoint']}/0"
     app.conf.broker_url = broker
     with tempfile.TemporaryDirectory() as folder:
-        child, in_one = worker(todo, broker, folder)
+        child, workers_in_process = worker(todo, broker, folder)
         try:
-            done = Done(folder)
+            done = CompletedTasks(folder)
             # The first task shows that the worker is ready; it is not counted.
             work.apply_async((2**63, time.monotonic_ns(), 0, ""))
-            until("the worker", done.look)
-            done.ones.clear()
+            wait_until("the worker", done.refresh)
+            done.times.clear()
             begin_ns = time.monotonic_ns() + todo["warmup_ns"]
             submitted = Submitters(todo, done, begin_ns + todo["time_ns"]).run()
-            until("all that was submitted", lambda: done.look() >= submitted)
-            print(json.dumps(report(todo, done, begin_ns, submitted, in_one)), flush=True)
+            wait_until("all that was submitted", lambda: done.refresh() >= submitted)
+            print(json.dumps(report(todo, done, begin_ns, submitted, workers_in_process)), flush=True)
         finally:
             child.send_signal(signal.SIGTERM)
-            child.wait(PATIENCE_S)
+            child.wait(TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-/* libzmq as a rival: one measurement a call, one JSON line on standard output.
+/* Measures libzmq: one measurement per run, one JSON line on standard output.
  *
  *   zmq_peer throughput pub|router  inproc|tcp BYTES COUNT free|apart
  *   zmq_peer latency    pair|router inproc|tcp BYTES COUNT free|apart
  *
  * inproc: two threads of one context. tcp: two processes, a context each, over 127.0.0.1.
  * pub is XPUB with NODROP, so that a slow subscriber slows the publisher and nothing is lost.
- * All high-water marks are 1000, libzmq's default, said here in so many words. zmq_send and zmq_recv
- * copy, as a user's would. The receiver checks sequence and content of every message, in the same way
+ * All high-water marks are 1000, which is also libzmq's default. zmq_send and zmq_recv copy, as in
+ * users' programs. The receiver checks sequence and content of every message, in the same way
  * as crates/bench/src/payload.rs: first and last word are the sequence, the sum of all words is known.
  * `apart` keeps the two sides on two cores, where `free` leaves them to the kernel, which may put both
  * on one: then a round trip needs no wake across cores and takes a seventh of the time.
  * A throughput run is timed from just before the first send until the last message was checked.
  *
- * Whatever goes wrong ends the program with 2 and one line on standard error; no wait is longer than
- * PATIENCE_MS. */
+ * Any error ends the program with code 2 and one line on standard error; no wait is longer than
+ * TIMEOUT_MS. */
 
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -31,7 +31,7 @@
 #include <zmq.h>
 
 #define HWM 1000
-#define PATIENCE_MS 60000
+#define TIMEOUT_MS 60000
 #define FILLER UINT64_C(0x5bd1e9959e3779b9)
 #define WORD 8
 
@@ -72,7 +72,7 @@ static uint8_t *payload_new(size_t bytes) {
     return (uint8_t *)words;
 }
 
-static void payload_carry(uint8_t *payload, size_t bytes, uint64_t seq) {
+static void payload_set_seq(uint8_t *payload, size_t bytes, uint64_t seq) {
     memcpy(payload, &seq, WORD);
     memcpy(payload + bytes - WORD, &seq, WORD);
 }
@@ -100,8 +100,8 @@ static void *socket_new(const struct setup *setup, int type, const char *own, co
     if (!socket) fail("making a socket");
     set(socket, ZMQ_SNDHWM, HWM);
     set(socket, ZMQ_RCVHWM, HWM);
-    set(socket, ZMQ_SNDTIMEO, PATIENCE_MS);
-    set(socket, ZMQ_RCVTIMEO, PATIENCE_MS);
+    set(socket, ZMQ_SNDTIMEO, TIMEOUT_MS);
+    set(socket, ZMQ_RCVTIMEO, TIMEOUT_MS);
     if (type == ZMQ_XPUB) set(socket, ZMQ_XPUB_NODROP, 1);
     if (type == ZMQ_ROUTER) {
         set(socket, ZMQ_ROUTER_MANDATORY, 1);
@@ -168,7 +168,7 @@ static void send_all(struct setup *setup) {
     uint64_t start_ns = now_ns();
     if (write(setup->to_other, &start_ns, sizeof start_ns) != sizeof start_ns) fail("telling the start");
     for (uint64_t seq = 0; seq < setup->count; seq++) {
-        payload_carry(payload, setup->bytes, seq);
+        payload_set_seq(payload, setup->bytes, seq);
         message_send(setup, socket, "B", payload, setup->bytes);
     }
     zmq_close(socket);
@@ -205,39 +205,39 @@ static void echo_all(struct setup *setup) {
     free(payload);
 }
 
-static int by_size(const void *one, const void *other) {
+static int compare_u64(const void *one, const void *other) {
     uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
     return (a > b) - (a < b);
 }
 
-static void print_latencies(uint64_t *took, uint64_t count) {
+static void print_latencies(uint64_t *latencies, uint64_t count) {
     double sum = 0;
-    qsort(took, count, sizeof *took, by_size);
-    for (uint64_t i = 0; i < count; i++) sum += (double)took[i];
+    qsort(latencies, count, sizeof *latencies, compare_u64);
+    for (uint64_t i = 0; i < count; i++) sum += (double)latencies[i];
     printf("{\"avg_ns\":%.1f,\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64 "}\n", sum / (double)count,
-           took[(count - 1) * 50 / 100], took[(count - 1) * 95 / 100], took[(count - 1) * 99 / 100]);
+           latencies[(count - 1) * 50 / 100], latencies[(count - 1) * 95 / 100], latencies[(count - 1) * 99 / 100]);
 }
 
-static void ask_all(struct setup *setup) {
+static void request_all(struct setup *setup) {
     void *socket = socket_connect(setup);
-    uint8_t *payload = payload_new(setup->bytes), *answer = payload_new(setup->bytes);
-    uint64_t unmeasured = setup->count / 10, *took = calloc(setup->count, sizeof *took);
-    if (!took) fail("memory");
+    uint8_t *payload = payload_new(setup->bytes), *reply = payload_new(setup->bytes);
+    uint64_t unmeasured = setup->count / 10, *latencies = calloc(setup->count, sizeof *latencies);
+    if (!latencies) fail("memory");
     greet(setup, socket);
     for (uint64_t seq = 0; seq < setup->count + unmeasured; seq++) {
-        payload_carry(payload, setup->bytes, seq);
+        payload_set_seq(payload, setup->bytes, seq);
         uint64_t start_ns = now_ns();
         message_send(setup, socket, "A", payload, setup->bytes);
-        message_receive_exactly(setup, socket, answer);
+        message_receive_exactly(setup, socket, reply);
         uint64_t end_ns = now_ns();
-        payload_check(answer, setup->bytes, seq);
-        if (seq >= unmeasured) took[seq - unmeasured] = end_ns - start_ns;
+        payload_check(reply, setup->bytes, seq);
+        if (seq >= unmeasured) latencies[seq - unmeasured] = end_ns - start_ns;
     }
-    print_latencies(took, setup->count);
+    print_latencies(latencies, setup->count);
     zmq_close(socket);
-    free(took);
+    free(latencies);
     free(payload);
-    free(answer);
+    free(reply);
 }
 
 /* Two sides: threads of one context, or processes. */
@@ -247,11 +247,11 @@ typedef void (*side)(struct setup *);
 static side binding_side;
 
 static void pin(const struct setup *setup, int core) {
-    cpu_set_t only;
+    cpu_set_t cores;
     if (!setup->apart) return;
-    CPU_ZERO(&only);
-    CPU_SET(core, &only);
-    check(sched_setaffinity(0, sizeof only, &only), "pinning to a core");
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    check(sched_setaffinity(0, sizeof cores, &cores), "pinning to a core");
 }
 
 static void *binding_thread(void *setup) {
@@ -308,12 +308,12 @@ int main(int argc, char **argv) {
     else if (strcmp(argv[2], "pair") == 0) setup.pattern = PATTERN_PAIR;
     else usage();
     if (setup.bytes < 2 * WORD || setup.bytes % WORD || !setup.count || (latency && setup.pattern == PATTERN_PUB)) usage();
-    int ends[2];
-    check(pipe(ends), "making a pipe");
-    setup.from_other = ends[0];
-    setup.to_other = ends[1];
+    int pipe_fds[2];
+    check(pipe(pipe_fds), "making a pipe");
+    setup.from_other = pipe_fds[0];
+    setup.to_other = pipe_fds[1];
     binding_side = latency ? echo_all : send_all;
-    side connecting = latency ? ask_all : receive_all;
+    side connecting = latency ? request_all : receive_all;
     if (setup.tcp) run_in_processes(&setup, connecting);
     else run_in_threads(&setup, connecting);
     return 0;

@@ -21,9 +21,9 @@ pub struct AuditCounts {
     /// Number of epoch changes.
     pub epochs: u64,
     /// The number of calls that failed because there was no connection.
-    pub aways: u64,
+    pub disconnects: u64,
     /// Number of lagging notices.
-    pub laggings: u64,
+    pub lag_warnings: u64,
 }
 
 impl AuditCounts {
@@ -33,8 +33,8 @@ impl AuditCounts {
         self.gaps += other.gaps;
         self.missed += other.missed;
         self.epochs += other.epochs;
-        self.aways += other.aways;
-        self.laggings += other.laggings;
+        self.disconnects += other.disconnects;
+        self.lag_warnings += other.lag_warnings;
     }
 }
 
@@ -63,39 +63,39 @@ struct Audit<'a> {
 
 /// Checks a trace against a ledger. Returns the first error that it finds.
 pub fn audit(
-    told: &[TraceLine],
-    began: ReaderStart,
+    lines: &[TraceLine],
+    start: ReaderStart,
     ledger: &Ledger,
     writer: u32,
 ) -> Result<AuditCounts, String> {
-    let n = (began == ReaderStart::First).then_some(0);
+    let n = (start == ReaderStart::First).then_some(0);
     let counts = AuditCounts::default();
     let mut audit = Audit { ledger, writer, at: None, n, missed: 0, epoch_changed: false, counts };
-    for (line, told) in told.iter().enumerate() {
-        audit.step(told).map_err(|broken| format!("line {line} ({told}): {broken}"))?;
+    for (number, line) in lines.iter().enumerate() {
+        audit.check_line(line).map_err(|error| format!("line {number} ({line}): {error}"))?;
     }
-    if !told.contains(&TraceLine::Done) {
+    if !lines.contains(&TraceLine::Done) {
         return Err("the last record did not arrive".to_owned());
     }
     Ok(audit.counts)
 }
 
 impl Audit<'_> {
-    fn step(&mut self, told: &TraceLine) -> Result<(), String> {
-        match told {
+    fn check_line(&mut self, line: &TraceLine) -> Result<(), String> {
+        match line {
             TraceLine::Up | TraceLine::Done => {}
-            TraceLine::Lagging => self.counts.laggings += 1,
-            TraceLine::Away(_) => self.counts.aways += 1,
+            TraceLine::Lagging => self.counts.lag_warnings += 1,
+            TraceLine::Away(_) => self.counts.disconnects += 1,
             TraceLine::Wrong(what) => return Err(what.clone()),
-            &TraceLine::Gap(epoch, first, last) => self.gap(epoch, first, last)?,
-            &TraceLine::Epoch { old, last_seen, new_first } => self.epoch(old, last_seen, new_first)?,
+            &TraceLine::Gap(epoch, first, last) => self.check_gap(epoch, first, last)?,
+            &TraceLine::Epoch { old, last_seen, new_first } => self.check_epoch(old, last_seen, new_first)?,
             &TraceLine::Records { writer, epoch, seqs, ns } => {
                 if writer != self.writer {
                     return Err(format!("received a record of writer {writer}, which does not publish here"));
                 }
-                self.joins_up(epoch, seqs.0)?;
-                self.in_ledger_order(ns.0)?;
-                self.as_acknowledged(epoch, seqs, ns)?;
+                self.check_position(epoch, seqs.0)?;
+                self.check_missing(ns.0)?;
+                self.check_acknowledged_positions(epoch, seqs, ns)?;
                 self.at = Some((epoch, seqs.1));
                 (self.n, self.missed, self.epoch_changed) = (Some(ns.1), 0, false);
                 self.counts.records += ns.1 - ns.0 + 1;
@@ -104,8 +104,8 @@ impl Audit<'_> {
         Ok(())
     }
 
-    fn gap(&mut self, epoch: u32, first: u64, last: u64) -> Result<(), String> {
-        self.joins_up(epoch, first)?;
+    fn check_gap(&mut self, epoch: u32, first: u64, last: u64) -> Result<(), String> {
+        self.check_position(epoch, first)?;
         if last < first {
             return Err("it is empty".to_owned());
         }
@@ -120,7 +120,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    fn epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
+    fn check_epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
         if let Some((epoch, seq)) = self.at.filter(|at| *at != (old, last_seen)) {
             return Err(format!(
                 "the epoch ended at {old}-{last_seen}, but the subscriber's position is {epoch}-{seq}"
@@ -136,51 +136,60 @@ impl Audit<'_> {
     }
 
     /// Checks that `seq` is the expected sequence number.
-    fn joins_up(&self, epoch: u32, seq: u64) -> Result<(), String> {
-        let due = match (self.at, self.n) {
+    fn check_position(&self, epoch: u32, seq: u64) -> Result<(), String> {
+        let expected = match (self.at, self.n) {
             (Some((epoch, seq)), _) => (epoch, seq + 1),
             (None, Some(_)) => (epoch, 1),
             (None, None) => return Ok(()),
         };
-        if due == (epoch, seq) { Ok(()) } else { Err(format!("expected position {}-{}", due.0, due.1)) }
+        if expected == (epoch, seq) {
+            Ok(())
+        } else {
+            Err(format!("expected position {}-{}", expected.0, expected.1))
+        }
     }
 
     /// Checks that all missing records before record `n` were reported.
-    fn in_ledger_order(&self, n: u64) -> Result<(), String> {
-        let Some(before) = self.n else { return Ok(()) };
+    fn check_missing(&self, n: u64) -> Result<(), String> {
+        let Some(previous) = self.n else { return Ok(()) };
         if self.epoch_changed {
             return Ok(());
         }
-        if n <= before {
-            return Err(format!("a record arrived twice or out of order after record {before}"));
+        if n <= previous {
+            return Err(format!("a record arrived twice or out of order after record {previous}"));
         }
-        let (acked, attempted) = (self.ledger.acked_in(before + 1..n), n - before - 1);
+        let (acked, attempted) = (self.ledger.acked_in(previous + 1..n), n - previous - 1);
         if self.missed < acked {
             return Err(format!(
-                "{acked} records were acknowledged since record {before}, but only {} were reported missing",
+                "{acked} records were acknowledged since record {previous}, but only {} were reported missing",
                 self.missed
             ));
         }
         if self.missed > attempted {
             return Err(format!(
-                "{} records were reported missing since record {before}, but only {attempted} were published",
+                "{} records were reported missing since record {previous}, but only {attempted} were published",
                 self.missed
             ));
         }
         Ok(())
     }
 
-    fn as_acknowledged(&self, epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> Result<(), String> {
+    fn check_acknowledged_positions(
+        &self,
+        epoch: u32,
+        seqs: (u64, u64),
+        ns: (u64, u64),
+    ) -> Result<(), String> {
         if ns.1 > self.ledger.attempted {
             return Err(format!("only {} records were published", self.ledger.attempted));
         }
         for (&n, position) in self.ledger.acked.range(ns.0..=ns.1) {
-            let seen = (epoch, seqs.0 + (n - ns.0));
+            let received = (epoch, seqs.0 + (n - ns.0));
             if let Some(acked) = position
                 && acked.0 == epoch
-                && *acked != seen
+                && *acked != received
             {
-                return Err(format!("record {n} was acknowledged at {acked:?} but received at {seen:?}"));
+                return Err(format!("record {n} was acknowledged at {acked:?} but received at {received:?}"));
             }
         }
         Ok(())

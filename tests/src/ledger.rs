@@ -19,7 +19,7 @@ pub struct Ledger {
 impl Ledger {
     /// Parses a line of the writer: `try N`, `ack FIRST LAST EPOCH SEQ` (consecutive sequence numbers up to
     /// SEQ), `acks FIRST LAST` (unknown positions), `err WHY`, `last N`.
-    pub fn take(&mut self, line: &str) {
+    pub fn add_line(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
         match (word, numbers.as_slice()) {

@@ -42,7 +42,7 @@ impl Proxy {
             loop {
                 let Ok((client, _)) = listener.accept().await else { continue };
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(hand_on(client, node, delay, cuts.clone()));
+                tokio::spawn(forward(client, node, delay, cuts.clone()));
             }
         });
         Proxy { address, cut, accepted, _runtime: runtime }
@@ -59,14 +59,14 @@ impl Proxy {
     }
 }
 
-async fn hand_on(mut client: TcpStream, node: SocketAddr, delay: Duration, mut cuts: watch::Receiver<u64>) {
+async fn forward(mut client: TcpStream, node: SocketAddr, delay: Duration, mut cuts: watch::Receiver<u64>) {
     cuts.mark_unchanged();
     let Ok(mut node) = TcpStream::connect(node).await else { return };
     if !delay.is_zero() {
         let ((from_client, to_client), (from_node, to_node)) = (client.into_split(), node.into_split());
         tokio::select! {
-            _ = late(from_client, to_node, delay) => {}
-            _ = late(from_node, to_client, delay) => {}
+            _ = forward_delayed(from_client, to_node, delay) => {}
+            _ = forward_delayed(from_node, to_client, delay) => {}
         }
         return;
     }
@@ -81,7 +81,7 @@ async fn hand_on(mut client: TcpStream, node: SocketAddr, delay: Duration, mut c
 }
 
 /// Forwards bytes after a delay.
-async fn late(
+async fn forward_delayed(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     delay: Duration,

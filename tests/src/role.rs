@@ -44,13 +44,13 @@ where
 }
 
 /// Returns a flag that is set when the test writes `stop` to standard input, or when standard input closes.
-fn stop_when_told() -> Arc<AtomicBool> {
+fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
+    let stopped = Arc::clone(&stop);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if line == "stop" {
-                told.store(true, Ordering::Relaxed);
+                stopped.store(true, Ordering::Relaxed);
             }
         }
         // Writing failed, so the test that reads this process's output has ended.

@@ -115,8 +115,8 @@ mod tests {
             TraceLine::Wrong("a thing".to_owned()),
             TraceLine::Done,
         ];
-        for told in all {
-            assert_eq!(TraceLine::parse(&told.to_string()), told);
+        for line in all {
+            assert_eq!(TraceLine::parse(&line.to_string()), line);
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Options {
 /// Runs the programs one after another. A program that cannot be run counts as failed.
 pub fn run(options: &Options) -> Result<()> {
     let dunlin = workspace::dunlin()?;
-    let python = python::ready()?;
+    let python = python::prepare()?;
     let mut path = vec![clients::grpcurl()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let mut cases = Command::new(&python);
@@ -27,6 +27,6 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs the programs in all directories of `tests/cases`.
-pub fn all() -> Result<()> {
+pub fn run_all() -> Result<()> {
     run(&Options::default())
 }

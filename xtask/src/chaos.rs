@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<()> {
             mutants::run(options.seeds.unwrap_or(MUTANT_SEEDS), options.count, options.only.as_deref())
         }
         Some("topics") => {
-            let (first, seeds) = which(options);
+            let (first, seeds) = seed_range(options);
             topics::run(first, seeds)
         }
         Some("space") => space::run(options.seeds.unwrap_or(SPACE_SEEDS), options.seed),
@@ -73,12 +73,12 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn run_control(options: &Options) -> Result<()> {
-    let (first, seeds) = which(options);
+    let (first, seeds) = seed_range(options);
     control::run(first, seeds)
 }
 
 /// Returns the first seed, and the number of seeds.
-fn which(options: &Options) -> (u64, u64) {
+fn seed_range(options: &Options) -> (u64, u64) {
     let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
     (first, options.seeds.unwrap_or(seeds))
 }

@@ -29,37 +29,36 @@ const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){
 /// A function that draws a chart from a run. It returns `None` if the run lacks values of the chart.
 type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
-/// Draws every chart.
 pub fn run() -> Result<()> {
     let runs = stored::newest_first()?;
     let folder = workspace::root().join(FOLDER);
     let charts: [(&str, Draw); 2] = [("fan-out", fanout::draw), ("round-trips", round_trips::draw)];
     for (name, draw) in charts {
-        let drawn = runs
+        let svg = runs
             .iter()
             .find_map(draw)
             .with_context(|| format!("no stored run has all results of {name}"))??;
         let path = folder.join(format!("{name}.svg"));
-        fs::write(&path, styled(&drawn)).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, add_style(&svg)).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{FOLDER}/{name}.svg");
     }
     Ok(())
 }
 
 /// Inserts the style sheet into an SVG text, after its first tag.
-fn styled(svg: &str) -> String {
+fn add_style(svg: &str) -> String {
     match svg.find("<svg").and_then(|at| Some(at + svg[at..].find('>')? + 1)) {
         Some(at) => format!("{}{STYLE}{}", &svg[..at], &svg[at..]),
         None => svg.to_owned(),
     }
 }
 
-fn text(size: u32) -> TextStyle<'static> {
+fn text_style(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
 /// Returns the line below a chart that names the run of its values.
-fn source(run: &BenchRun) -> String {
+fn source_note(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }
 
@@ -69,13 +68,13 @@ mod tests {
 
     #[test]
     fn chart_style_is_inserted_inside_the_svg_element() {
-        assert_eq!(styled("<svg width=\"1\"><g/></svg>"), format!("<svg width=\"1\">{STYLE}<g/></svg>"));
+        assert_eq!(add_style("<svg width=\"1\"><g/></svg>"), format!("<svg width=\"1\">{STYLE}<g/></svg>"));
     }
 
     #[test]
     fn stored_benchmark_runs_have_the_data_of_every_chart() {
         let runs = stored::newest_first().unwrap();
-        assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|drawn| drawn.is_ok())));
-        assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|drawn| drawn.is_ok())));
+        assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|svg| svg.is_ok())));
+        assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|svg| svg.is_ok())));
     }
 }

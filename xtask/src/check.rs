@@ -39,7 +39,6 @@ fn unit_tests(since: Option<&str>) -> Result<()> {
     nextest::run(&Selection { profile: "default", filter: Some(filter), ..Selection::default() })
 }
 
-/// Checks the source format.
 pub fn format() -> Result<()> {
     process::run(&mut cargo(&["fmt", "--all", "--check"]))
 }

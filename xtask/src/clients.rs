@@ -39,16 +39,16 @@ struct ClientPaths {
 }
 
 impl ClientPaths {
-    fn ready() -> Result<ClientPaths> {
+    fn prepare() -> Result<ClientPaths> {
         let root = workspace::root();
-        let place = ClientPaths {
+        let paths = ClientPaths {
             sources: root.join("tests/clients"),
             installed: workspace::target_directory()?.join("clients"),
             protos: root.join("crates/server/proto"),
         };
-        std::fs::create_dir_all(&place.installed)
-            .with_context(|| format!("cannot create {}", place.installed.display()))?;
-        Ok(place)
+        std::fs::create_dir_all(&paths.installed)
+            .with_context(|| format!("cannot create {}", paths.installed.display()))?;
+        Ok(paths)
     }
 }
 
@@ -64,14 +64,14 @@ pub fn run(options: &Options) -> Result<()> {
             names.join(", ")
         );
     }
-    let place = ClientPaths::ready()?;
+    let paths = ClientPaths::prepare()?;
     for client in &clients {
-        prepare(client, &place).with_context(|| format!("cannot install {}", client.name))?;
+        prepare(client, &paths).with_context(|| format!("cannot install {}", client.name))?;
     }
     let node = Node::start()?;
     for client in &clients {
         println!("-- {}", client.name);
-        (client.run)(&place, node.grpc()).with_context(|| client.name.to_owned())?;
+        (client.run)(&paths, node.grpc()).with_context(|| client.name.to_owned())?;
     }
     println!("{} clients passed", clients.len());
     Ok(())
@@ -79,26 +79,25 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Returns the directory of the program `grpcurl`. Builds the program if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
-    let place = ClientPaths::ready()?;
+    let paths = ClientPaths::prepare()?;
     let client = grpc::CLIENTS
         .iter()
         .find(|client| client.name == "grpcurl")
         .context("the list of clients has no grpcurl")?;
-    prepare(client, &place)?;
-    Ok(place.installed.join("go/bin"))
+    prepare(client, &paths)?;
+    Ok(paths.installed.join("go/bin"))
 }
 
-/// Tests all clients.
-pub fn all() -> Result<()> {
+pub fn run_all() -> Result<()> {
     run(&Options { name: None })
 }
 
 /// Tests the client that belongs to the steps of CI. It needs no compiler.
-pub fn one() -> Result<()> {
+pub fn run_one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
 
-fn prepare(client: &Client, place: &ClientPaths) -> Result<()> {
+fn prepare(client: &Client, paths: &ClientPaths) -> Result<()> {
     for program in client.needs {
         let found = std::env::var_os("PATH")
             .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));
@@ -106,20 +105,19 @@ fn prepare(client: &Client, place: &ClientPaths) -> Result<()> {
             bail!("`{program}` is not in a directory of PATH");
         }
     }
-    (client.install)(place)
+    (client.install)(paths)
 }
 
-/// Whether the outputs made from these files are up to date, according to the time of the file `stamp`, which [`made`]
-/// writes.
-fn is_made(stamp: &Path, of: &[PathBuf]) -> bool {
-    std::fs::read(stamp).is_ok_and(|known| contents(of).is_ok_and(|now| now == known))
+/// Whether the outputs made from these files are up to date: [`write_stamp`] stores the files' contents in `stamp`.
+fn is_up_to_date(stamp: &Path, inputs: &[PathBuf]) -> bool {
+    std::fs::read(stamp).is_ok_and(|known| read_all(inputs).is_ok_and(|now| now == known))
 }
 
-fn made(stamp: &Path, of: &[PathBuf]) -> Result<()> {
-    std::fs::write(stamp, contents(of)?).with_context(|| format!("cannot write {}", stamp.display()))
+fn write_stamp(stamp: &Path, inputs: &[PathBuf]) -> Result<()> {
+    std::fs::write(stamp, read_all(inputs)?).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
-fn contents(files: &[PathBuf]) -> Result<Vec<u8>> {
+fn read_all(files: &[PathBuf]) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for file in files {
         all.extend(std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
@@ -128,6 +126,6 @@ fn contents(files: &[PathBuf]) -> Result<Vec<u8>> {
 }
 
 /// Runs a command, and prints its output only if it fails.
-fn quietly(command: &mut Command) -> Result<()> {
+fn run_quietly(command: &mut Command) -> Result<()> {
     process::text(command).map(drop)
 }

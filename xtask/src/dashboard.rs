@@ -29,12 +29,12 @@ fn compare() -> Result<()> {
     build(&built)?;
     let (built, committed) = (files(&built)?, files(&committed())?);
     let names = || built.keys().chain(committed.keys()).map(|name| name.display().to_string());
-    let others: Vec<_> =
+    let differing: Vec<_> =
         names().filter(|name| built.get(Path::new(name)) != committed.get(Path::new(name))).collect();
     ensure!(
-        others.is_empty(),
+        differing.is_empty(),
         "web/dashboard/dist differs from a build of its source, see {}: run `cargo xtask dashboard --write` and commit the result",
-        others.join(", ")
+        differing.join(", ")
     );
     println!("web/dashboard/dist matches its source: {} files", committed.len());
     Ok(())
@@ -53,12 +53,12 @@ fn build(into: &Path) -> Result<()> {
 /// Returns the contents of all files in a directory, by relative path.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
-    let mut left = vec![directory.to_owned()];
-    while let Some(next) = left.pop() {
+    let mut unread = vec![directory.to_owned()];
+    while let Some(next) = unread.pop() {
         for entry in fs::read_dir(&next).with_context(|| format!("cannot read {}", next.display()))? {
             let path = entry?.path();
             if path.is_dir() {
-                left.push(path);
+                unread.push(path);
             } else {
                 let bytes = fs::read(&path)?;
                 found.insert(path.strip_prefix(directory)?.to_owned(), bytes);

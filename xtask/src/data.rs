@@ -33,7 +33,7 @@ pub fn run() -> Result<()> {
     let lock = File::create(data.join(".lock")).context("cannot create data/.lock")?;
     lock.lock().context("cannot lock data/.lock")?;
     for package in PACKAGES {
-        if intact(&data, package.recordings)? {
+        if is_intact(&data, package.recordings)? {
             println!("data: {} {}: in data/, checksums match", package.name, package.version);
         } else {
             fetch(package, &data).with_context(|| advice(package))?;
@@ -91,23 +91,23 @@ fn download(package: &Package, staging: &Path) -> Result<()> {
     }
     let output = process::output(&mut pip).context("python3 with pip is needed")?;
     if !output.status.success() {
-        bail!("pip failed:\n  {}", complaint(&output.stderr));
+        bail!("pip failed:\n  {}", pip_error(&output.stderr));
     }
     Ok(())
 }
 
 /// Returns pip's error messages, without its reports of retries.
-fn complaint(said: &[u8]) -> String {
-    let said = String::from_utf8_lossy(said);
-    let errors: Vec<_> = said.lines().filter(|line| line.starts_with("ERROR:")).collect();
+fn pip_error(stderr: &[u8]) -> String {
+    let stderr = String::from_utf8_lossy(stderr);
+    let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();
     let retry =
-        said.lines().rfind(|line| line.contains("Retrying (")).and_then(|line| line.split("after ").nth(1));
+        stderr.lines().rfind(|line| line.contains("Retrying (")).and_then(|line| line.split("after ").nth(1));
     let lines = retry.into_iter().chain(errors).map(str::to_owned).collect::<Vec<_>>();
-    if lines.is_empty() { said.trim_end().to_owned() } else { lines.join("\n  ") }
+    if lines.is_empty() { stderr.trim_end().to_owned() } else { lines.join("\n  ") }
 }
 
 fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<()> {
-    let mut python = archive_py("unpack");
+    let mut python = archive_command("unpack");
     python.arg(archive);
     for recording in recordings {
         python.arg(recording.member).arg(directory.join(recording.file));
@@ -117,33 +117,33 @@ fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<
 
 /// Verifies recordings, and then moves all of them into `data/`.
 fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
-    for (recording, sum) in recordings.iter().zip(sums(from, recordings)?) {
-        if sum != recording.sha256 {
-            bail!("{} has SHA-256 {sum}, not {}", recording.member, recording.sha256);
+    for (recording, checksum) in recordings.iter().zip(checksums(from, recordings)?) {
+        if checksum != recording.sha256 {
+            bail!("{} has SHA-256 {checksum}, not {}", recording.member, recording.sha256);
         }
     }
     for recording in recordings {
-        let place = data.join(recording.file);
-        fs::rename(from.join(recording.file), &place)
-            .with_context(|| format!("cannot move a recording to {}", place.display()))?;
+        let target = data.join(recording.file);
+        fs::rename(from.join(recording.file), &target)
+            .with_context(|| format!("cannot move a recording to {}", target.display()))?;
         println!("data: {}: fetched and verified", recording.file);
     }
     Ok(())
 }
 
-fn intact(data: &Path, recordings: &[Recording]) -> Result<bool> {
-    let sums = sums(data, recordings)?;
-    Ok(recordings.iter().zip(sums).all(|(recording, sum)| sum == recording.sha256))
+fn is_intact(data: &Path, recordings: &[Recording]) -> Result<bool> {
+    let checksums = checksums(data, recordings)?;
+    Ok(recordings.iter().zip(checksums).all(|(recording, checksum)| checksum == recording.sha256))
 }
 
-fn sums(directory: &Path, recordings: &[Recording]) -> Result<Vec<String>> {
-    let mut python = archive_py("sums");
+fn checksums(directory: &Path, recordings: &[Recording]) -> Result<Vec<String>> {
+    let mut python = archive_command("sums");
     python.args(recordings.iter().map(|recording| directory.join(recording.file)));
     let text = process::text(&mut python)?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-fn archive_py(verb: &str) -> Command {
+fn archive_command(verb: &str) -> Command {
     let mut python = Command::new("python3");
     python.args(["-c", ARCHIVE_PY, verb]);
     python
@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// Creates a `data/` directory and a staging directory for a test.
-    fn folders(test: &str) -> (PathBuf, Staging) {
+    fn test_directories(test: &str) -> (PathBuf, Staging) {
         let data = std::env::temp_dir().join(format!("dunlin-xtask-{test}-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();
         let staging = Staging::new(&data).unwrap();
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn damaged_data_file_prevents_installing_any_file() {
-        let (data, staging) = folders("damaged");
+        let (data, staging) = test_directories("damaged");
         fs::write(staging.0.join("good"), "abc").unwrap();
         fs::write(staging.0.join("bad"), "abd").unwrap();
         let both = [recording("good", ABC), recording("bad", ABC)];
@@ -201,25 +201,25 @@ mod tests {
 
         fs::write(staging.0.join("bad"), "abc").unwrap();
         install(&both, &staging.0, &data).unwrap();
-        assert!(intact(&data, &both).unwrap());
+        assert!(is_intact(&data, &both).unwrap());
         fs::write(data.join("good"), "ab").unwrap();
-        assert!(!intact(&data, &both).unwrap(), "a file cut short must be fetched again");
+        assert!(!is_intact(&data, &both).unwrap(), "a file cut short must be fetched again");
         fs::remove_dir_all(&data).unwrap();
     }
 
     #[test]
     fn files_of_wheels_and_source_archives_are_decompressed() {
-        let (data, staging) = folders("unpack");
-        let make = "import gzip, tarfile, zipfile\n\
+        let (data, staging) = test_directories("unpack");
+        let script = "import gzip, tarfile, zipfile\n\
                     open('plain', 'w').write('abc')\n\
                     tarfile.open('source.tar.gz', 'w:gz').add('plain')\n\
                     zipfile.ZipFile('wheel.whl', 'w').writestr('packed.gz', gzip.compress(b'abc'))\n";
-        process::text(Command::new("python3").args(["-c", make]).current_dir(&staging.0)).unwrap();
+        process::text(Command::new("python3").args(["-c", script]).current_dir(&staging.0)).unwrap();
         let plain = [recording("plain", ABC)];
         let packed = [Recording { member: "packed.gz", file: "packed", sha256: ABC }];
         unpack(&staging.0.join("source.tar.gz"), &plain, &data).unwrap();
         unpack(&staging.0.join("wheel.whl"), &packed, &data).unwrap();
-        assert!(intact(&data, &plain).unwrap() && intact(&data, &packed).unwrap());
+        assert!(is_intact(&data, &plain).unwrap() && is_intact(&data, &packed).unwrap());
         fs::remove_dir_all(&data).unwrap();
     }
 }

@@ -31,38 +31,39 @@ enum DemoPart {
 impl Options {
     /// Returns the options that run all parts once, up to their final tables.
     pub fn once() -> Options {
-        Options::of(&["--once"])
+        Options::from_arguments(&["--once"])
     }
 
     /// Returns the options that run only the feeds, at full speed, with slow, late and killed subscribers.
-    pub fn of_feeds() -> Options {
-        Options::of(&["--only", "feed", "--once", "--speed", "max"])
+    pub fn feeds() -> Options {
+        Options::from_arguments(&["--only", "feed", "--once", "--speed", "max"])
     }
 
-    fn of(arguments: &[&str]) -> Options {
+    fn from_arguments(arguments: &[&str]) -> Options {
         Options { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
     }
 
     /// Returns the part to run, and the arguments for `dunlin demo`.
-    fn read(&self) -> Result<(DemoPart, Vec<String>)> {
+    fn parse(&self) -> Result<(DemoPart, Vec<String>)> {
         let (mut part, mut words) = (None, Vec::new());
-        let mut left = self.arguments.iter();
-        while let Some(word) = left.next() {
+        let mut remaining = self.arguments.iter();
+        while let Some(word) = remaining.next() {
             let only = match word.strip_prefix("--only") {
-                Some("") => Some(left.next().map(String::as_str).unwrap_or_default()),
+                Some("") => Some(remaining.next().map(String::as_str).unwrap_or_default()),
                 Some(name) => name.strip_prefix('='),
                 None => None,
             };
             match (only, word.as_str()) {
-                (Some(name), _) => part = Some(DemoPart::named(name)?),
+                (Some(name), _) => part = Some(DemoPart::from_name(name)?),
                 (None, "--tasks") => part = Some(DemoPart::Tasks),
                 _ => words.push(word.clone()),
             }
         }
         let has = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
-        let said = [("--space", DemoPart::Space), ("--nodes", DemoPart::Nodes), ("--kills", DemoPart::Nodes)];
-        let said = said.into_iter().find(|(option, _)| has(option)).map(|(_, part)| part);
-        let part = part.or(said).unwrap_or(DemoPart::Together);
+        let implied =
+            [("--space", DemoPart::Space), ("--nodes", DemoPart::Nodes), ("--kills", DemoPart::Nodes)];
+        let implied = implied.into_iter().find(|(option, _)| has(option)).map(|(_, part)| part);
+        let part = part.or(implied).unwrap_or(DemoPart::Together);
         match part {
             DemoPart::Space if !has("--space") => words.push("--space".to_owned()),
             DemoPart::Nodes if !has("--nodes") => words.extend(["--nodes", "3"].map(str::to_owned)),
@@ -74,7 +75,7 @@ impl Options {
 }
 
 impl DemoPart {
-    fn named(name: &str) -> Result<DemoPart> {
+    fn from_name(name: &str) -> Result<DemoPart> {
         match name {
             "feed" => Ok(DemoPart::Feed),
             "nodes" => Ok(DemoPart::Nodes),
@@ -87,12 +88,12 @@ impl DemoPart {
 
 /// Prepares and runs the demo.
 pub fn run(options: &Options) -> Result<()> {
-    become_(prepare(options)?)
+    exec(prepare(options)?)
 }
 
 /// Downloads the recordings and builds the programs. Returns the command of the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
-    let (part, words) = options.read()?;
+    let (part, words) = options.parse()?;
     if let Err(error) = data::run() {
         if part == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
@@ -105,7 +106,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     }
     let mut dunlin = workspace::dunlin()?;
     if part == DemoPart::Tasks {
-        let mut demo = Command::new(python::ready()?);
+        let mut demo = Command::new(python::prepare()?);
         demo.arg(python::examples().join("recordings.py")).args(&words);
         demo.env("DUNLIN_BINARY", dunlin.get_program()).env("DUNLIN_DATA", data::directory());
         demo.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -113,7 +114,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     }
     dunlin.arg("demo").arg("--data").arg(data::directory()).args(&words);
     if part == DemoPart::Together {
-        dunlin.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
+        dunlin.arg("--python").arg(python::prepare()?).arg("--work").arg(python::examples());
         dunlin.env("PYTHONDONTWRITEBYTECODE", "1");
     }
     Ok(dunlin)
@@ -121,14 +122,14 @@ pub fn prepare(options: &Options) -> Result<Command> {
 
 /// Replaces this process by the demo, so that the demo receives Ctrl-C and its exit code is returned.
 #[cfg(unix)]
-fn become_(mut command: Command) -> Result<()> {
+fn exec(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
 #[cfg(not(unix))]
-fn become_(mut command: Command) -> Result<()> {
+fn exec(mut command: Command) -> Result<()> {
     let status = command.status()?;
     std::process::exit(status.code().unwrap_or(2));
 }
@@ -137,21 +138,21 @@ fn become_(mut command: Command) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> (DemoPart, String) {
-        let (part, words) = Options::of(words).read().unwrap();
+    fn parse(words: &[&str]) -> (DemoPart, String) {
+        let (part, words) = Options::from_arguments(words).parse().unwrap();
         (part, words.join(" "))
     }
 
     #[test]
     fn demo_runs_all_parts_unless_an_option_names_one() {
-        assert_eq!(read(&[]), (DemoPart::Together, "--together".into()));
-        assert_eq!(read(&["--once"]), (DemoPart::Together, "--once --together".into()));
-        assert_eq!(read(&["--once", "--only", "feed"]), (DemoPart::Feed, "--once".into()));
-        assert_eq!(read(&["--only=space", "--flock", "9"]), (DemoPart::Space, "--flock 9 --space".into()));
-        assert_eq!(read(&["--nodes=5"]), (DemoPart::Nodes, "--nodes=5".into()));
-        assert_eq!(read(&["--kills", "3"]), (DemoPart::Nodes, "--kills 3 --nodes 3".into()));
-        assert_eq!(read(&["--once", "--tasks"]), (DemoPart::Tasks, "--once".into()));
-        assert!(Options::of(&["--only", "birds"]).read().is_err());
-        assert!(Options::of(&["--only"]).read().is_err());
+        assert_eq!(parse(&[]), (DemoPart::Together, "--together".into()));
+        assert_eq!(parse(&["--once"]), (DemoPart::Together, "--once --together".into()));
+        assert_eq!(parse(&["--once", "--only", "feed"]), (DemoPart::Feed, "--once".into()));
+        assert_eq!(parse(&["--only=space", "--flock", "9"]), (DemoPart::Space, "--flock 9 --space".into()));
+        assert_eq!(parse(&["--nodes=5"]), (DemoPart::Nodes, "--nodes=5".into()));
+        assert_eq!(parse(&["--kills", "3"]), (DemoPart::Nodes, "--kills 3 --nodes 3".into()));
+        assert_eq!(parse(&["--once", "--tasks"]), (DemoPart::Tasks, "--once".into()));
+        assert!(Options::from_arguments(&["--only", "birds"]).parse().is_err());
+        assert!(Options::from_arguments(&["--only"]).parse().is_err());
     }
 }

@@ -38,7 +38,7 @@ pub fn run(options: &Options) -> Result<()> {
     build(&fuzz, &programs)?;
     for target in TARGETS.into_iter().filter(|target| options.target.as_deref().is_none_or(|t| t == *target))
     {
-        try_target(target, &fuzz, &programs, options.seconds)?;
+        run_target(target, &fuzz, &programs, options.seconds)?;
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> Result<()> {
 fn build(fuzz: &Path, programs: &Path) -> Result<()> {
     let installed = process::output(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
     ensure!(
-        installed.is_ok_and(|it| it.status.success()),
+        installed.is_ok_and(|output| output.status.success()),
         "fuzzing needs a nightly toolchain: run `rustup toolchain install nightly`"
     );
     let mut command = Command::new("rustup");
@@ -55,11 +55,11 @@ fn build(fuzz: &Path, programs: &Path) -> Result<()> {
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
-    process::forget_package(&mut command);
+    process::remove_package_variables(&mut command);
     process::run(&mut command)
 }
 
-fn try_target(target: &str, fuzz: &Path, programs: &Path, seconds: u32) -> Result<()> {
+fn run_target(target: &str, fuzz: &Path, programs: &Path, seconds: u32) -> Result<()> {
     let [corpus, artifacts] = ["corpus", "artifacts"].map(|folder| fuzz.join(folder).join(target));
     for folder in [&corpus, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -22,17 +22,17 @@ pub fn run() -> Result<()> {
     let binary = build()?;
     sizes::print(&binary)?;
     let linked = process::output(Command::new("ldd").arg(&binary))?;
-    let said = [linked.stdout, linked.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
+    let output = [linked.stdout, linked.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
     ensure!(
-        ["statically linked", "not a dynamic executable"].iter().any(|words| said.contains(words)),
-        "{} needs libraries: {said}",
+        ["statically linked", "not a dynamic executable"].iter().any(|words| output.contains(words)),
+        "{} needs libraries: {output}",
         binary.display()
     );
     let root = workspace::target_directory()?.join("image");
-    furnish(&root, &binary)?;
+    create_root(&root, &binary)?;
     let node = ContainerProcess(
-        inside(&root)
+        chroot_command(&root)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &format!("/{DATA}")])
             .stdout(Stdio::piped())
             .spawn()
@@ -54,7 +54,7 @@ fn build() -> Result<PathBuf> {
 
 /// Creates the root directory of the container: the contents of the image, and the file `/etc/hosts`, which a
 /// container runtime would add.
-fn furnish(root: &Path, binary: &Path) -> Result<()> {
+fn create_root(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
     }
@@ -68,7 +68,7 @@ fn furnish(root: &Path, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-fn inside(root: &Path) -> Command {
+fn chroot_command(root: &Path) -> Command {
     let mut command = Command::new("chroot");
     command.arg(format!("--userspec={USER}:{USER}")).arg(root).arg("/dunlin").stdin(Stdio::null());
     command
@@ -81,10 +81,10 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     let address = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=127.0.0.1:"));
     let port = address.with_context(|| format!("expected READY from the node, read {ready:?}"))?;
     let url = format!("dunlin://dunlin.test:{port}");
-    let ask = |words: &[&str]| process::text(inside(root).args(["--url", &url]).args(words));
-    ask(&["topics", "create", "kept", "--durable"])?;
-    ask(&["pub", "kept", "hello"])?;
-    let read = ask(&["sub", "kept", "--from", "earliest", "--count", "1"])?;
+    let run_client = |words: &[&str]| process::text(chroot_command(root).args(["--url", &url]).args(words));
+    run_client(&["topics", "create", "kept", "--durable"])?;
+    run_client(&["pub", "kept", "hello"])?;
+    let read = run_client(&["sub", "kept", "--from", "earliest", "--count", "1"])?;
     ensure!(read.contains("hello"), "the node did not return the published record: {read:?}");
     process::run(Command::new("kill").args(["-TERM", &node.0.id().to_string()]))?;
     let status = node.0.wait()?;

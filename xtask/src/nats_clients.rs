@@ -31,7 +31,7 @@ pub fn run() -> Result<()> {
 }
 
 /// Tests one library, and runs some of nats.go's own tests.
-pub fn one() -> Result<()> {
+pub fn run_one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])
 }

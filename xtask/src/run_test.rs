@@ -89,12 +89,12 @@ fn members(group: Pid) -> Vec<Process> {
     ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         // `id (name) state parent group …`; it is parsed from the end, because the name may contain any characters.
-        let (before, after) = stat.rsplit_once(')')?;
-        let name = before.split_once('(')?.1.to_owned();
+        let (before_name, after) = stat.rsplit_once(')')?;
+        let name = before_name.split_once('(')?.1.to_owned();
         let mut fields = after.split_whitespace();
         let is_zombie = fields.next()? == "Z";
-        let of: i32 = fields.nth(1)?.parse().ok()?;
-        (of == group.as_raw_nonzero().get() && !is_zombie).then_some(Process { id, name })
+        let process_group: i32 = fields.nth(1)?.parse().ok()?;
+        (process_group == group.as_raw_nonzero().get() && !is_zombie).then_some(Process { id, name })
     })
     .collect()
 }

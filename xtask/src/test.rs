@@ -38,7 +38,7 @@ pub struct Options {
     /// Number of threads per core to keep busy during the tests
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     busy: usize,
-    /// A step, which is a row in the summary.
+    /// Append the result to tests/runs.tsv; needs a tree without uncommitted changes
     #[arg(long)]
     record: bool,
     /// List steps and parts, with the newest recorded run of each part, without running any
@@ -62,9 +62,9 @@ const DEFAULT: &[Step] = &[
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: doc_tests },
     Step { name: "python", run: python::test },
-    Step { name: "grpc-client", run: clients::one },
-    Step { name: "nats-client", run: nats_clients::one },
-    Step { name: "page", run: page::one },
+    Step { name: "grpc-client", run: clients::run_one },
+    Step { name: "nats-client", run: nats_clients::run_one },
+    Step { name: "page", run: page::run_one },
     Step { name: "kills", run: chaos::topics::quick },
     Step { name: "demo", run: demo_once },
     Step { name: "benchmarks", run: bench_smoke },
@@ -94,8 +94,8 @@ fn bench_smoke() -> Result<()> {
 }
 
 fn bench(suite: &str) -> Result<()> {
-    let kept = workspace::target_directory()?.join("bench-quick");
-    process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))
+    let directory = workspace::target_directory()?.join("bench-quick");
+    process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&directory))
 }
 
 /// Runs the requested steps or parts, and prints `N passed, M failed`.
@@ -110,10 +110,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let Some(name) = &options.name else {
         let first = options.from.as_ref().and_then(|name| DEFAULT.iter().position(|step| step.name == name));
-        return recorded(&history, "test", options, || run_steps(&DEFAULT[first.unwrap_or(0)..]));
+        return run_recorded(&history, "test", options, || run_steps(&DEFAULT[first.unwrap_or(0)..]));
     };
     if let Some(part) = parts::ALL.iter().find(|part| part.name == name) {
-        return recorded(&history, part.name, options, || run_steps(part.steps));
+        return run_recorded(&history, part.name, options, || run_steps(part.steps));
     }
     let mut steps = DEFAULT.iter().chain(parts::ALL.iter().flat_map(|part| part.steps));
     if let Some(step) = steps.find(|step| step.name == name) {
@@ -133,7 +133,7 @@ fn run_all(history: &History, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for part in parts::ALL {
         println!("\n==== part {}: {}", part.name, part.about);
-        if let Err(error) = recorded(history, part.name, options, || run_steps(part.steps)) {
+        if let Err(error) = run_recorded(history, part.name, options, || run_steps(part.steps)) {
             eprintln!("error: part {}: {error:#}", part.name);
             failed.push(part.name);
         }
@@ -142,7 +142,12 @@ fn run_all(history: &History, options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("these parts failed: {}", failed.join(", ")) }
 }
 
-fn recorded(history: &History, what: &str, options: &Options, run: impl Fn() -> Result<()>) -> Result<()> {
+fn run_recorded(
+    history: &History,
+    what: &str,
+    options: &Options,
+    run: impl Fn() -> Result<()>,
+) -> Result<()> {
     let commit = options.record.then(History::commit).transpose()?;
     let start = Instant::now();
     let outcome = run();
@@ -199,8 +204,8 @@ fn summarize(
     if let Some((name, took)) = failure {
         println!("{name:<16} {:>6.1} min  FAILED", minutes(took));
     }
-    let begun = passed.len() + usize::from(failure.is_some());
-    for step in &steps[begun..] {
+    let started = passed.len() + usize::from(failure.is_some());
+    for step in &steps[started..] {
         println!("{:<16}             not run", step.name);
     }
     println!("{:<16} {:>6.1} min", "all", minutes(total));

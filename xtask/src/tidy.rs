@@ -63,7 +63,7 @@ pub struct Findings {
 }
 
 struct Finding {
-    place: String,
+    location: String,
     text: String,
     warning: bool,
 }
@@ -71,11 +71,11 @@ struct Finding {
 impl Findings {
     /// Adds an error at a path and line. `text` names the error and the remedy.
     fn fail(&mut self, path: &str, line: usize, text: String) {
-        self.all.push(Finding { place: format!("{path}:{line}"), text, warning: false });
+        self.all.push(Finding { location: format!("{path}:{line}"), text, warning: false });
     }
 
     fn warn(&mut self, path: &str, line: usize, text: String) {
-        self.all.push(Finding { place: format!("{path}:{line}"), text, warning: true });
+        self.all.push(Finding { location: format!("{path}:{line}"), text, warning: true });
     }
 
     fn failures(&self) -> Vec<String> {
@@ -91,6 +91,6 @@ impl Findings {
 impl Finding {
     fn line(&self) -> String {
         let warning = if self.warning { "warning: " } else { "" };
-        format!("{}: {warning}{}", self.place, self.text)
+        format!("{}: {warning}{}", self.location, self.text)
     }
 }

@@ -1,7 +1,6 @@
 //! `web`: tests the client for browsers with a real node.
 //!
-//! The tools come from npm's registry, at the versions of the lock file. Without npm or the registry the command fails;
-//! as a step of `cargo xtask test`, the command is skipped with a message.
+//! The tools come from npm's registry, at the versions of the lock file. Without npm or the registry the command fails.
 
 use std::process::Command;
 
@@ -14,8 +13,8 @@ const CLIENT: &str = "web/client";
 
 /// Builds the client and runs its tests.
 pub fn run() -> Result<()> {
-    fetch()?;
-    try_client()
+    install_packages()?;
+    test_client()
 }
 
 fn npm(arguments: &[&str]) -> Command {
@@ -24,11 +23,11 @@ fn npm(arguments: &[&str]) -> Command {
     command
 }
 
-fn fetch() -> Result<()> {
+fn install_packages() -> Result<()> {
     process::run(&mut npm(&["ci", "--no-audit", "--no-fund", "--silent"]))
 }
 
-fn try_client() -> Result<()> {
+fn test_client() -> Result<()> {
     let dunlin = workspace::dunlin()?;
     process::run(&mut npm(&["run", "build", "--silent"]))?;
     process::run(npm(&["test", "--silent"]).env("DUNLIN_BINARY", dunlin.get_program()))

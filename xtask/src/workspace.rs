@@ -13,8 +13,9 @@ pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
 
 /// Returns the repository's root, which contains this crate's directory.
 pub fn root() -> PathBuf {
-    let ours = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    let mut root = PathBuf::from(ours);
+    let manifest_directory =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let mut root = PathBuf::from(manifest_directory);
     root.pop();
     root
 }
@@ -50,7 +51,6 @@ pub fn target_directory() -> Result<PathBuf> {
     Ok(directory.into())
 }
 
-/// A package of the workspace.
 pub struct Package {
     pub name: String,
     /// The path from the repository's root, with `/`.
@@ -67,27 +67,26 @@ impl Package {
     }
 }
 
-/// Returns all packages of the workspace.
 pub fn packages() -> Result<Vec<Package>> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     packages.iter().map(package).collect()
 }
 
-fn package(described: &Value) -> Result<Package> {
+fn package(json: &Value) -> Result<Package> {
     let manifest = Path::new(
-        described["manifest_path"].as_str().context("a package in cargo metadata has no manifest path")?,
+        json["manifest_path"].as_str().context("a package in cargo metadata has no manifest path")?,
     );
     let folder = manifest.parent().and_then(|folder| folder.strip_prefix(root()).ok());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let dependencies = described["dependencies"].as_array().into_iter().flatten();
+    let dependencies = json["dependencies"].as_array().into_iter().flatten();
     Ok(Package {
-        name: text(&described["name"]),
+        name: text(&json["name"]),
         folder: folder
             .with_context(|| format!("{} lies outside the repository", manifest.display()))?
             .to_string_lossy()
             .replace('\\', "/"),
-        description: text(&described["description"]),
+        description: text(&json["description"]),
         dependencies: dependencies
             .filter(|edge| edge["kind"] != "dev")
             .map(|edge| text(&edge["name"]))

@@ -15,17 +15,21 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Compares each file of `made` with the file of the same name in `kept`.
-fn compare(made: &Path, kept: &Path) {
-    for entry in fs::read_dir(made).expect("the folder of the new code") {
+/// Compares each file of `generated` with the file of the same name in `committed`.
+fn compare(generated: &Path, committed: &Path) {
+    for entry in fs::read_dir(generated).expect("the folder of the new code") {
         let new = entry.expect("an entry of the folder").path();
-        let old = kept.join(new.file_name().expect("a file's name"));
+        let old = committed.join(new.file_name().expect("a file's name"));
         let bytes = fs::read(&new).expect("the new code");
         if std::env::var_os(UPDATE).is_some() {
             fs::write(&old, bytes).expect("the folder of the kept code can be written");
         } else {
-            let same = fs::read(&old).is_ok_and(|kept| kept == bytes);
-            assert!(same, "{} is not what its protobuf file says: run `cargo xtask fix`", old.display());
+            let is_current = fs::read(&old).is_ok_and(|committed| committed == bytes);
+            assert!(
+                is_current,
+                "{} is not what its protobuf file says: run `cargo xtask fix`",
+                old.display()
+            );
         }
     }
 }

@@ -11,44 +11,44 @@ const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
 
 /// Calls a check of `dunlin._arguments`.
 fn check<'py>(
-    given: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
     name: &str,
     arguments: impl PyCallArgs<'py>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    given.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
+    value.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
 }
 
 /// Converts a timeout in seconds: a negative number means no wait, `None` no limit.
-pub fn timeout(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
-    let Some(given) = given else { return Ok(None) };
-    let seconds = match given.extract::<f64>() {
-        Ok(seconds) if seconds <= SECONDS_MAX && !given.is_instance_of::<PyBool>() => seconds,
-        _ => check(given, "timeout", (given, name), None)?.extract()?,
+pub fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    let Some(value) = value else { return Ok(None) };
+    let seconds = match value.extract::<f64>() {
+        Ok(seconds) if seconds <= SECONDS_MAX && !value.is_instance_of::<PyBool>() => seconds,
+        _ => check(value, "timeout", (value, name), None)?.extract()?,
     };
     Ok(Some(Duration::from_secs_f64(seconds.max(0.0))))
 }
 
 /// Converts a whole number from `least` to `most`.
-pub fn whole(name: &str, given: &Bound<'_, PyAny>, least: u64, most: u64) -> PyResult<u64> {
-    if given.is_exact_instance_of::<PyInt>()
-        && let Ok(number) = given.extract::<u64>()
+pub fn integer(name: &str, value: &Bound<'_, PyAny>, least: u64, most: u64) -> PyResult<u64> {
+    if value.is_exact_instance_of::<PyInt>()
+        && let Ok(number) = value.extract::<u64>()
         && (least..=most).contains(&number)
     {
         return Ok(number);
     }
-    let options = PyDict::new(given.py());
+    let options = PyDict::new(value.py());
     options.set_item("least", least)?;
-    check(given, "count", (name, given, most), Some(&options))?.extract()
+    check(value, "count", (name, value, most), Some(&options))?.extract()
 }
 
 /// Converts an optional number from 0 to 2^64 - 1.
-pub fn optional_u64(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
-    given.map(|given| whole(name, given, 0, u64::MAX)).transpose()
+pub fn optional_u64(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
+    value.map(|value| integer(name, value, 0, u64::MAX)).transpose()
 }
 
 /// Returns an iterator over several payloads. One string or buffer is refused, because each of its characters or bytes
 /// would be a payload.
-pub fn payloads<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
-    check(given, "payloads", (given,), None)?.try_iter()
+pub fn payloads<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    check(value, "payloads", (value,), None)?.try_iter()
 }

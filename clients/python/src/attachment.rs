@@ -13,10 +13,10 @@ use pyo3::types::PyBytes;
 
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::detached;
+use crate::handle::run_detached;
 
 /// How long a worker that ends waits for the node's responses to its results.
-const FAREWELL: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
 type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
@@ -27,7 +27,7 @@ pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
     /// Assigned tasks that have no result yet, by token.
-    given: Mutex<HashMap<u64, AssignedTask>>,
+    assigned: Mutex<HashMap<u64, AssignedTask>>,
 }
 
 impl Drop for RawAttachment {
@@ -41,10 +41,10 @@ impl Drop for RawAttachment {
 impl RawAttachment {
     pub fn new(attachment: Attachment) -> RawAttachment {
         let attachment = Mutex::new(Some(Arc::new(attachment)));
-        RawAttachment { process: std::process::id(), attachment, given: Mutex::default() }
+        RawAttachment { process: std::process::id(), attachment, assigned: Mutex::default() }
     }
 
-    fn attached(&self) -> Result<Arc<Attachment>, Failure> {
+    fn open_attachment(&self) -> Result<Arc<Attachment>, Failure> {
         if self.process != std::process::id() {
             return Err(Failure::Forked);
         }
@@ -52,36 +52,36 @@ impl RawAttachment {
     }
 
     /// Calls a function with an unfinished task; does nothing for any other token.
-    fn with(
+    fn with_task(
         &self,
         py: Python<'_>,
         token: u64,
         call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
-        let attachment = self.attached()?;
-        let given = lock(&self.given).get(&token).cloned();
-        if let Some(given) = given {
-            detached(py, || call(&attachment, &given));
+        let attachment = self.open_attachment()?;
+        let task = lock(&self.assigned).get(&token).cloned();
+        if let Some(task) = task {
+            run_detached(py, || call(&attachment, &task));
         }
         Ok(())
     }
 
-    fn answer(
+    fn finish_task(
         &self,
         py: Python<'_>,
         token: u64,
         call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
-        let attachment = self.attached()?;
-        let given = lock(&self.given).remove(&token);
-        if let Some(given) = given {
-            detached(py, || call(&attachment, &given));
+        let attachment = self.open_attachment()?;
+        let task = lock(&self.assigned).remove(&token);
+        if let Some(task) = task {
+            run_detached(py, || call(&attachment, &task));
         }
         Ok(())
     }
 }
 
-fn used(run_us: u64, cpu_us: u64, memory_bytes: u64) -> TaskUsage {
+fn task_usage(run_us: u64, cpu_us: u64, memory_bytes: u64) -> TaskUsage {
     TaskUsage { run: Duration::from_micros(run_us), cpu: Duration::from_micros(cpu_us), memory_bytes }
 }
 
@@ -89,29 +89,29 @@ fn used(run_us: u64, cpu_us: u64, memory_bytes: u64) -> TaskUsage {
 impl RawAttachment {
     /// The next task; `None` after `seconds` without one.
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
-        let (attachment, patience) = (self.attached()?, timeout(Some(seconds))?.unwrap_or_default());
-        let next = detached(py, || attachment.next(patience)).0;
+        let (attachment, timeout) = (self.open_attachment()?, timeout(Some(seconds))?.unwrap_or_default());
+        let next = run_detached(py, || attachment.next(timeout)).0;
         // Returns the reason why the worker ended; `next` itself reports only that it ended.
-        let Some(given) = next.map_err(|ended| Failure::from(attachment.error().unwrap_or(ended)))? else {
+        let Some(assigned) = next.map_err(|error| Failure::from(attachment.error().unwrap_or(error)))? else {
             return Ok(None);
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let task = (
-            given.task(),
-            given.token(),
-            text(given.kind()),
-            text(given.tenant()),
-            PyBytes::new(py, given.payload()),
-            given.attempt(),
-            given.timeout().as_secs_f64(),
+        let row = (
+            assigned.task(),
+            assigned.token(),
+            text(assigned.kind()),
+            text(assigned.tenant()),
+            PyBytes::new(py, assigned.payload()),
+            assigned.attempt(),
+            assigned.timeout().as_secs_f64(),
         );
-        lock(&self.given).insert(given.token(), given);
-        Ok(Some(task))
+        lock(&self.assigned).insert(assigned.token(), assigned);
+        Ok(Some(row))
     }
 
     /// Whether the task's function has to end: the node stopped the task, or the task already has a result.
     fn is_stopped(&self, token: u64) -> bool {
-        lock(&self.given).get(&token).is_none_or(AssignedTask::is_stopped)
+        lock(&self.assigned).get(&token).is_none_or(AssignedTask::is_stopped)
     }
 
     fn complete(
@@ -123,8 +123,8 @@ impl RawAttachment {
         cpu_us: u64,
         memory_bytes: u64,
     ) -> PyResult<()> {
-        let used = used(run_us, cpu_us, memory_bytes);
-        self.answer(py, token, |attachment, given| attachment.complete(given, result, &used))
+        let usage = task_usage(run_us, cpu_us, memory_bytes);
+        self.finish_task(py, token, |attachment, task| attachment.complete(task, result, &usage))
     }
 
     #[expect(clippy::too_many_arguments, reason = "what an attempt took, beside why it failed")]
@@ -138,34 +138,34 @@ impl RawAttachment {
         cpu_us: u64,
         memory_bytes: u64,
     ) -> PyResult<()> {
-        let used = used(run_us, cpu_us, memory_bytes);
-        self.answer(py, token, |attachment, given| attachment.fail(given, error.as_bytes(), retry, &used))
+        let usage = task_usage(run_us, cpu_us, memory_bytes);
+        self.finish_task(py, token, |attachment, task| attachment.fail(task, error.as_bytes(), retry, &usage))
     }
 
     fn progress(&self, py: Python<'_>, token: u64, permille: u16, note: &str) -> PyResult<()> {
-        self.with(py, token, |attachment, given| attachment.progress(given, permille, note))
+        self.with_task(py, token, |attachment, task| attachment.progress(task, permille, note))
     }
 
     /// Restarts the task's timeout, with `seconds` or, if 0, the task's own.
     fn extend(&self, py: Python<'_>, token: u64, seconds: f64) -> PyResult<()> {
         let more = timeout(Some(seconds))?.filter(|more| !more.is_zero());
-        self.with(py, token, |attachment, given| attachment.extend(given, more))
+        self.with_task(py, token, |attachment, task| attachment.extend(task, more))
     }
 
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        let attachment = self.attached()?;
-        detached(py, || attachment.drain());
+        let attachment = self.open_attachment()?;
+        run_detached(py, || attachment.drain());
         Ok(())
     }
 
     fn is_drained(&self) -> PyResult<bool> {
-        Ok(self.attached()?.is_drained())
+        Ok(self.open_attachment()?.is_drained())
     }
 
     /// The worker's number (0 for none), and the counts of assigned, completed, late and lost tasks.
     fn load(&self) -> PyResult<(u64, u64, u64, u64, u64)> {
-        let load = self.attached()?.load();
-        Ok((load.worker, load.given, load.answered, load.stale, load.lost))
+        let load = self.open_attachment()?.load();
+        Ok((load.worker, load.assigned, load.answered, load.stale, load.lost))
     }
 
     /// Ends the worker after the node has responded to all results. The node gives unfinished tasks to other workers.
@@ -174,9 +174,9 @@ impl RawAttachment {
             return Err(Failure::Forked.into());
         }
         let attachment = lock(&self.attachment).take();
-        detached(py, || {
+        run_detached(py, || {
             if let Some(attachment) = &attachment {
-                attachment.flush(FAREWELL);
+                attachment.flush(FLUSH_TIMEOUT);
             }
             drop(attachment);
         });

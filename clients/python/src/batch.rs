@@ -16,16 +16,16 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column of one field of the records' heads. `more` adds that many fields after the last record.
+    /// Returns a column of one field of the records' heads. `extra` adds that many fields after the last record.
     fn column<'py>(
         &self,
         py: Python<'py>,
         kind: NumberFormat,
-        at: usize,
-        more: usize,
+        offset: usize,
+        extra: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let held = Arc::new(RecordFieldsBytes(Arc::clone(&self.0)));
-        let column = Column::of(held, kind, at, size_of::<RecordFields>(), self.0.len() + more);
+        let owner = Arc::new(RecordFieldsBytes(Arc::clone(&self.0)));
+        let column = Column::strided(owner, kind, offset, size_of::<RecordFields>(), self.0.len() + extra);
         as_array(py, column)
     }
 }
@@ -84,7 +84,7 @@ impl PyBatch {
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let len = self.0.head(self.0.len()).payload_at as usize;
-        let column = Column::of(Arc::new(Payloads(Arc::clone(&self.0))), U8, 0, 1, len);
+        let column = Column::strided(Arc::new(Payloads(Arc::clone(&self.0))), U8, 0, 1, len);
         PyMemoryView::from(Bound::new(py, column)?.as_any())
     }
 
@@ -92,11 +92,11 @@ impl PyBatch {
     fn as_array<'py>(&self, py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let numpy = py.import("numpy")?;
         let dtype = numpy.getattr("dtype")?.call1((dtype,))?;
-        let wanted: usize = dtype.getattr("itemsize")?.extract()?;
+        let item_bytes: usize = dtype.getattr("itemsize")?.extract()?;
         match self.0.payload_bytes_each() {
-            Some(bytes) if bytes == wanted => numpy.getattr("frombuffer")?.call1((self.data(py)?, dtype)),
+            Some(bytes) if bytes == item_bytes => numpy.getattr("frombuffer")?.call1((self.data(py)?, dtype)),
             Some(bytes) => Err(PyValueError::new_err(format!(
-                "each payload has {bytes} bytes, but an item of dtype {dtype} has {wanted}"
+                "each payload has {bytes} bytes, but an item of dtype {dtype} has {item_bytes}"
             ))),
             None => Err(PyValueError::new_err(
                 "the payloads have several lengths and do not form an array: use data and offsets",

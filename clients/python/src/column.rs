@@ -61,16 +61,15 @@ unsafe impl Plain for f32 {}
 // SAFETY: `EntityId` is `repr(transparent)` around a number.
 unsafe impl Plain for EntityId {}
 
-/// The bytes of the structures.
 #[expect(private_bounds, reason = "what is plain is decided in this file")]
-pub fn bytes_of<T: Plain>(all: &[T]) -> &[u8] {
+pub fn bytes_of<T: Plain>(items: &[T]) -> &[u8] {
     // SAFETY: every byte of the structures is part of a number, and bytes need no alignment.
-    unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
+    unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), size_of_val(items)) }
 }
 
 impl Column {
     /// Numbers from byte `start` on, one every `stride` bytes.
-    pub fn of(
+    pub fn strided(
         owner: Arc<dyn HeldBytes>,
         kind: NumberFormat,
         start: usize,
@@ -137,16 +136,19 @@ impl Column {
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;
             (*view).readonly = 1;
             (*view).itemsize = column.item_bytes as ffi::Py_ssize_t;
-            let wants = |flag: c_int| flags & flag == flag;
-            (*view).format = if wants(ffi::PyBUF_FORMAT) {
+            let is_requested = |flag: c_int| flags & flag == flag;
+            (*view).format = if is_requested(ffi::PyBUF_FORMAT) {
                 column.format.as_ptr().cast_mut()
             } else {
                 std::ptr::null_mut()
             };
             (*view).ndim = column.dimensions as c_int;
-            (*view).shape =
-                if wants(ffi::PyBUF_ND) { column.shape.as_ptr().cast_mut() } else { std::ptr::null_mut() };
-            (*view).strides = if wants(ffi::PyBUF_STRIDES) {
+            (*view).shape = if is_requested(ffi::PyBUF_ND) {
+                column.shape.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
+            (*view).strides = if is_requested(ffi::PyBUF_STRIDES) {
                 column.strides.as_ptr().cast_mut()
             } else {
                 std::ptr::null_mut()

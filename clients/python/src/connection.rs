@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::drafts::{OutgoingRecord, PublishOptions, prefix_of_pattern};
 use crate::events::{BufferedSubscriber, timeout};
 use crate::failure::Failure;
-use crate::handle::{Closable, SharedHandle, detached, interrupting};
+use crate::handle::{Closable, SharedHandle, run_detached, run_interruptible};
 use crate::member::{PrefetchingMember, PyMember};
 use crate::publisher::PyPublisher;
 use crate::replica::PyReplica;
@@ -28,7 +28,7 @@ use crate::subscription::{self, Subscription};
 use crate::topics::{self, TopicArguments};
 
 /// The number of requesters that are kept for later requests. Concurrent requests may create more.
-const REQUESTERS_KEPT: usize = 32;
+const REQUESTERS_MAX: usize = 32;
 
 /// A connection to a node.
 #[pyclass(frozen, module = "dunlin")]
@@ -37,31 +37,31 @@ pub struct Connection {
     requesters: SharedHandle<Vec<Requester>>,
     responder: SharedHandle<Responder>,
     /// The handles to close when the connection is closed.
-    made: Mutex<Vec<Weak<dyn Closable>>>,
+    handles: Mutex<Vec<Weak<dyn Closable>>>,
 }
 
 impl Connection {
     /// The client for one call. Keeping it longer would keep the connection open.
     pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
-        self.client.with_in_turn(py, |client| Ok(client.clone()))
+        self.client.with_lock(py, |client| Ok(client.clone()))
     }
 
     /// Calls a function that may wait for the node.
-    pub fn ask<R: Send>(
+    pub fn call<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Client) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let client = self.client(py)?;
         let watched = self.client.clone();
-        interrupting(py, move || watched.is_closed(), || call(&client))
+        run_interruptible(py, move || watched.is_closed(), || call(&client))
     }
 
     /// Registers a handle, so that closing the connection closes the handle too.
-    pub fn adopt(&self, closer: &Arc<dyn Closable>) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.retain(|other| other.strong_count() > 0);
-        made.push(Arc::downgrade(closer));
+    pub fn register_handle(&self, closer: &Arc<dyn Closable>) {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.retain(|other| other.strong_count() > 0);
+        handles.push(Arc::downgrade(closer));
     }
 }
 
@@ -93,10 +93,10 @@ impl Connection {
             wait: subscription::wait(wait)?,
             ..ClientOptions::default()
         };
-        let client = interrupting(py, || false, || Ok(Client::connect(url, options)?))?;
+        let client = run_interruptible(py, || false, || Ok(Client::connect(url, options)?))?;
         let responder = SharedHandle::new(client.responder());
         let requesters = SharedHandle::new(Vec::new());
-        Ok(Connection { client: SharedHandle::new(client), requesters, responder, made: Mutex::default() })
+        Ok(Connection { client: SharedHandle::new(client), requesters, responder, handles: Mutex::default() })
     }
 
     #[getter]
@@ -122,9 +122,9 @@ impl Connection {
     #[pyo3(signature = (subject, *, quiet = false))]
     fn publisher(&self, py: Python<'_>, subject: &str, quiet: bool) -> PyResult<PyPublisher> {
         let options = PublisherOptions { quiet, identity: None };
-        let publisher = self.ask(py, |client| Ok(client.publisher_with(subject, options)?))?;
+        let publisher = self.call(py, |client| Ok(client.publisher_with(subject, options)?))?;
         let publisher = SharedHandle::new(publisher);
-        self.adopt(&publisher.closer());
+        self.register_handle(&publisher.closer());
         Ok(PyPublisher { subject: subject.to_owned(), prefix: prefix_of_pattern(subject), publisher })
     }
 
@@ -151,9 +151,9 @@ impl Connection {
             ..SubscribeOptions::default()
         };
         let follows_state = subscription::follows_state(&options);
-        let subscriber = self.ask(py, |client| Ok(client.subscribe(pattern, options)?))?;
+        let subscriber = self.call(py, |client| Ok(client.subscribe(pattern, options)?))?;
         let source = Arc::new(BufferedSubscriber::new(subscriber));
-        self.adopt(&source.subscriber.closer());
+        self.register_handle(&source.subscriber.closer());
         Ok(Subscription { pattern: pattern.to_owned(), name: name.to_owned(), follows_state, source })
     }
 
@@ -190,12 +190,12 @@ impl Connection {
             dead_letter: dead_letter.to_owned(),
             ..GroupOptions::default()
         };
-        let joined = self.ask(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;
+        let joined = self.call(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;
         let settler = SharedHandle::new(joined.settler());
         let prefetch = if kind == GroupKind::Work { prefetch.max(1) } else { 0 };
-        let member = SharedHandle::new(PrefetchingMember { member: joined, prefetch, asked: 0 });
-        self.adopt(&member.closer());
-        self.adopt(&settler.closer());
+        let member = SharedHandle::new(PrefetchingMember { member: joined, prefetch, requested: 0 });
+        self.register_handle(&member.closer());
+        self.register_handle(&settler.closer());
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
     }
 
@@ -217,20 +217,21 @@ impl Connection {
             conflate,
             ..SubscribeOptions::default()
         };
-        let (replica, config, append_ns) = self.ask(py, |client| {
+        let (replica, config, append_ns) = self.call(py, |client| {
             let described = client.describe_topic(topic)?;
             let last_append_ns = described.logs.iter().map(|log| log.last_append_ns).max();
             let append_ns = last_append_ns.filter(|&append_ns| append_ns > 0);
             let reducer = described.config.reducer;
             let config = reducer.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
-            let of = config.clone();
+            let state_config = config.clone();
             // This cannot fail: the call above has accepted the same configuration.
-            let make = move |_: &_| State::of(&of).unwrap_or_else(|_| State::Last(Default::default()));
+            let make =
+                move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
             Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))
         })?;
         let replica = PyReplica::new(replica, append_ns);
-        self.adopt(&replica.following.closer());
+        self.register_handle(&replica.following.closer());
         Ok((replica, config.kind, config.options))
     }
 
@@ -245,18 +246,18 @@ impl Connection {
         key: Option<Bound<'py, PyAny>>,
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>)> {
-        let patience = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
-        let given = PublishOptions { key, headers, ..PublishOptions::default() };
-        let outgoing = OutgoingRecord::of(payload, given, None)?;
-        let kept = self.requesters.with_in_turn(py, |kept| Ok(kept.pop()))?;
-        let (outcome, requester) = self.ask(py, |client| {
-            let mut requester = kept.unwrap_or_else(|| client.requester());
-            let outcome = outgoing.with(|draft| requester.request(subject, draft, patience));
+        let timeout = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
+        let options = PublishOptions { key, headers, ..PublishOptions::default() };
+        let outgoing = OutgoingRecord::of(payload, options, None)?;
+        let idle = self.requesters.with_lock(py, |requesters| Ok(requesters.pop()))?;
+        let (outcome, requester) = self.call(py, |client| {
+            let mut requester = idle.unwrap_or_else(|| client.requester());
+            let outcome = outgoing.with_draft(|draft| requester.request(subject, draft, timeout));
             Ok((outcome, requester))
         })?;
-        self.requesters.with_in_turn(py, |kept| {
-            if kept.len() < REQUESTERS_KEPT {
-                kept.push(requester);
+        self.requesters.with_lock(py, |requesters| {
+            if requesters.len() < REQUESTERS_MAX {
+                requesters.push(requester);
             }
             Ok(())
         })?;
@@ -277,7 +278,7 @@ impl Connection {
         let outgoing =
             OutgoingRecord::of(payload, PublishOptions { headers, ..PublishOptions::default() }, None)?;
         self.responder
-            .with_in_turn(py, |responder| Ok(outgoing.with(|draft| responder.reply(subject, draft))?))
+            .with_lock(py, |responder| Ok(outgoing.with_draft(|draft| responder.reply(subject, draft))?))
     }
 
     fn create_topic(
@@ -288,11 +289,11 @@ impl Connection {
         exist_ok: bool,
     ) -> PyResult<()> {
         let config = wanted.config()?;
-        self.ask(py, |client| Ok(client.create_topic(name, &config, exist_ok)?))
+        self.call(py, |client| Ok(client.create_topic(name, &config, exist_ok)?))
     }
 
     fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.ask(py, |client| Ok(client.delete_topic(name)?))
+        self.call(py, |client| Ok(client.delete_topic(name)?))
     }
 
     /// Name, pattern, partitions, reliable, records, bytes, appended and subscribers of each topic.
@@ -302,7 +303,7 @@ impl Connection {
         py: Python<'_>,
         pattern: &str,
     ) -> PyResult<Vec<(String, String, u16, bool, Option<u64>, Option<u64>, Option<u64>, Option<u32>)>> {
-        let all = self.ask(py, |client| Ok(client.topics(pattern)?))?;
+        let all = self.call(py, |client| Ok(client.topics(pattern)?))?;
         let row = |t: dunlin_client::TopicSummary| {
             (t.name, t.pattern, t.partitions, t.reliable, t.records, t.bytes, t.appended, t.subscribers)
         };
@@ -310,14 +311,14 @@ impl Connection {
     }
 
     fn describe<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
-        let topic = self.ask(py, |client| Ok(client.describe_topic(name)?))?;
-        topics::described(py, &topic)
+        let topic = self.call(py, |client| Ok(client.describe_topic(name)?))?;
+        topics::description(py, &topic)
     }
 
     /// Closes the connection and all handles made from it.
     fn close(&self, py: Python<'_>) {
-        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
-        detached(py, || made.iter().filter_map(Weak::upgrade).for_each(|one| one.close()));
+        let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        run_detached(py, || handles.iter().filter_map(Weak::upgrade).for_each(|handle| handle.close()));
         self.responder.close(py);
         self.requesters.close(py);
         self.client.close(py);

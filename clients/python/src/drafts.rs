@@ -22,7 +22,7 @@ pub struct PublishOptions<'py> {
 /// A record that Python publishes: its payload and its optional fields.
 pub struct OutgoingRecord {
     payload: PayloadContent,
-    rest: Option<Box<DraftExtras>>,
+    extras: Option<Box<DraftExtras>>,
 }
 
 /// The fields that most records do not have.
@@ -36,18 +36,17 @@ struct DraftExtras {
 }
 
 impl OutgoingRecord {
-    /// A record with only a payload.
-    pub fn plain(payload: &Bound<'_, PyAny>) -> PyResult<OutgoingRecord> {
-        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, rest: None })
+    pub fn from_payload(payload: &Bound<'_, PyAny>) -> PyResult<OutgoingRecord> {
+        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, extras: None })
     }
 
     /// Makes a record. `prefix` is the literal prefix of the publisher's pattern.
     pub fn of(
         payload: &Bound<'_, PyAny>,
-        given: PublishOptions<'_>,
+        options: PublishOptions<'_>,
         prefix: Option<&str>,
     ) -> PyResult<OutgoingRecord> {
-        let tail = match (&given.subject, prefix) {
+        let tail = match (&options.subject, prefix) {
             (None, None) => String::new(),
             (None, Some(_)) => {
                 return Err(PyValueError::new_err(
@@ -63,33 +62,32 @@ impl OutgoingRecord {
                 })?
             }
         };
-        let rest = DraftExtras {
-            key: given.key.as_ref().map(PayloadContent::of).transpose()?,
-            headers: given.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
+        let extras = DraftExtras {
+            key: options.key.as_ref().map(PayloadContent::of).transpose()?,
+            headers: options.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
             tail,
-            reply: given.reply,
-            event_time_ns: arguments::optional_u64("event_time_ns", given.event_time_ns.as_ref())?,
-            expires_ns: arguments::optional_u64("expires_ns", given.expires_ns.as_ref())?,
+            reply: options.reply,
+            event_time_ns: arguments::optional_u64("event_time_ns", options.event_time_ns.as_ref())?,
+            expires_ns: arguments::optional_u64("expires_ns", options.expires_ns.as_ref())?,
         };
-        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, rest: Some(Box::new(rest)) })
+        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, extras: Some(Box::new(extras)) })
     }
 
-    /// The payload's bytes.
     pub fn payload(&self) -> &[u8] {
         self.payload.as_slice()
     }
 
     /// Calls `publish` with the record as a draft.
-    pub fn with<R>(&self, publish: impl FnOnce(Draft<'_>) -> R) -> R {
-        let Some(rest) = &self.rest else { return publish(Draft::from(self.payload.as_slice())) };
+    pub fn with_draft<R>(&self, publish: impl FnOnce(Draft<'_>) -> R) -> R {
+        let Some(extras) = &self.extras else { return publish(Draft::from(self.payload.as_slice())) };
         let headers: Vec<(&str, &[u8])> =
-            rest.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+            extras.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         let meta = Meta {
-            event_time_ns: rest.event_time_ns,
-            expires_ns: rest.expires_ns,
-            subject_tail: &rest.tail,
-            key: rest.key.as_ref().map(PayloadContent::as_slice),
-            reply: rest.reply.as_deref(),
+            event_time_ns: extras.event_time_ns,
+            expires_ns: extras.expires_ns,
+            subject_tail: &extras.tail,
+            key: extras.key.as_ref().map(PayloadContent::as_slice),
+            reply: extras.reply.as_deref(),
             headers: &headers,
         };
         publish(Draft { meta, payload: Payload::Copied(self.payload.as_slice()) })
@@ -98,8 +96,8 @@ impl OutgoingRecord {
 
 /// The literal prefix of a pattern; `None` for a subject without wildcards.
 pub fn prefix_of_pattern(subject: &str) -> Option<String> {
-    let wild = |token: &str| token == "*" || token == ">";
+    let is_wildcard = |token: &str| token == "*" || token == ">";
     let literal =
-        subject.split('.').take_while(|token| !wild(token)).map(|token| format!("{token}.")).collect();
-    subject.split('.').any(wild).then_some(literal)
+        subject.split('.').take_while(|token| !is_wildcard(token)).map(|token| format!("{token}.")).collect();
+    subject.split('.').any(is_wildcard).then_some(literal)
 }

@@ -50,9 +50,9 @@ impl RegionSnapshot {
     }
 }
 
-fn lying<const D: usize>(state: &RegionState<D>, which: EntityColumn) -> &[u8] {
+fn column_bytes<const D: usize>(state: &RegionState<D>, field: EntityColumn) -> &[u8] {
     let store = state.store();
-    match which {
+    match field {
         EntityColumn::Ids => bytes_of(store.ids()),
         EntityColumn::Kinds => bytes_of(store.kinds()),
         EntityColumn::Position(axis) => bytes_of(store.positions()[axis]),
@@ -63,8 +63,8 @@ fn lying<const D: usize>(state: &RegionState<D>, which: EntityColumn) -> &[u8] {
 impl HeldBytes for ColumnView {
     fn bytes(&self) -> &[u8] {
         match &self.0 {
-            RegionSnapshot::Plane(state) => lying(state, self.1),
-            RegionSnapshot::Space(state) => lying(state, self.1),
+            RegionSnapshot::Plane(state) => column_bytes(state, self.1),
+            RegionSnapshot::Space(state) => column_bytes(state, self.1),
         }
     }
 }
@@ -77,15 +77,18 @@ impl PyEntities {
     fn column<'py>(
         &self,
         py: Python<'py>,
-        which: EntityColumn,
+        field: EntityColumn,
         kind: NumberFormat,
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = kind.1;
-        as_array(py, Column::of(Arc::new(ColumnView(self.0.clone(), which)), kind, 0, bytes, self.0.len()))
+        as_array(
+            py,
+            Column::strided(Arc::new(ColumnView(self.0.clone(), field)), kind, 0, bytes, self.0.len()),
+        )
     }
 
-    fn axes<'py>(&self, py: Python<'py>, which: fn(usize) -> EntityColumn) -> PyResult<Bound<'py, PyTuple>> {
-        let columns = (0..self.0.dimensions()).map(|axis| self.column(py, which(axis), F32));
+    fn axes<'py>(&self, py: Python<'py>, field: fn(usize) -> EntityColumn) -> PyResult<Bound<'py, PyTuple>> {
+        let columns = (0..self.0.dimensions()).map(|axis| self.column(py, field(axis), F32));
         PyTuple::new(py, columns.collect::<PyResult<Vec<_>>>()?)
     }
 }

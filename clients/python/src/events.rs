@@ -18,21 +18,21 @@ use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
 /// The largest number of records taken from the client at once.
-const TAKEN_RECORDS_MAX: usize = 512;
+const READ_RECORDS_MAX: usize = 512;
 /// The number of bytes of taken records from which on no more records are taken from the client in the same step.
-const TAKEN_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A subscriber with a buffer of received events that Python has not read yet.
 pub struct BufferedSubscriber {
     pub subscriber: SharedHandle<Subscriber>,
-    taken: Mutex<EventBuffer>,
+    buffer: Mutex<EventBuffer>,
 }
 
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
     /// The number of records at the front of the first piece that were already returned to Python.
-    given: usize,
+    returned: usize,
 }
 
 enum Piece {
@@ -53,38 +53,42 @@ pub enum EventShape {
 
 impl BufferedSubscriber {
     pub fn new(subscriber: Subscriber) -> BufferedSubscriber {
-        BufferedSubscriber { subscriber: SharedHandle::new(subscriber), taken: Mutex::default() }
+        BufferedSubscriber { subscriber: SharedHandle::new(subscriber), buffer: Mutex::default() }
     }
 
-    fn taken(&self) -> MutexGuard<'_, EventBuffer> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, EventBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes more events from the client. Returns `false` if none arrived within `timeout`. `Some(ZERO)` does not wait.
     fn refill(&self, py: Python<'_>, shape: EventShape, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
-            if let EventShape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
-        let take = |subscriber: &mut Subscriber| loop {
+            if let EventShape::Batches(records_max) = shape { records_max } else { READ_RECORDS_MAX };
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let is_nonblocking = timeout.is_some_and(|timeout| timeout.is_zero());
+        let read = |subscriber: &mut Subscriber| loop {
             let mut pieces = VecDeque::new();
-            take_out(subscriber, records_max, &mut pieces)?;
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if !pieces.is_empty() || left.is_some_and(|left| left.is_zero()) || !subscriber.wait(left)? {
+            read_events(subscriber, records_max, &mut pieces)?;
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !pieces.is_empty()
+                || remaining.is_some_and(|remaining| remaining.is_zero())
+                || !subscriber.wait(remaining)?
+            {
                 return Ok(pieces);
             }
         };
-        let pieces = if at_once { self.subscriber.look(py, take) } else { self.subscriber.with(py, take) }?;
-        let any = !pieces.is_empty();
-        self.taken().pieces.extend(pieces);
-        Ok(any)
+        let pieces =
+            if is_nonblocking { self.subscriber.try_with(py, read) } else { self.subscriber.with(py, read) }?;
+        let has_pieces = !pieces.is_empty();
+        self.buffer().pieces.extend(pieces);
+        Ok(has_pieces)
     }
 
     /// Returns the next event from the buffer of events that were already taken from the client.
-    fn next_taken(&self, py: Python<'_>, shape: EventShape) -> PyResult<Option<Py<PyAny>>> {
+    fn next_buffered(&self, py: Python<'_>, shape: EventShape) -> PyResult<Option<Py<PyAny>>> {
         loop {
-            let Some(given) = self.taken().next(shape) else { return Ok(None) };
-            let notice = match given {
+            let Some(next) = self.buffer().next(shape) else { return Ok(None) };
+            let notice = match next {
                 NextEvent::Record(record) => return Ok(Some(Py::new(py, record)?.into_any())),
                 NextEvent::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
                 NextEvent::Notice(notice) => notice,
@@ -109,14 +113,14 @@ impl BufferedSubscriber {
         shape: EventShape,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.subscriber.check()?;
-            if let Some(next) = self.next_taken(py, shape)? {
+            if let Some(next) = self.next_buffered(py, shape)? {
                 return Ok(Some(next));
             }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if !self.refill(py, shape, left)? {
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !self.refill(py, shape, remaining)? {
                 return Ok(None);
             }
         }
@@ -138,43 +142,43 @@ impl EventBuffer {
                 Piece::Records(_) => None,
             };
         };
-        let (records, given) = (Arc::clone(records), self.given);
+        let (records, returned) = (Arc::clone(records), self.returned);
         if let EventShape::Batches(_) = shape {
             self.pieces.pop_front();
-            self.given = 0;
-            let whole = given == 0;
-            return Some(NextEvent::Batch(PyBatch(if whole {
+            self.returned = 0;
+            let is_complete = returned == 0;
+            return Some(NextEvent::Batch(PyBatch(if is_complete {
                 records
             } else {
-                Arc::new(records.from(given))
+                Arc::new(records.from(returned))
             })));
         }
-        self.given += 1;
-        if self.given == records.len() {
+        self.returned += 1;
+        if self.returned == records.len() {
             self.pieces.pop_front();
-            self.given = 0;
+            self.returned = 0;
         }
-        Some(NextEvent::Record(PyRecord { records, index: given }))
+        Some(NextEvent::Record(PyRecord { records, index: returned }))
     }
 }
 
 /// Takes all available events, until they contain about `records_max` records. If an error follows them, the next call
 /// returns it.
-fn take_out(
+fn read_events(
     subscriber: &mut Subscriber,
     records_max: usize,
     pieces: &mut VecDeque<Piece>,
 ) -> Result<(), Failure> {
-    let mut records = RecordGroup::with_room(0);
+    let mut records = RecordGroup::with_capacity(0);
     let (mut count, mut bytes) = (0, 0);
-    while count < records_max && bytes < TAKEN_BYTES_MAX {
+    while count < records_max && bytes < READ_BYTES_MAX {
         let before = records.bytes();
         let drained = subscriber.drain((records_max - count).min(256), |event| match event {
             Event::Record(record) => {
                 records.push(record.position, record.prev_seq, &record.frame, record.log)
             }
-            Event::Notice(notice) if notice::is_told(&notice) => {
-                seal(&mut records, pieces);
+            Event::Notice(notice) if notice::is_passed_to_python(&notice) => {
+                finish_group(&mut records, pieces);
                 pieces.push_back(Piece::Notice(notice));
             }
             Event::Notice(_) => {}
@@ -187,15 +191,15 @@ fn take_out(
             Err(error) => return Err(error.into()),
         }
     }
-    seal(&mut records, pieces);
+    finish_group(&mut records, pieces);
     Ok(())
 }
 
-fn seal(records: &mut RecordGroup, pieces: &mut VecDeque<Piece>) {
+fn finish_group(records: &mut RecordGroup, pieces: &mut VecDeque<Piece>) {
     if records.pushed() > 0 {
-        let mut sealed = std::mem::take(records);
-        sealed.end();
-        pieces.push_back(Piece::Records(Arc::new(sealed)));
+        let mut group = std::mem::take(records);
+        group.finish();
+        pieces.push_back(Piece::Records(Arc::new(group)));
     }
 }
 

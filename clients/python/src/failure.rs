@@ -51,11 +51,11 @@ const RETURNING_MAX: Duration = Duration::from_secs(2);
 /// with the process. If they entered the interpreter, Python would end them inside foreign code, and abort.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
-    ENDS.set(true);
+    IS_ENDING_THREAD.set(true);
     ENDING.store(true, Ordering::SeqCst);
     py.detach(|| {
-        let until = Instant::now() + RETURNING_MAX;
-        while RETURNING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+        let deadline = Instant::now() + RETURNING_MAX;
+        while RETURNING.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -63,7 +63,7 @@ pub fn end(py: Python<'_>) {
 
 /// Whether another thread is ending the interpreter.
 pub fn is_ending() -> bool {
-    ENDING.load(Ordering::SeqCst) && !ENDS.get()
+    ENDING.load(Ordering::SeqCst) && !IS_ENDING_THREAD.get()
 }
 
 /// A permission to use Python's interpreter, which does not end while a guard exists.
@@ -74,16 +74,16 @@ impl InterpreterGuard {
     /// Creates a guard; returns `None` if the interpreter is about to end.
     pub fn new() -> Option<InterpreterGuard> {
         RETURNING.fetch_add(1, Ordering::SeqCst);
-        let returning = InterpreterGuard(());
-        (!is_ending()).then_some(returning)
+        let guard = InterpreterGuard(());
+        (!is_ending()).then_some(guard)
     }
 
     /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. For threads that cannot continue
     /// without the interpreter.
-    pub fn or_never() -> InterpreterGuard {
+    pub fn new_or_park() -> InterpreterGuard {
         loop {
             match InterpreterGuard::new() {
-                Some(returning) => return returning,
+                Some(guard) => return guard,
                 None => std::thread::park(),
             }
         }
@@ -98,23 +98,23 @@ impl Drop for InterpreterGuard {
 
 thread_local! {
     /// Whether this thread is the one that shuts down the interpreter.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
+    static IS_ENDING_THREAD: Cell<bool> = const { Cell::new(false) };
     /// Set by another thread to cancel this thread's call.
-    static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     /// The exception of a signal handler that ran while this thread waited.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    static SIGNAL_ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
 /// Runs signal handlers. Returns whether one raised an exception, which is kept until the wait has ended.
-pub fn signals_raise() -> bool {
-    if ABANDONED.with_borrow(|abandoned| abandoned.as_ref().is_some_and(|it| it.load(Ordering::Acquire))) {
+pub fn check_signals() -> bool {
+    if CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))) {
         return true;
     }
-    let Some(_returning) = InterpreterGuard::new() else { return false };
-    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-    let interrupted = raised.is_some();
+    let Some(_guard) = InterpreterGuard::new() else { return false };
+    let error = Python::try_attach(|py| py.check_signals().err()).flatten();
+    let interrupted = error.is_some();
     if interrupted {
-        RAISED.set(raised);
+        SIGNAL_ERROR.set(error);
     }
     interrupted
 }
@@ -138,16 +138,16 @@ impl CancellableCall {
 
     /// Runs the call on this thread.
     fn run<'py>(&self, call: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        ABANDONED.set(Some(Arc::clone(&self.0)));
+        CANCELLED.set(Some(Arc::clone(&self.0)));
         let outcome = call.call0();
-        ABANDONED.set(None);
+        CANCELLED.set(None);
         outcome
     }
 }
 
 /// The exception that a signal handler raised during the last wait.
-pub fn take_raised() -> Option<PyErr> {
-    RAISED.take()
+pub fn take_signal_error() -> Option<PyErr> {
+    SIGNAL_ERROR.take()
 }
 
 impl From<Failure> for PyErr {
@@ -156,8 +156,8 @@ impl From<Failure> for PyErr {
         let (kind, number, text) = match failure {
             Failure::Python(error) => return error,
             Failure::Refused(code, text) => ("refused", code.number(), text),
-            Failure::Numbered(code, carried, text) => {
-                numbers = carried;
+            Failure::Numbered(code, values, text) => {
+                numbers = values;
                 ("refused", code.number(), text)
             }
             Failure::Unknown(text) => ("unknown", 0, text),
@@ -171,10 +171,10 @@ impl From<Failure> for PyErr {
             Failure::Value(text) => ("value", 0, text),
         };
         Python::attach(|py| {
-            let made = py
+            let exception = py
                 .import("dunlin.errors")
                 .and_then(|module| module.call_method1("_make", (kind, number, text, numbers.to_vec())));
-            made.map_or_else(|error| error, PyErr::from_value)
+            exception.map_or_else(|error| error, PyErr::from_value)
         })
     }
 }
@@ -204,8 +204,8 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
         match error {
             CallError::Refused(refused) => refused.into(),
-            CallError::Disconnected(why) => Failure::Disconnected(why),
-            CallError::Unknown(why) => Failure::Unknown(why),
+            CallError::Disconnected(reason) => Failure::Disconnected(reason),
+            CallError::Unknown(reason) => Failure::Unknown(reason),
             other => Failure::Unknown(other.to_string()),
         }
     }
@@ -252,7 +252,7 @@ impl From<PublishError> for Failure {
             PublishError::NoTopic(_) => ErrorCode::NoTopic,
             PublishError::Closed => ErrorCode::Closed,
             PublishError::Forbidden(_) => ErrorCode::Forbidden,
-            PublishError::Unknown(why) => return Failure::Unknown(why.clone()),
+            PublishError::Unknown(reason) => return Failure::Unknown(reason.clone()),
             PublishError::Refused(text) if matches!(error, PublishError::Refused(_)) => {
                 return from_text(text);
             }
@@ -275,7 +275,7 @@ impl From<SubscribeError> for Failure {
             SubscribeError::Closed => ErrorCode::Closed,
             SubscribeError::Forbidden(_) => ErrorCode::Forbidden,
             SubscribeError::OwnerAway(_) => ErrorCode::OwnerAway,
-            SubscribeError::Connection(why) => return Failure::Disconnected(why.clone()),
+            SubscribeError::Connection(reason) => return Failure::Disconnected(reason.clone()),
             SubscribeError::Refused(text) => return from_text(text),
             _ => ErrorCode::Internal,
         };
@@ -294,8 +294,8 @@ impl From<KvError> for Failure {
             }
             KvError::NotHeld { lease } => Failure::Numbered(ErrorCode::LockNotHeld, [lease, 0, 0], text),
             KvError::Refused(refused) => refused.into(),
-            KvError::Disconnected(why) => Failure::Disconnected(why),
-            KvError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
+            KvError::Disconnected(reason) => Failure::Disconnected(reason),
+            KvError::Unknown(reason) => Failure::Refused(ErrorCode::CommandUnknown, reason),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }
     }
@@ -305,8 +305,8 @@ impl From<TasksError> for Failure {
     fn from(error: TasksError) -> Failure {
         match error {
             TasksError::Refused(refused) => refused.into(),
-            TasksError::Disconnected(why) | TasksError::Ended(why) => Failure::Disconnected(why),
-            TasksError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
+            TasksError::Disconnected(reason) | TasksError::Ended(reason) => Failure::Disconnected(reason),
+            TasksError::Unknown(reason) => Failure::Refused(ErrorCode::CommandUnknown, reason),
             other => Failure::Refused(ErrorCode::Internal, other.to_string()),
         }
     }

@@ -11,7 +11,7 @@ use dunlin_client::interruptible;
 use pyo3::prelude::*;
 use tokio::sync::Notify;
 
-use crate::failure::{Failure, InterpreterGuard, signals_raise, take_raised};
+use crate::failure::{Failure, InterpreterGuard, check_signals, take_signal_error};
 
 /// A value that is dropped only in the process that made it. In a child process, dropping it would send on
 /// the parent's connection.
@@ -40,7 +40,7 @@ struct Shared<T> {
     /// Whether a thread may be waiting in a call on the value.
     occupied: AtomicBool,
     /// Wakes waiting tasks when the handle is closed.
-    ended: Notify,
+    close_notify: Notify,
     slot: Mutex<OwnedByProcess<T>>,
 }
 
@@ -62,10 +62,10 @@ impl<T: Send> Closable for Shared<T> {
         if self.process != std::process::id() {
             return;
         }
-        self.ended.notify_waiters();
+        self.close_notify.notify_waiters();
         // If another thread uses the value at this moment, that thread drops it afterwards.
         if let Ok(mut slot) = self.slot.try_lock() {
-            let value = self.take_out(&mut slot);
+            let value = self.take_value(&mut slot);
             drop(slot);
             drop(value);
         }
@@ -80,7 +80,7 @@ impl<T> Shared<T> {
         if self.closed.load(Ordering::Acquire) { Err(Failure::Closed) } else { Ok(()) }
     }
 
-    fn take_out(&self, slot: &mut MutexGuard<'_, OwnedByProcess<T>>) -> Option<T> {
+    fn take_value(&self, slot: &mut MutexGuard<'_, OwnedByProcess<T>>) -> Option<T> {
         if self.process == std::process::id() { slot.value.take() } else { None }
     }
 }
@@ -93,7 +93,7 @@ impl<T: Send + 'static> SharedHandle<T> {
             process,
             closed: AtomicBool::new(false),
             occupied: AtomicBool::new(false),
-            ended: Notify::new(),
+            close_notify: Notify::new(),
             slot,
         }))
     }
@@ -108,22 +108,20 @@ impl<T: Send + 'static> SharedHandle<T> {
         self.0.check()
     }
 
-    /// Whether the handle is closed.
     pub fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    /// Closes the handle.
     pub fn close(&self, py: Python<'_>) {
-        detached(py, || self.0.close());
+        run_detached(py, || self.0.close());
     }
 
     /// Closes the handle and returns the value, unless another thread uses it.
     pub fn take(&self, py: Python<'_>) -> Option<T> {
         let shared = &self.0;
-        let taken = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_out(&mut slot));
+        let value = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_value(&mut slot));
         self.close(py);
-        taken
+        value
     }
 
     /// Calls a function that may wait, without the interpreter's lock. Fails if another thread waits in the
@@ -134,7 +132,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         call: impl FnOnce(&mut T) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         self.0.check()?;
-        waiting(py, &self.0, || {
+        run_until_closed(py, &self.0, || {
             if self.0.occupied.swap(true, Ordering::Acquire) {
                 return Err(Failure::Busy);
             }
@@ -146,18 +144,18 @@ impl<T: Send + 'static> SharedHandle<T> {
 
     /// Calls a function that does not wait. Fails if a thread is waiting in a call on the value; a waiting asyncio task
     /// is allowed.
-    pub fn look<R: Send>(
+    pub fn try_with<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut T) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         self.0.check()?;
-        let (outcome, _returning) = detached(py, || self.look_in(call));
+        let (outcome, _guard) = run_detached(py, || self.try_with_detached(call));
         Ok(outcome?)
     }
 
-    /// Like [`look`](Self::look), for a thread that does not hold the interpreter's lock.
-    fn look_in<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
+    /// Like [`try_with`](Self::try_with), for a thread that does not hold the interpreter's lock.
+    fn try_with_detached<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
         self.0.check()?;
         if self.0.occupied.load(Ordering::Acquire) {
             return Err(Failure::Busy);
@@ -166,13 +164,13 @@ impl<T: Send + 'static> SharedHandle<T> {
     }
 
     /// Like [`with`](Self::with), but first waits until no other thread uses the value.
-    pub fn with_in_turn<R: Send>(
+    pub fn with_lock<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut T) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         self.0.check()?;
-        waiting(py, &self.0, || self.0.call(self.0.lock(), call))
+        run_until_closed(py, &self.0, || self.0.call(self.0.lock(), call))
     }
 
     /// Waits in an asyncio task until `poll` is ready or the handle is closed.
@@ -180,13 +178,14 @@ impl<T: Send + 'static> SharedHandle<T> {
         &self,
         mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<Result<R, Failure>>,
     ) -> Result<R, Failure> {
-        let mut ended = pin!(self.0.ended.notified());
+        let mut closed = pin!(self.0.close_notify.notified());
         self.0.check()?;
         poll_fn(|cx| {
-            if ended.as_mut().poll(cx).is_ready() {
+            if closed.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(Failure::Closed));
             }
-            self.look_in(|value| Ok(poll(value, cx))).unwrap_or_else(|failure| Poll::Ready(Err(failure)))
+            self.try_with_detached(|value| Ok(poll(value, cx)))
+                .unwrap_or_else(|failure| Poll::Ready(Err(failure)))
         })
         .await
     }
@@ -206,7 +205,7 @@ impl<T> Shared<T> {
         if !self.closed.load(Ordering::Acquire) {
             return outcome;
         }
-        let value = self.take_out(&mut slot);
+        let value = self.take_value(&mut slot);
         drop(slot);
         drop(value);
         Err(Failure::Closed)
@@ -214,31 +213,32 @@ impl<T> Shared<T> {
 }
 
 /// Calls a function that may wait. The wait ends when the handle is closed or a signal handler raises an exception.
-fn waiting<T: Send + 'static, R: Send>(
+fn run_until_closed<T: Send + 'static, R: Send>(
     py: Python<'_>,
     shared: &Arc<Shared<T>>,
     call: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> PyResult<R> {
     let watched = Arc::clone(shared);
-    interrupting(py, move || watched.closed.load(Ordering::Acquire), call)
+    run_interruptible(py, move || watched.closed.load(Ordering::Acquire), call)
 }
 
 /// Calls a function without the interpreter's lock. The returned guard has to be held while the interpreter
 /// uses the result.
-pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, InterpreterGuard) {
-    py.detach(|| (call(), InterpreterGuard::or_never()))
+pub fn run_detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, InterpreterGuard) {
+    py.detach(|| (call(), InterpreterGuard::new_or_park()))
 }
 
 /// Calls a function that may wait, without the interpreter's lock. The wait ends when `ended` is set or a signal
 /// handler raises an exception.
-pub fn interrupting<R: Send>(
+pub fn run_interruptible<R: Send>(
     py: Python<'_>,
-    ended: impl Fn() -> bool + Send + 'static,
+    is_cancelled: impl Fn() -> bool + Send + 'static,
     call: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> PyResult<R> {
-    let (outcome, _returning) = detached(py, || interruptible(move || ended() || signals_raise(), call));
-    match take_raised() {
-        Some(raised) => Err(raised),
+    let (outcome, _guard) =
+        run_detached(py, || interruptible(move || is_cancelled() || check_signals(), call));
+    match take_signal_error() {
+        Some(error) => Err(error),
         None => Ok(outcome?),
     }
 }

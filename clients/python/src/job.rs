@@ -120,7 +120,7 @@ pub fn settle(
     if tokens.is_empty() {
         return Ok(());
     }
-    let settled = settler.with_in_turn(py, |settler| call(settler, &tokens))?;
+    let settled = settler.with_lock(py, |settler| call(settler, &tokens))?;
     if settled.stale.is_empty() {
         return Ok(());
     }

@@ -70,8 +70,8 @@ fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
     Ok(Compare { key, is, target })
 }
 
-fn operation((what, a, b, number): &Step) -> PyResult<KeyOperation<'_>> {
-    Ok(match what.as_str() {
+fn operation((name, a, b, number): &Step) -> PyResult<KeyOperation<'_>> {
+    Ok(match name.as_str() {
         "put" => KeyOperation::Put { key: a, value: b, lease: *number },
         "delete" => KeyOperation::Delete { key: a },
         "delete_range" => KeyOperation::DeleteRange { start: a, end: b },
@@ -79,19 +79,19 @@ fn operation((what, a, b, number): &Step) -> PyResult<KeyOperation<'_>> {
         "range" => {
             KeyOperation::Range { start: a, end: b, limit: u32::try_from(*number).unwrap_or(u32::MAX) }
         }
-        _ => return Err(PyValueError::new_err(format!("unknown operation {what:?}"))),
+        _ => return Err(PyValueError::new_err(format!("unknown operation {name:?}"))),
     })
 }
 
 impl Keys {
-    fn ask<R: Send>(
+    fn call<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Kv) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let stale = self.stale;
         let kv = move |client: &Client| if stale { client.kv().stale() } else { client.kv() };
-        self.connection.get().ask(py, move |client| call(&kv(client)))
+        self.connection.get().call(py, move |client| call(&kv(client)))
     }
 }
 
@@ -103,7 +103,7 @@ impl Keys {
     }
 
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let found = self.ask(py, |kv| Ok(kv.get(key)?))?;
+        let found = self.call(py, |kv| Ok(kv.get(key)?))?;
         found.map(|entry| row(py, &entry)).transpose()
     }
 
@@ -146,7 +146,7 @@ impl Keys {
         end: &[u8],
         limit: u32,
     ) -> PyResult<(u64, Bound<'py, PyList>, bool)> {
-        let page = self.ask(py, |kv| Ok(kv.range(start, end, limit)?))?;
+        let page = self.call(py, |kv| Ok(kv.range(start, end, limit)?))?;
         Ok((page.revision, rows(py, &page.entries)?, page.more))
     }
 
@@ -170,20 +170,20 @@ impl Keys {
         for step in &otherwise {
             transaction = transaction.otherwise(operation(step)?);
         }
-        let done = self.ask(py, |kv| Ok(kv.transact(&transaction)?))?;
+        let outcome = self.call(py, |kv| Ok(kv.transact(&transaction)?))?;
         let results = PyList::empty(py);
-        for result in &done.results {
+        for result in &outcome.results {
             match result {
                 Ok(keys) => results.append(keys)?,
                 Err((entries, more)) => results.append((rows(py, entries)?, more))?,
             }
         }
-        Ok((done.revision, done.succeeded, results))
+        Ok((outcome.revision, outcome.succeeded, results))
     }
 
     /// Returns the epoch of the revisions, and the number of the last revision.
     fn revision(&self, py: Python<'_>) -> PyResult<(u32, u64)> {
-        self.ask(py, |kv| Ok(kv.revision()?))
+        self.call(py, |kv| Ok(kv.revision()?))
     }
 
     /// Watches keys with a prefix, from a revision of an epoch, from the oldest (revision 0), or from now on.
@@ -193,43 +193,45 @@ impl Keys {
             Some((_, 0)) => WatchFrom::Oldest,
             Some((epoch, revision)) => WatchFrom::Revision { epoch, revision },
         };
-        let watch = SharedHandle::new(self.ask(py, |kv| Ok(kv.watch(prefix, from)?))?);
-        self.connection.get().adopt(&watch.closer());
+        let watch = SharedHandle::new(self.call(py, |kv| Ok(kv.watch(prefix, from)?))?);
+        self.connection.get().register_handle(&watch.closer());
         Ok(RawWatch { watch })
     }
 
     /// Makes a lease; with `keep`, a thread renews it.
     fn lease(&self, py: Python<'_>, ttl: f64, keep: bool) -> PyResult<RawLease> {
         let ttl = timeout(Some(ttl))?.unwrap_or(Duration::ZERO);
-        let lease = self.ask(py, |kv| {
+        let lease = self.call(py, |kv| {
             let mut lease = kv.lease(ttl)?;
             if keep {
-                lease.keep().map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
+                lease
+                    .start_renewal()
+                    .map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
             }
             Ok(lease)
         })?;
         let lease = RawLease::new(lease);
-        self.connection.get().adopt(&lease.lease.closer());
-        self.connection.get().adopt(&lease.handle.closer());
+        self.connection.get().register_handle(&lease.lease.closer());
+        self.connection.get().register_handle(&lease.handle.closer());
         Ok(lease)
     }
 
     /// Prepares a lock under a lease.
     fn lock(&self, py: Python<'_>, name: Vec<u8>, value: Vec<u8>, lease: Py<RawLease>) -> RawLock {
         let held = SharedHandle::new(None);
-        self.connection.get().adopt(&held.closer());
+        self.connection.get().register_handle(&held.closer());
         RawLock { connection: self.connection.clone_ref(py), name, value, lease, held }
     }
 
     /// Revokes a lease by its number.
     fn revoke(&self, py: Python<'_>, lease: u64) -> PyResult<()> {
-        self.ask(py, |kv| Ok(kv.revoke(lease)?))
+        self.call(py, |kv| Ok(kv.revoke(lease)?))
     }
 }
 
 impl Keys {
     fn write(&self, py: Python<'_>, command: &ControlCommand<'_>) -> PyResult<WriteResult> {
-        self.ask(py, |kv| match kv.command(command)? {
+        self.call(py, |kv| match kv.command(command)? {
             ControlReply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
             other => Err(Failure::Unknown(format!("the node sent the unexpected response {other:?}"))),
         })

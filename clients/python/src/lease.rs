@@ -6,10 +6,10 @@ use dunlin_client::{Lease, LeaseHandle};
 use pyo3::prelude::*;
 
 use crate::events::timeout;
-use crate::handle::{SharedHandle, detached, interrupting};
+use crate::handle::{SharedHandle, run_detached, run_interruptible};
 
 /// The interval at which a waiting call checks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A lease of the cluster. Closing the handle revokes the lease.
 #[pyclass(frozen, module = "dunlin._dunlin")]
@@ -28,7 +28,7 @@ impl RawLease {
 
     /// The handle for one call. Keeping it longer would keep the connection open.
     pub fn handle(&self, py: Python<'_>) -> PyResult<LeaseHandle> {
-        self.handle.look(py, |handle| Ok(handle.clone()))
+        self.handle.try_with(py, |handle| Ok(handle.clone()))
     }
 }
 
@@ -47,26 +47,28 @@ impl RawLease {
 
     /// Fails if the lease may have ended.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.handle.look(py, |handle| Ok(handle.check().map(drop)?))
+        self.handle.try_with(py, |handle| Ok(handle.check().map(drop)?))
     }
 
     fn keep_alive(&self, py: Python<'_>) -> PyResult<()> {
         let (handle, watched) = (self.handle(py)?, self.lease.clone());
-        interrupting(py, move || watched.is_closed(), || Ok(handle.keep_alive()?))
+        run_interruptible(py, move || watched.is_closed(), || Ok(handle.keep_alive()?))
     }
 
     /// Waits until the lease is lost and returns the reason; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         let handle = self.handle(py)?;
-        let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
-            if let Some(lost) = detached(py, || handle.wait_lost(left)).0 {
+            let remaining = deadline.map_or(SIGNAL_CHECK_INTERVAL, |deadline| {
+                deadline.saturating_duration_since(Instant::now()).min(SIGNAL_CHECK_INTERVAL)
+            });
+            if let Some(lost) = run_detached(py, || handle.wait_lost(remaining)).0 {
                 return Ok(Some(lost.why));
             }
             py.check_signals()?;
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(None);
             }
         }
@@ -75,7 +77,7 @@ impl RawLease {
     /// Stops renewing the lease, without revoking it.
     fn leave(&self, py: Python<'_>) {
         if let Some(lease) = self.lease.take(py) {
-            detached(py, || lease.leave());
+            run_detached(py, || lease.leave());
         }
         self.handle.close(py);
     }

@@ -28,9 +28,9 @@ impl PyLevels {
         PyLevels { rows: Arc::new(LevelRows(rows)) }
     }
 
-    fn column<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
-        let (held, len) = (Arc::clone(&self.rows), self.rows.0.len());
-        as_array(py, Column::of(held, I64, if len == 0 { 0 } else { at }, 16, len))
+    fn column<'py>(&self, py: Python<'py>, offset: usize) -> PyResult<Bound<'py, PyAny>> {
+        let (owner, len) = (Arc::clone(&self.rows), self.rows.0.len());
+        as_array(py, Column::strided(owner, I64, if len == 0 { 0 } else { offset }, 16, len))
     }
 }
 

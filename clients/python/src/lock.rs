@@ -34,7 +34,7 @@ impl RawLock {
 
     /// Changes the holder's value, which other clients can read.
     fn proclaim(&self, py: Python<'_>, value: &[u8]) -> PyResult<()> {
-        self.held.with_in_turn(py, |held| match held {
+        self.held.with_lock(py, |held| match held {
             Some(lock) => Ok(lock.proclaim(value)?),
             None => Ok(()),
         })
@@ -42,7 +42,7 @@ impl RawLock {
 
     /// Releases the lock. Fails if the lock was lost.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        let released = self.held.with_in_turn(py, |held| match held.take() {
+        let released = self.held.with_lock(py, |held| match held.take() {
             Some(lock) => Ok(lock.release()?),
             None => Ok(()),
         });

@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use crate::arguments;
 use crate::failure::Failure;
-use crate::handle::{SharedHandle, detached};
+use crate::handle::{SharedHandle, run_detached};
 use crate::job::{Job, settle};
 use crate::notice;
 use crate::record::PyRecord;
@@ -32,7 +32,7 @@ pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to request in advance; 0 in a `share` group.
     pub prefetch: u64,
-    pub asked: u64,
+    pub requested: u64,
 }
 
 enum MemberEvent {
@@ -43,46 +43,49 @@ enum MemberEvent {
 impl PrefetchingMember {
     /// Requests records up to the prefetch number.
     fn claim(&mut self) {
-        if self.asked < self.prefetch {
-            self.member.claim(self.prefetch - self.asked);
-            self.asked = self.prefetch;
+        if self.requested < self.prefetch {
+            self.member.claim(self.prefetch - self.requested);
+            self.requested = self.prefetch;
         }
     }
 
     /// Takes at most one event. A second record would wait here, although other members could process it.
-    fn take(&mut self) -> Result<Option<MemberEvent>, Failure> {
-        let taken = match self.member.try_next()? {
+    fn take_event(&mut self) -> Result<Option<MemberEvent>, Failure> {
+        let event = match self.member.try_next()? {
             None => return Ok(None),
             Some(GroupEvent::Notice(notice)) => return Ok(Some(MemberEvent::Notice(notice))),
             Some(GroupEvent::Record { token, position, attempt, claim, frame, log, .. }) => {
-                let mut records = RecordGroup::with_room(1);
+                let mut records = RecordGroup::with_capacity(1);
                 records.push(position, position.seq - 1, &frame, log);
-                records.end();
+                records.finish();
                 MemberEvent::Job { records: Arc::new(records), token, attempt, claim }
             }
         };
-        self.asked = self.asked.saturating_sub(1);
-        Ok(Some(taken))
+        self.requested = self.requested.saturating_sub(1);
+        Ok(Some(event))
     }
 }
 
 impl PyMember {
     fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let is_nonblocking = timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
-            let take = |claiming: &mut PrefetchingMember| loop {
-                if let Some(taken) = claiming.take()? {
-                    return Ok(Some(taken));
+            let read = |prefetching: &mut PrefetchingMember| loop {
+                if let Some(event) = prefetching.take_event()? {
+                    return Ok(Some(event));
                 }
-                claiming.claim();
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                if left.is_some_and(|left| left.is_zero()) || !claiming.member.wait(left)? {
+                prefetching.claim();
+                let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                if remaining.is_some_and(|remaining| remaining.is_zero())
+                    || !prefetching.member.wait(remaining)?
+                {
                     return Ok(None);
                 }
             };
-            let taken = if at_once { self.member.look(py, take) } else { self.member.with(py, take) }?;
-            match taken {
+            let event =
+                if is_nonblocking { self.member.try_with(py, read) } else { self.member.with(py, read) }?;
+            match event {
                 None => return Ok(None),
                 Some(MemberEvent::Notice(notice)) => {
                     if let Some(object) = notice::object(py, &notice)? {
@@ -147,7 +150,7 @@ impl PyMember {
         let member = self.member.clone();
         runtime::spawn(py, async move {
             let ready =
-                member.poll_until(|claiming, cx| claiming.member.poll_ready(cx).map_err(Failure::from));
+                member.poll_until(|prefetching, cx| prefetching.member.poll_ready(cx).map_err(Failure::from));
             match ready.await {
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
@@ -171,8 +174,8 @@ impl PyMember {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
             // If another thread waits for a record, that thread leaves the group when its wait ends.
-            let left = self.member.take(py);
-            detached(py, || left.map(|claiming| claiming.member.leave()));
+            let member = self.member.take(py);
+            run_detached(py, || member.map(|prefetching| prefetching.member.leave()));
             self.settler.close(py);
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::position::PyPosition;
 
 macro_rules! notices {
     ($($(#[doc = $about:literal])* $rust:ident $python:literal {
-        $($(#[doc = $said:literal])* $field:ident: $kind:ty,)*
+        $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)*
     })*) => {
         $(
             $(#[doc = $about])*
@@ -20,14 +20,14 @@ macro_rules! notices {
                 topic: String,
                 /// The partition's number.
                 partition: u16,
-                $($(#[doc = $said])* $field: $kind,)*
+                $($(#[doc = $field_doc])* $field: $kind,)*
             }
 
             #[pymethods]
             impl $rust {
                 fn __repr__(&self) -> String {
                     let mut text = format!("{}({}/{}", $python, self.topic, self.partition);
-                    $(text.push_str(&format!(", {}={}", stringify!($field), FieldText::said(&self.$field)));)*
+                    $(text.push_str(&format!(", {}={}", stringify!($field), FieldText::field_text(&self.$field)));)*
                     text.push(')');
                     text
                 }
@@ -107,47 +107,47 @@ impl PyPublishers {
 
 /// A field whose value is part of the notice's text in Python.
 trait FieldText {
-    fn said(&self) -> String;
+    fn field_text(&self) -> String;
 }
 
 impl FieldText for u32 {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         self.to_string()
     }
 }
 
 impl FieldText for bool {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         if *self { "True".to_owned() } else { "False".to_owned() }
     }
 }
 
 impl FieldText for u64 {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         self.to_string()
     }
 }
 
 impl FieldText for Option<u64> {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         self.map_or_else(|| "None".to_owned(), |number| number.to_string())
     }
 }
 
 impl FieldText for PyPosition {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         self.0.to_string()
     }
 }
 
 impl FieldText for Py<PyBytes> {
-    fn said(&self) -> String {
+    fn field_text(&self) -> String {
         Python::attach(|py| format!("{} bytes", self.bind(py).as_bytes().len()))
     }
 }
 
 /// Whether Python receives the notice. It does not receive notices that only count events or serve a replica's checks.
-pub fn is_told(notice: &Notice) -> bool {
+pub fn is_passed_to_python(notice: &Notice) -> bool {
     !matches!(notice, Notice::Advance { .. } | Notice::Checksum(_))
 }
 
@@ -160,35 +160,36 @@ pub fn is_loss(notice: &Notice) -> bool {
     }
 }
 
-/// Returns the Python object of the notice; `None` if [`is_told`] returns `false`.
+/// Returns the Python object of the notice; `None` if [`is_passed_to_python`] returns `false`.
 pub fn object(py: Python<'_>, notice: &Notice) -> PyResult<Option<Py<PyAny>>> {
-    let of = |log: &Arc<LogName>| (log.topic.clone(), log.partition);
+    let topic_and_partition = |log: &Arc<LogName>| (log.topic.clone(), log.partition);
     let object = match notice {
         Notice::Gap(gap) => {
-            let ((topic, partition), records) = (of(&gap.log), gap.records());
+            let ((topic, partition), records) = (topic_and_partition(&gap.log), gap.records());
             let (epoch, first, last) = (gap.epoch, gap.first, gap.last);
             Py::new(py, PyGap { topic, partition, epoch, first, last, records })?.into_any()
         }
         Notice::Lagging(lagging) => {
-            let ((topic, partition), behind, retained) = (of(&lagging.log), lagging.behind, lagging.retained);
+            let ((topic, partition), behind, retained) =
+                (topic_and_partition(&lagging.log), lagging.behind, lagging.retained);
             Py::new(py, PyLagging { topic, partition, behind, retained })?.into_any()
         }
         Notice::EpochChanged(changed) => {
-            let (topic, partition) = of(&changed.log);
+            let (topic, partition) = topic_and_partition(&changed.log);
             let (old, last_seen, known_through) = (changed.old, changed.last_seen, changed.known_through);
             let new_first = PyPosition(changed.new_first);
             Py::new(py, PyEpochChanged { topic, partition, old, last_seen, known_through, new_first })?
                 .into_any()
         }
         Notice::Snapshot(snapshot) => {
-            let (topic, partition) = of(&snapshot.log);
+            let (topic, partition) = topic_and_partition(&snapshot.log);
             let data = PyBytes::new(py, &snapshot.bytes).unbind();
             let (position, checksum) = (PyPosition(snapshot.position), snapshot.checksum);
             Py::new(py, PySnapshot { topic, partition, position, checksum, data })?.into_any()
         }
         Notice::Publishers(publishers) => Py::new(py, PyPublishers::of(publishers))?.into_any(),
         Notice::Deleted { log, last } => {
-            let ((topic, partition), last) = (of(log), PyPosition(*last));
+            let ((topic, partition), last) = (topic_and_partition(log), PyPosition(*last));
             Py::new(py, PyDeleted { topic, partition, last })?.into_any()
         }
         _ => return Ok(None),

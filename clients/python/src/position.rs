@@ -22,8 +22,8 @@ impl PyPosition {
 
     #[new]
     fn new(epoch: &Bound<'_, PyAny>, seq: &Bound<'_, PyAny>) -> PyResult<PyPosition> {
-        let epoch = arguments::whole("epoch", epoch, 0, u32::MAX.into())?;
-        let seq = arguments::whole("seq", seq, 0, u64::MAX)?;
+        let epoch = arguments::integer("epoch", epoch, 0, u32::MAX.into())?;
+        let seq = arguments::integer("seq", seq, 0, u64::MAX)?;
         Ok(PyPosition(Position { epoch: u32::try_from(epoch)?, seq }))
     }
 

@@ -13,7 +13,7 @@ use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 
 /// Maximum number of payloads passed to the client at once.
-const HANDED_MAX: usize = 512;
+const SEND_BATCH_MAX: usize = 512;
 
 /// The position at which a published record, or the last record of a batch, was appended.
 #[pyclass(frozen, name = "Receipt", module = "dunlin")]
@@ -88,12 +88,12 @@ impl PyPublisher {
         expires_ns: Option<Bound<'py, PyAny>>,
         expect_seq: Option<Bound<'py, PyAny>>,
     ) -> PyResult<PyReceipt> {
-        let given = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
-        let outgoing = OutgoingRecord::of(payload, given, self.prefix.as_deref())?;
+        let options = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
+        let outgoing = OutgoingRecord::of(payload, options, self.prefix.as_deref())?;
         let expect_seq = arguments::optional_u64("expect_seq", expect_seq.as_ref())?;
         self.publisher
-            .with_in_turn(py, |publisher| {
-                let receipt = outgoing.with(|draft| match expect_seq {
+            .with_lock(py, |publisher| {
+                let receipt = outgoing.with_draft(|draft| match expect_seq {
                     Some(last_seq) => publisher.publish_expecting(last_seq, draft),
                     None => publisher.publish(draft),
                 });
@@ -117,24 +117,25 @@ impl PyPublisher {
         event_time_ns: Option<Bound<'py, PyAny>>,
         expires_ns: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let bare = key.is_none() && headers.is_none() && subject.is_none() && reply.is_none();
-        let outgoing = if bare && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
-            OutgoingRecord::plain(payload)?
-        } else {
-            let given = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
-            OutgoingRecord::of(payload, given, self.prefix.as_deref())?
-        };
-        self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
+        let is_payload_only = key.is_none() && headers.is_none() && subject.is_none() && reply.is_none();
+        let outgoing =
+            if is_payload_only && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
+                OutgoingRecord::from_payload(payload)?
+            } else {
+                let options = PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns };
+                OutgoingRecord::of(payload, options, self.prefix.as_deref())?
+            };
+        self.publisher.with_lock(py, |publisher| Ok(outgoing.with_draft(|draft| publisher.send(draft))?))
     }
 
     /// Calls `send` for each of several payloads. Returns their number.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut sent = 0;
-        let mut batch = Vec::with_capacity(HANDED_MAX);
+        let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
         for payload in arguments::payloads(payloads)? {
-            batch.push(OutgoingRecord::plain(&payload?)?);
-            if batch.len() == HANDED_MAX {
+            batch.push(OutgoingRecord::from_payload(&payload?)?);
+            if batch.len() == SEND_BATCH_MAX {
                 sent += self.send_all(py, &batch)?;
                 batch.clear();
             }
@@ -156,7 +157,7 @@ impl PyPublisher {
             return Ok(0);
         }
         let row_bytes = bytes.len() / count;
-        self.publisher.with_in_turn(py, |publisher| {
+        self.publisher.with_lock(py, |publisher| {
             for row in 0..count {
                 publisher.send(&bytes[row * row_bytes..(row + 1) * row_bytes])?;
             }
@@ -169,9 +170,10 @@ impl PyPublisher {
         self.check_subject()?;
         let payloads = arguments::payloads(payloads)?;
         let all: Vec<OutgoingRecord> =
-            payloads.map(|payload| OutgoingRecord::plain(&payload?)).collect::<PyResult<_>>()?;
-        let receipt = self.publisher.with_in_turn(py, |publisher| {
-            let drafts: Vec<_> = all.iter().map(|one| dunlin_topic::Draft::from(one.payload())).collect();
+            payloads.map(|payload| OutgoingRecord::from_payload(&payload?)).collect::<PyResult<_>>()?;
+        let receipt = self.publisher.with_lock(py, |publisher| {
+            let drafts: Vec<_> =
+                all.iter().map(|record| dunlin_topic::Draft::from(record.payload())).collect();
             Ok(publisher.publish_batch(&drafts)?)
         });
         receipt.map(PyReceipt)
@@ -180,13 +182,13 @@ impl PyPublisher {
     /// Waits until the node has responded to all sent records. Returns the last receipt, or `None` if nothing was sent
     /// since the last flush.
     fn flush(&self, py: Python<'_>) -> PyResult<Option<PyReceipt>> {
-        Ok(self.publisher.with_in_turn(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
+        Ok(self.publisher.with_lock(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
     }
 
     /// The size in bytes of the sent records to which the node has not responded yet.
     #[getter]
     fn unanswered_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.publisher.with_in_turn(py, |publisher| Ok(publisher.unanswered_bytes()))
+        self.publisher.with_lock(py, |publisher| Ok(publisher.unanswered_bytes()))
     }
 
     /// Closes the publisher after the node has responded to all sent records.
@@ -215,9 +217,9 @@ impl PyPublisher {
 
 impl PyPublisher {
     fn send_all(&self, py: Python<'_>, batch: &[OutgoingRecord]) -> PyResult<usize> {
-        self.publisher.with_in_turn(py, |publisher| {
+        self.publisher.with_lock(py, |publisher| {
             for outgoing in batch {
-                outgoing.with(|draft| publisher.send(draft))?;
+                outgoing.with_draft(|draft| publisher.send(draft))?;
             }
             Ok::<_, Failure>(batch.len())
         })

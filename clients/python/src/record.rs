@@ -40,8 +40,8 @@ impl PyRecord {
     #[getter]
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let range = self.records.payload_range(self.index);
-        let held = Arc::new(Payloads(Arc::clone(&self.records)));
-        let column = Column::of(held, U8, range.start, 1, range.len());
+        let owner = Arc::new(Payloads(Arc::clone(&self.records)));
+        let column = Column::strided(owner, U8, range.start, 1, range.len());
         PyMemoryView::from(Bound::new(py, column)?.as_any())
     }
 

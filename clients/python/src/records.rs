@@ -41,11 +41,11 @@ pub struct RecordGroup {
 }
 
 impl RecordGroup {
-    pub fn with_room(records: usize) -> RecordGroup {
+    pub fn with_capacity(records: usize) -> RecordGroup {
         RecordGroup { heads: Vec::with_capacity(records + 1), ..RecordGroup::default() }
     }
 
-    /// Adds a record. To be called before [`end`](RecordGroup::end).
+    /// Adds a record. To be called before [`finish`](RecordGroup::finish).
     #[inline]
     pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
         let log = self.log_number(log);
@@ -83,12 +83,12 @@ impl RecordGroup {
     }
 
     /// Completes the group with an entry that contains the ends of the last record's payload and metadata.
-    pub fn end(&mut self) {
+    pub fn finish(&mut self) {
         let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
         self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
     }
 
-    /// The number of records that were added. To be called before [`end`](RecordGroup::end).
+    /// The number of records that were added. To be called before [`finish`](RecordGroup::finish).
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }
@@ -116,12 +116,12 @@ impl RecordGroup {
 
     /// Copies the records from index `first` on into a new group.
     pub fn from(&self, first: usize) -> RecordGroup {
-        let mut rest = RecordGroup::with_room(self.len() - first);
+        let mut rest = RecordGroup::with_capacity(self.len() - first);
         for index in first..self.len() {
             let head = self.head(index);
             rest.push(self.position(index), head.prev_seq, &self.frame(index), self.log(index));
         }
-        rest.end();
+        rest.finish();
         rest
     }
 
@@ -138,7 +138,6 @@ impl RecordGroup {
         self.heads[index].payload_at as usize..self.heads[index + 1].payload_at as usize
     }
 
-    /// The record's frame.
     pub fn frame(&self, index: usize) -> Frame<'_> {
         let (head, next) = (&self.heads[index], &self.heads[index + 1]);
         let meta = &self.metas[head.meta_at as usize..next.meta_at as usize];

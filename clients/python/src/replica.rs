@@ -28,19 +28,18 @@ use crate::state::State;
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
     pub following: SharedHandle<FollowedReplica>,
-    told: Mutex<VecDeque<ReplicaEvent>>,
+    pending: Mutex<VecDeque<ReplicaEvent>>,
 }
 
 /// A replica of a topic's state, with the epoch and the times of its last change.
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
-    /// The epoch of the last change.
     epoch: Option<u32>,
     /// The append time of the last record, in ns since the Unix epoch.
     append_ns: Option<u64>,
     /// The event time of the last record, in ns since the Unix epoch.
     event_ns: Option<u64>,
-    began: Instant,
+    started: Instant,
 }
 
 /// An event of a replica for Python, such as a change of its state or a fault.
@@ -65,26 +64,26 @@ pub enum ReplicaEvent {
 
 impl FollowedReplica {
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> FollowedReplica {
-        FollowedReplica { replica, epoch: None, append_ns, event_ns: None, began: Instant::now() }
+        FollowedReplica { replica, epoch: None, append_ns, event_ns: None, started: Instant::now() }
     }
 
     /// Applies at most `max` available events. Returns their number.
-    fn drain(&mut self, max: usize, told: &mut VecDeque<ReplicaEvent>) -> Result<usize, Failure> {
-        let FollowedReplica { replica, epoch, append_ns, event_ns, began } = self;
-        let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
+    fn drain(&mut self, max: usize, events: &mut VecDeque<ReplicaEvent>) -> Result<usize, Failure> {
+        let FollowedReplica { replica, epoch, append_ns, event_ns, started } = self;
+        let drained = replica.drain(started.elapsed().as_nanos() as u64, max, |report| match report {
             ReplicaReport::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
                 // A snapshot has no times. Times of records of an earlier epoch do not belong to this state.
                 let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
                 *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
                 *event_ns = event;
-                let by = match change.by {
+                let by = match change.cause {
                     ChangeCause::Record(_) => "record",
                     ChangeCause::Merged(_) => "merged",
                     ChangeCause::Snapshot => "snapshot",
                 };
                 let (partition, from, to) = (change.log.partition, change.from, change.to);
-                told.push_back(ReplicaEvent::Changed {
+                events.push_back(ReplicaEvent::Changed {
                     partition,
                     from,
                     to,
@@ -94,14 +93,14 @@ impl FollowedReplica {
                 });
             }
             ReplicaReport::Fault { log, fault } => {
-                told.push_back(ReplicaEvent::Fault { partition: log.partition, text: text(&fault) });
+                events.push_back(ReplicaEvent::Fault { partition: log.partition, text: text(&fault) });
             }
             ReplicaReport::Publishers(publishers) => {
                 *append_ns = publishers.last_append_ns.max(*append_ns);
-                told.push_back(ReplicaEvent::Publishers(publishers.clone()));
+                events.push_back(ReplicaEvent::Publishers(publishers.clone()));
             }
             ReplicaReport::Deleted { log, .. } => {
-                told.push_back(ReplicaEvent::Deleted { partition: log.partition })
+                events.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
             // Python receives no other reports; they are only counted.
             _ => {}
@@ -115,7 +114,7 @@ fn text(fault: &ReplicaFault) -> String {
         ReplicaFault::Hole { first, last } => format!("records {first} to {last} did not arrive"),
         ReplicaFault::Diverged { at, .. } => format!("the state differs from the owner's state at {at}"),
         ReplicaFault::Refused { at, why } => format!("{why}, at {at}"),
-        ReplicaFault::BeganAnew { last, .. } => {
+        ReplicaFault::NewEpoch { last, .. } => {
             format!(
                 "the topic began a new epoch after {last}: its state is empty until it is published again"
             )
@@ -125,10 +124,9 @@ fn text(fault: &ReplicaFault) -> String {
 }
 
 impl ReplicaEvent {
-    /// Makes the event's Python object.
     fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import("dunlin.live")?;
-        let made = match self {
+        let object = match self {
             ReplicaEvent::Changed { partition, from, to, by, append_ns, event_ns } => module
                 .getattr("Change")?
                 .call1((partition, PyPosition(from), PyPosition(to), by, append_ns, event_ns))?,
@@ -140,13 +138,12 @@ impl ReplicaEvent {
             }
             ReplicaEvent::Deleted { partition } => module.getattr("StateDeleted")?.call1((partition,))?,
         };
-        Ok(made.unbind())
+        Ok(object.unbind())
     }
 }
 
-/// The number of events that changed the state.
-fn changes(told: &VecDeque<ReplicaEvent>) -> usize {
-    told.iter().filter(|told| !matches!(told, ReplicaEvent::Publishers(_))).count()
+fn count_changes(events: &VecDeque<ReplicaEvent>) -> usize {
+    events.iter().filter(|event| !matches!(event, ReplicaEvent::Publishers(_))).count()
 }
 
 impl PyReplica {
@@ -154,63 +151,63 @@ impl PyReplica {
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
         PyReplica {
             following: SharedHandle::new(FollowedReplica::new(replica, append_ns)),
-            told: Mutex::default(),
+            pending: Mutex::default(),
         }
     }
 
     fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
-        if told.is_empty() {
-            let take = |following: &mut FollowedReplica| loop {
-                let mut told = VecDeque::new();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut events = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        if events.is_empty() {
+            let apply = |following: &mut FollowedReplica| loop {
+                let mut events = VecDeque::new();
                 // Applies one change at a time, so that the state does not contain later changes than the returned one.
-                while told.is_empty() && following.drain(1, &mut told)? > 0 {}
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
-                    return Ok(told);
+                while events.is_empty() && following.drain(1, &mut events)? > 0 {}
+                let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                if !events.is_empty() || remaining.is_some_and(|remaining| remaining.is_zero()) {
+                    return Ok(events);
                 }
-                following.replica.wait(left)?;
+                following.replica.wait(remaining)?;
             };
-            told = self.in_time(py, timeout, take)?;
+            events = self.with_timeout(py, timeout, apply)?;
         }
-        let first = told.pop_front();
+        let first = events.pop_front();
         // Another change may have arrived together with the fault that it repairs.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
-        first.map(|told| told.object(py)).transpose()
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
+        first.map(|event| event.object(py)).transpose()
     }
 
     /// Calls a function on the replica that waits at most `timeout`.
-    fn in_time<R: Send>(
+    fn with_timeout<R: Send>(
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
-        take: impl FnOnce(&mut FollowedReplica) -> Result<R, Failure> + Send,
+        apply: impl FnOnce(&mut FollowedReplica) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         match timeout {
-            Some(Duration::ZERO) => self.following.look(py, take),
-            _ => self.following.with(py, take),
+            Some(Duration::ZERO) => self.following.try_with(py, apply),
+            _ => self.following.with(py, apply),
         }
     }
 
     /// Calls a function with the replica's state. Returns `None` while the state is incomplete.
-    fn look<R: Send>(
+    fn with_states<R: Send>(
         &self,
         py: Python<'_>,
-        look: impl FnOnce(&[(u16, Position, &State)]) -> R + Send,
+        read: impl FnOnce(&[(u16, Position, &State)]) -> R + Send,
     ) -> PyResult<R> {
-        self.following.look(py, |following| {
+        self.following.try_with(py, |following| {
             let states = following.replica.states().map(|(log, at, state)| (log.partition, at, state));
-            Ok(look(&states.collect::<Vec<_>>()))
+            Ok(read(&states.collect::<Vec<_>>()))
         })
     }
 
-    fn book<R: Send>(
+    fn with_book<R: Send>(
         &self,
         py: Python<'_>,
-        look: impl FnOnce(&dyn dunlin_feed::PriceLevels) -> R + Send,
+        read: impl FnOnce(&dyn dunlin_feed::PriceLevels) -> R + Send,
     ) -> PyResult<Option<R>> {
-        self.look(py, |states| states.iter().find_map(|(_, _, state)| state.levels()).map(look))
+        self.with_states(py, |states| states.iter().find_map(|(_, _, state)| state.levels()).map(read))
     }
 }
 
@@ -281,23 +278,24 @@ impl PyReplica {
     #[pyo3(signature = (timeout = Some(0.0)))]
     fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
         let timeout = self::timeout(timeout)?;
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let before = changes(&std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)));
-        let take = |following: &mut FollowedReplica| loop {
-            let mut told = VecDeque::new();
-            while following.drain(1024, &mut told)? > 0 && told.len() < 65_536 {}
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if changes(&told) > 0 || left.is_some_and(|left| left.is_zero()) {
-                return Ok(changes(&told));
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let before =
+            count_changes(&std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner)));
+        let apply = |following: &mut FollowedReplica| loop {
+            let mut events = VecDeque::new();
+            while following.drain(1024, &mut events)? > 0 && events.len() < 65_536 {}
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if count_changes(&events) > 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
+                return Ok(count_changes(&events));
             }
-            following.replica.wait(left)?;
+            following.replica.wait(remaining)?;
         };
-        Ok(before + self.in_time(py, timeout, take)?)
+        Ok(before + self.with_timeout(py, timeout, apply)?)
     }
 
     #[getter]
     fn is_whole(&self, py: Python<'_>) -> PyResult<bool> {
-        self.following.look(py, |following| {
+        self.following.try_with(py, |following| {
             Ok(following.replica.is_whole() && following.replica.states().next().is_some())
         })
     }
@@ -305,14 +303,15 @@ impl PyReplica {
     /// The state's position; with several partitions, the position in the first.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
-        let at = self.look(py, |states| states.iter().min_by_key(|state| state.0).map(|state| state.1))?;
+        let at =
+            self.with_states(py, |states| states.iter().min_by_key(|state| state.0).map(|state| state.1))?;
         Ok(at.map(PyPosition))
     }
 
     /// The append time and event time of the last record, in ns since the Unix epoch.
     #[getter]
     fn times_ns(&self, py: Python<'_>) -> PyResult<(Option<u64>, Option<u64>)> {
-        self.following.look(py, |following| Ok((following.append_ns, following.event_ns)))
+        self.following.try_with(py, |following| Ok((following.append_ns, following.event_ns)))
     }
 
     /// Seconds since the last append, by this machine's clock.
@@ -326,18 +325,20 @@ impl PyReplica {
     /// The last notice about the state's publishers.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
-        self.following.look(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
+        self.following
+            .try_with(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
     }
 
     #[getter]
     fn checksum(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.look(py, |states| states.first().map(|(_, _, state)| state.checksum()))
+        self.with_states(py, |states| states.first().map(|(_, _, state)| state.checksum()))
     }
 
     /// Counts of events by name.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts: ReplicaCounts = self.following.look(py, |following| Ok(following.replica.counts()))?;
+        let counts: ReplicaCounts =
+            self.following.try_with(py, |following| Ok(following.replica.counts()))?;
         let dict = PyDict::new(py);
         for (name, count) in [
             ("records", counts.records),
@@ -361,21 +362,21 @@ impl PyReplica {
     /// Price and size of the best level, in units.
     fn best(&self, py: Python<'_>, side: &str) -> PyResult<Option<(i64, i64)>> {
         let side = self::side(side)?;
-        let best = self.book(py, |book| book.best(side))?;
+        let best = self.with_book(py, |book| book.best(side))?;
         Ok(best.flatten().map(|PriceLevel { price, size }| (price, size)))
     }
 
     /// The size at a price, in units.
     fn size_at(&self, py: Python<'_>, side: &str, price: i64) -> PyResult<Option<i64>> {
         let side = self::side(side)?;
-        Ok(self.book(py, |book| book.level(side, price))?.flatten().map(|level| level.size))
+        Ok(self.with_book(py, |book| book.level(side, price))?.flatten().map(|level| level.size))
     }
 
     /// The best levels of a side; all without `depth`.
     #[pyo3(signature = (side, depth = None))]
     fn levels(&self, py: Python<'_>, side: &str, depth: Option<usize>) -> PyResult<PyLevels> {
         let side = self::side(side)?;
-        let rows = self.book(py, |book| {
+        let rows = self.with_book(py, |book| {
             let row = |level: PriceLevel| [level.price, level.size];
             book.levels(side).take(depth.unwrap_or(usize::MAX)).map(row).collect::<Vec<_>>()
         })?;
@@ -385,7 +386,7 @@ impl PyReplica {
     /// Whether a side is empty, or how the best bid relates to the best ask: open, apart, locked or crossed.
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
-        let touch = self.book(py, |book| book.touch())?;
+        let touch = self.with_book(py, |book| book.touch())?;
         Ok(match touch.unwrap_or(BidAskRelation::Open) {
             BidAskRelation::Open => "open",
             BidAskRelation::Apart => "apart",
@@ -396,7 +397,7 @@ impl PyReplica {
 
     /// The value of a key.
     fn value<'py>(&self, py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = self.look(py, |states| {
+        let value = self.with_states(py, |states| {
             states.iter().find_map(|(_, _, state)| state.values()?.get(&key).map(<[u8]>::to_vec))
         })?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
@@ -405,12 +406,12 @@ impl PyReplica {
     /// The number of levels, orders or keys.
     #[getter]
     fn entries(&self, py: Python<'_>) -> PyResult<u64> {
-        self.look(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
+        self.with_states(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
     }
 
     /// All keys and values.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
-        let all: Vec<(Vec<u8>, Vec<u8>)> = self.look(py, |states| {
+        let all: Vec<(Vec<u8>, Vec<u8>)> = self.with_states(py, |states| {
             let values = states.iter().filter_map(|(_, _, state)| state.values());
             values
                 .flat_map(|values| values.iter().map(|(key, value)| (key.to_vec(), value.to_vec())))
@@ -422,7 +423,9 @@ impl PyReplica {
     /// All current entities; `None` while unknown, or for another kind of state.
     #[getter]
     fn entities_now(&self, py: Python<'_>) -> PyResult<Option<PyEntities>> {
-        self.look(py, |states| states.iter().find_map(|(_, _, state)| state.entities()).map(PyEntities))
+        self.with_states(py, |states| {
+            states.iter().find_map(|(_, _, state)| state.entities()).map(PyEntities)
+        })
     }
 
     #[getter]

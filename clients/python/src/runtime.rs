@@ -17,17 +17,17 @@ static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 fn handle() -> Result<Handle, Failure> {
     let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
-    if let Some((made_in, runtime)) = &*runtime
-        && *made_in == process
+    if let Some((owner, runtime)) = &*runtime
+        && *owner == process
     {
         return Ok(runtime.handle().clone());
     }
     // After a fork the runtime has no threads. Dropping it would wait for them forever.
     std::mem::forget(runtime.take());
-    let made = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
-    let made = made.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
-    let handle = made.handle().clone();
-    *runtime = Some((process, made));
+    let created = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
+    let created = created.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
+    let handle = created.handle().clone();
+    *runtime = Some((process, created));
     Ok(handle)
 }
 
@@ -37,26 +37,26 @@ pub fn spawn<'py>(
     work: impl Future<Output = Result<(), Failure>> + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
     static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let running = RUNNING_LOOP.get_or_try_init(py, || {
+    let get_running_loop = RUNNING_LOOP.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("asyncio")?.getattr("get_running_loop")?.unbind())
     })?;
-    let event_loop = running.bind(py).call0()?;
+    let event_loop = get_running_loop.bind(py).call0()?;
     let future = event_loop.call_method0("create_future")?;
-    let (waker, told) = (event_loop.unbind(), future.clone().unbind());
+    let (event_loop, pending) = (event_loop.unbind(), future.clone().unbind());
     let task = handle()?.spawn(async move {
         let outcome = work.await;
         // If the interpreter is ending or the loop is closed, no future can be resolved.
-        if let Some(_returning) = InterpreterGuard::new() {
-            Python::try_attach(|py| drop(tell(py, &waker, &told, outcome)));
+        if let Some(_guard) = InterpreterGuard::new() {
+            Python::try_attach(|py| drop(resolve_future(py, &event_loop, &pending, outcome)));
         }
     });
     let abort = task.abort_handle();
-    let done = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| abort.abort())?;
-    future.call_method1("add_done_callback", (done,))?;
+    let on_done = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| abort.abort())?;
+    future.call_method1("add_done_callback", (on_done,))?;
     Ok(future)
 }
 
-fn tell(
+fn resolve_future(
     py: Python<'_>,
     event_loop: &Py<PyAny>,
     future: &Py<PyAny>,

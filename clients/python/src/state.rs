@@ -21,8 +21,8 @@ pub enum State {
 impl State {
     /// An empty state with a topic's configuration.
     pub fn of(config: &ReducerConfig) -> Result<State, Failure> {
-        let refused = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
-        let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
+        let value_error = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
+        let scale = || Scale::parse(&config.kind, &config.options).map_err(value_error);
         match config.kind.as_str() {
             BOOK => Ok(State::Book(Book::new(scale()?))),
             ORDERS => Ok(State::Orders(Orders::new(scale()?))),
@@ -34,7 +34,6 @@ impl State {
         }
     }
 
-    /// The price levels, if the state has any.
     pub fn levels(&self) -> Option<&dyn PriceLevels> {
         match self {
             State::Book(book) => Some(book),

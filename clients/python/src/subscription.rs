@@ -63,9 +63,9 @@ impl Subscription {
     /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
     fn records(&self) -> PyResult<Events> {
         if self.follows_state {
-            let why =
+            let message =
                 "a subscription that follows a state is given states for records: iterate it, or use book()";
-            return Err(PyValueError::new_err(why));
+            return Err(PyValueError::new_err(message));
         }
         Ok(self.events(EventShape::Records))
     }
@@ -74,7 +74,7 @@ impl Subscription {
     #[pyo3(signature = (records_max = None), text_signature = "($self, records_max=4096)")]
     fn batches(&self, records_max: Option<&Bound<'_, PyAny>>) -> PyResult<Events> {
         let records_max = match records_max {
-            Some(given) => arguments::whole("records_max", given, 1, usize::MAX as u64)? as usize,
+            Some(value) => arguments::integer("records_max", value, 1, usize::MAX as u64)? as usize,
             None => BATCH_RECORDS_MAX,
         };
         Ok(self.events(EventShape::Batches(records_max)))
@@ -153,7 +153,6 @@ pub fn wait(word: &str) -> PyResult<Wait> {
     }
 }
 
-/// Whether the subscription follows a state.
 pub fn follows_state(options: &SubscribeOptions) -> bool {
     options.start == Start::Snapshot || options.on_gap == OnGap::Snapshot || options.conflate
 }

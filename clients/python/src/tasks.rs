@@ -48,8 +48,8 @@ struct Draft {
     needs: Vec<(String, String)>,
 }
 
-fn labels(of: &[(String, String)]) -> Vec<Label<'_>> {
-    of.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
+fn labels(pairs: &[(String, String)]) -> Vec<Label<'_>> {
+    pairs.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
 impl Draft {
@@ -132,7 +132,7 @@ const STAGES: [(&str, TaskStage); 9] = [
     ("dead", TaskStage::Dead),
 ];
 
-fn stage_of(name: &str) -> PyResult<TaskStage> {
+fn parse_stage(name: &str) -> PyResult<TaskStage> {
     let found = STAGES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage);
     found.ok_or_else(|| {
         let names = STAGES.map(|(name, _)| name).join(", ");
@@ -148,61 +148,58 @@ fn text(bytes: &[u8]) -> String {
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
     // The cluster's clock does not start at 1970. The difference to the cluster's present time gives the Unix time.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
-    let found = PyDict::new(py);
+    let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
+    let dict = PyDict::new(py);
     let stage = STAGES.iter().find(|(_, stage)| *stage == view.stage).map_or("", |(name, _)| name);
     let pairs = |labels: &[StoredLabel]| -> Vec<_> {
         labels.iter().map(|label| (text(&label.key), text(&label.value))).collect()
     };
-    found.set_item("id", view.task)?;
-    found.set_item("tenant", text(&view.tenant))?;
-    found.set_item("queue", text(&view.queue))?;
-    found.set_item("kind", text(&view.kind))?;
-    found.set_item("payload", PyBytes::new(py, &view.payload))?;
-    found.set_item("stage", stage)?;
-    found.set_item("priority", view.priority)?;
-    found.set_item("attempts", view.attempts)?;
-    found.set_item("lost", view.lost)?;
-    found.set_item("worker", view.worker)?;
+    dict.set_item("id", view.task)?;
+    dict.set_item("tenant", text(&view.tenant))?;
+    dict.set_item("queue", text(&view.queue))?;
+    dict.set_item("kind", text(&view.kind))?;
+    dict.set_item("payload", PyBytes::new(py, &view.payload))?;
+    dict.set_item("stage", stage)?;
+    dict.set_item("priority", view.priority)?;
+    dict.set_item("attempts", view.attempts)?;
+    dict.set_item("lost", view.lost)?;
+    dict.set_item("worker", view.worker)?;
     let waited_ms = view.started_ms.map(|started_ms| started_ms.saturating_sub(view.submitted_ms));
-    found.set_item("waited", waited_ms.map(|waited_ms| waited_ms as f64 / 1e3))?;
-    found.set_item("progress", f64::from(view.progress.0) / 1_000.0)?;
-    found.set_item("note", view.progress.1.as_deref().map(text).unwrap_or_default())?;
-    found.set_item("labels", pairs(&view.labels))?;
-    found.set_item("needs", pairs(&view.needs))?;
-    found.set_item("after", view.after.clone())?;
+    dict.set_item("waited", waited_ms.map(|waited_ms| waited_ms as f64 / 1e3))?;
+    dict.set_item("progress", f64::from(view.progress.0) / 1_000.0)?;
+    dict.set_item("note", view.progress.1.as_deref().map(text).unwrap_or_default())?;
+    dict.set_item("labels", pairs(&view.labels))?;
+    dict.set_item("needs", pairs(&view.needs))?;
+    dict.set_item("after", view.after.clone())?;
     let outcome = view.outcome.as_ref();
     let failure = outcome.and_then(|outcome| outcome.failure);
     let bytes = outcome.map(|outcome| &*outcome.bytes).unwrap_or_default();
-    found.set_item(
-        "result",
-        if failure.is_none() { PyBytes::new(py, bytes) } else { PyBytes::new(py, b"") },
-    )?;
-    found.set_item("error", failure.map(|_| text(bytes)))?;
-    found.set_item("failure", failure.map(|failure| format!("{failure:?}").to_lowercase()))?;
-    found.set_item("run", outcome.map_or(0.0, |outcome| outcome.run_us as f64 / 1e6))?;
-    found.set_item("cpu", outcome.map_or(0.0, |outcome| outcome.cpu_us as f64 / 1e6))?;
-    found.set_item("memory_bytes", outcome.map_or(0, |outcome| outcome.memory_bytes))?;
-    found.set_item("timeout", f64::from(view.timeout_ms) / 1e3)?;
-    found.set_item("submitted", when(view.submitted_ms))?;
-    found.set_item("started", view.started_ms.map(when))?;
-    found.set_item("not_before", view.not_before_ms.map(when))?;
-    found.set_item("deadline", view.deadline_ms.map(when))?;
-    found.set_item("retries", view.retry.map(|retry| retry.retries))?;
-    found.set_item("idempotency_key", PyBytes::new(py, &view.idempotency_key))?;
-    found.set_item("subject", text(&view.subject))?;
-    found.set_item("cpu_milli", view.amounts[0])?;
-    found.set_item("needs_memory_bytes", view.amounts[1])?;
-    Ok(found)
+    dict.set_item("result", if failure.is_none() { PyBytes::new(py, bytes) } else { PyBytes::new(py, b"") })?;
+    dict.set_item("error", failure.map(|_| text(bytes)))?;
+    dict.set_item("failure", failure.map(|failure| format!("{failure:?}").to_lowercase()))?;
+    dict.set_item("run", outcome.map_or(0.0, |outcome| outcome.run_us as f64 / 1e6))?;
+    dict.set_item("cpu", outcome.map_or(0.0, |outcome| outcome.cpu_us as f64 / 1e6))?;
+    dict.set_item("memory_bytes", outcome.map_or(0, |outcome| outcome.memory_bytes))?;
+    dict.set_item("timeout", f64::from(view.timeout_ms) / 1e3)?;
+    dict.set_item("submitted", unix_time(view.submitted_ms))?;
+    dict.set_item("started", view.started_ms.map(unix_time))?;
+    dict.set_item("not_before", view.not_before_ms.map(unix_time))?;
+    dict.set_item("deadline", view.deadline_ms.map(unix_time))?;
+    dict.set_item("retries", view.retry.map(|retry| retry.retries))?;
+    dict.set_item("idempotency_key", PyBytes::new(py, &view.idempotency_key))?;
+    dict.set_item("subject", text(&view.subject))?;
+    dict.set_item("cpu_milli", view.amounts[0])?;
+    dict.set_item("needs_memory_bytes", view.amounts[1])?;
+    Ok(dict)
 }
 
 impl TaskCalls {
-    fn ask<R: Send>(
+    fn call<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Tasks) -> Result<R, TasksError> + Send,
     ) -> PyResult<R> {
-        self.connection.get().ask(py, move |client| Ok::<_, Failure>(call(&client.tasks())?))
+        self.connection.get().call(py, move |client| Ok::<_, Failure>(call(&client.tasks())?))
     }
 }
 
@@ -217,13 +214,13 @@ impl TaskCalls {
     /// seconds.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
-            self.ask(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
-        let ids = submitted.tasks.iter().map(|taken| (taken.task, taken.known)).collect();
+            self.call(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
+        let ids = submitted.tasks.iter().map(|task| (task.task, task.known)).collect();
         Ok((ids, submitted.slow_down.as_secs_f64()))
     }
 
     fn get<'py>(&self, py: Python<'py>, task: u64) -> PyResult<Bound<'py, PyDict>> {
-        let (view, now_ms) = self.ask(py, |tasks| tasks.get_at(task))?;
+        let (view, now_ms) = self.call(py, |tasks| tasks.get_at(task))?;
         info(py, &view, now_ms)
     }
 
@@ -246,29 +243,29 @@ impl TaskCalls {
             tenant: tenant.as_bytes(),
             queue: queue.as_bytes(),
             kind: kind.as_bytes(),
-            stage: stage.map(stage_of).transpose()?,
+            stage: stage.map(parse_stage).transpose()?,
             label: (label.0.as_bytes(), label.1.as_bytes()),
         };
-        let page = self.ask(py, |tasks| tasks.list(&filter, start, limit, whole))?;
+        let page = self.call(py, |tasks| tasks.list(&filter, start, limit, whole))?;
         let rows = page.tasks.iter().map(|view| info(py, view, page.now_ms)).collect::<PyResult<Vec<_>>>()?;
         Ok((PyList::new(py, rows)?, page.next))
     }
 
     fn why(&self, py: Python<'_>, task: u64) -> PyResult<String> {
-        self.ask(py, |tasks| tasks.why(task))
+        self.call(py, |tasks| tasks.why(task))
     }
 
     fn cancel(&self, py: Python<'_>, task: u64) -> PyResult<u64> {
-        self.ask(py, |tasks| tasks.cancel(task))
+        self.call(py, |tasks| tasks.cancel(task))
     }
 
     fn retry(&self, py: Python<'_>, task: u64) -> PyResult<u64> {
-        self.ask(py, |tasks| tasks.retry(task))
+        self.call(py, |tasks| tasks.retry(task))
     }
 
     /// Runs dead letters again. Returns their number, and whether there are more.
     fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
-        self.ask(py, |tasks| match poisoned {
+        self.call(py, |tasks| match poisoned {
             true => tasks.redrive_with_poisoned(tenant, count),
             false => tasks.redrive(tenant, count),
         })
@@ -276,16 +273,16 @@ impl TaskCalls {
 
     /// Returns the number of removed dead letters, and whether there are more.
     fn discard(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
-        self.ask(py, |tasks| tasks.discard(tenant, count))
+        self.call(py, |tasks| tasks.discard(tenant, count))
     }
 
     fn set_tenant(&self, py: Python<'_>, draft: DraftTenant) -> PyResult<()> {
-        self.ask(py, |tasks| tasks.set_tenant(draft.tenant()))
+        self.call(py, |tasks| tasks.set_tenant(draft.tenant()))
     }
 
     /// All tenants.
     fn tenants(&self, py: Python<'_>) -> PyResult<Vec<TenantRow>> {
-        let tenants = self.ask(py, |tasks| tasks.tenants(""))?;
+        let tenants = self.call(py, |tasks| tasks.tenants(""))?;
         let row = |view: &dunlin_client::scheduler::TenantView| {
             let account = &view.account;
             let (done, failed, cpu) = (account.completed, account.failed, account.cpu_us as f64 / 1e6);
@@ -296,7 +293,7 @@ impl TaskCalls {
 
     /// All workers.
     fn workers(&self, py: Python<'_>) -> PyResult<Vec<WorkerRow>> {
-        let workers = self.ask(py, Tasks::workers)?;
+        let workers = self.call(py, Tasks::workers)?;
         let rows = workers
             .iter()
             .map(|view| (view.worker, text(&view.name), view.held, view.credit, view.done, view.is_draining));

@@ -41,16 +41,16 @@ impl TopicArguments {
         let bytes_default =
             if durable.is_some() { Durable::RETENTION_BYTES_DEFAULT } else { defaults.retention.bytes };
         let reliable = self.reliable.map(|on_full| {
-            let plain = Reliable::default();
+            let reliable_default = Reliable::default();
             let on_full = match on_full.as_str() {
                 "refuse" => OnFull::Refuse,
                 "evict" => OnFull::Evict,
                 _ => return Err(PyValueError::new_err("reliable must be \"refuse\" or \"evict\"")),
             };
-            let subscribers_max = self.subscribers_max.unwrap_or(plain.subscribers_max);
+            let subscribers_max = self.subscribers_max.unwrap_or(reliable_default.subscribers_max);
             Ok(Reliable {
                 subscribers_max,
-                wait_max: seconds(self.reliable_wait)?.unwrap_or(plain.wait_max),
+                wait_max: seconds(self.reliable_wait)?.unwrap_or(reliable_default.wait_max),
                 on_full,
             })
         });
@@ -72,31 +72,31 @@ impl TopicArguments {
 }
 
 /// A topic's description, by name.
-pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
-    let all = PyDict::new(py);
+pub fn description<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
     let config = &topic.config;
-    all.set_item("name", &topic.name)?;
-    all.set_item("pattern", config.pattern.as_deref().unwrap_or(&topic.name))?;
-    all.set_item("partitions", config.partitions)?;
-    all.set_item("retention_bytes", config.retention.bytes)?;
-    all.set_item("retention_records", config.retention.records)?;
-    all.set_item("retention_age", config.retention.age.as_ref().map(Duration::as_secs_f64))?;
-    all.set_item("record_bytes_max", config.record_bytes_max)?;
-    all.set_item("reliable", config.reliable.is_some())?;
-    all.set_item("durable", config.durable.map(|durable| durable.acknowledge.to_string()))?;
-    all.set_item("reducer", config.reducer.as_ref().map(|reducer| reducer.kind.clone()))?;
-    all.set_item(
+    dict.set_item("name", &topic.name)?;
+    dict.set_item("pattern", config.pattern.as_deref().unwrap_or(&topic.name))?;
+    dict.set_item("partitions", config.partitions)?;
+    dict.set_item("retention_bytes", config.retention.bytes)?;
+    dict.set_item("retention_records", config.retention.records)?;
+    dict.set_item("retention_age", config.retention.age.as_ref().map(Duration::as_secs_f64))?;
+    dict.set_item("record_bytes_max", config.record_bytes_max)?;
+    dict.set_item("reliable", config.reliable.is_some())?;
+    dict.set_item("durable", config.durable.map(|durable| durable.acknowledge.to_string()))?;
+    dict.set_item("reducer", config.reducer.as_ref().map(|reducer| reducer.kind.clone()))?;
+    dict.set_item(
         "reducer_options",
         config.reducer.as_ref().map(|reducer| reducer.options.clone()).unwrap_or_default(),
     )?;
-    all.set_item("publishers", topic.publishers)?;
-    all.set_item("subscribers_total", topic.subscribers_total)?;
+    dict.set_item("publishers", topic.publishers)?;
+    dict.set_item("subscribers_total", topic.subscribers_total)?;
     let logs = PyList::empty(py);
     for log in &topic.logs {
         let last_append_ns = (log.last_append_ns > 0).then_some(log.last_append_ns);
         logs.append((log.partition, PyPosition(log.first), log.last_seq, log.bytes, last_append_ns))?;
     }
-    all.set_item("logs", logs)?;
+    dict.set_item("logs", logs)?;
     let subscribers = PyList::empty(py);
     for subscriber in &topic.subscribers {
         let position = PyPosition(subscriber.position);
@@ -109,12 +109,12 @@ pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bou
             subscriber.registered,
         ))?;
     }
-    all.set_item("subscribers", subscribers)?;
+    dict.set_item("subscribers", subscribers)?;
     let groups = PyList::empty(py);
     for group in &topic.groups {
         let kind = if group.work { "work" } else { "share" };
         groups.append((&group.name, kind, group.members, group.waiting, group.claimed))?;
     }
-    all.set_item("groups", groups)?;
-    Ok(all)
+    dict.set_item("groups", groups)?;
+    Ok(dict)
 }

@@ -46,7 +46,7 @@ impl RawWatch {
     /// The next change, if one is available.
     #[pyo3(name = "_try_next")]
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Row<'py>>> {
-        let next = self.watch.look(py, |watch| Ok(watch.try_next()?))?;
+        let next = self.watch.try_with(py, |watch| Ok(watch.try_next()?))?;
         next.map(|next| change(py, &next)).transpose()
     }
 
@@ -66,7 +66,7 @@ impl RawWatch {
     /// The last revision seen, of any key; 0 before the first.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
-        self.watch.look(py, |watch| Ok(watch.revision()))
+        self.watch.try_with(py, |watch| Ok(watch.revision()))
     }
 
     #[getter]

@@ -17,7 +17,7 @@ use crate::handle::SharedHandle;
 use dunlin_wire::ErrorCode;
 
 /// The interval at which a waiting call checks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The fields of `space.Entity`: number, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
@@ -55,8 +55,8 @@ struct SceneEntity {
 }
 
 impl SceneEntity {
-    fn of<const D: usize>(id: EntityId, one: &VisibleEntity<D>) -> SceneEntity {
-        let VisibleEntity { region, tick, kind, position, velocity, .. } = one;
+    fn of<const D: usize>(id: EntityId, visible: &VisibleEntity<D>) -> SceneEntity {
+        let VisibleEntity { region, tick, kind, position, velocity, .. } = visible;
         let (position, velocity) = (position.to_vec(), velocity.to_vec());
         SceneEntity { id, kind: *kind, region: region.0.into(), tick: *tick, position, velocity }
     }
@@ -67,28 +67,31 @@ impl SceneEntity {
     }
 }
 
-fn next<const D: usize>(viewer: &mut Viewer<D>, within: Duration) -> Result<Option<EntityChange>, Failure> {
-    let Some(change) = viewer.next_timeout(within)? else { return Ok(None) };
+fn next_change<const D: usize>(
+    viewer: &mut Viewer<D>,
+    timeout: Duration,
+) -> Result<Option<EntityChange>, Failure> {
+    let Some(change) = viewer.next_timeout(timeout)? else { return Ok(None) };
     let (SceneChange::Entered(id) | SceneChange::Moved(id) | SceneChange::Left(id)) = change;
-    Ok(Some(EntityChange(change, viewer.visible().get(&id).map(|one| SceneEntity::of(id, one)))))
+    Ok(Some(EntityChange(change, viewer.visible().get(&id).map(|entity| SceneEntity::of(id, entity)))))
 }
 
-fn all<const D: usize>(viewer: &Viewer<D>) -> Vec<SceneEntity> {
-    viewer.visible().iter().map(|(id, one)| SceneEntity::of(*id, one)).collect()
+fn visible_entities<const D: usize>(viewer: &Viewer<D>) -> Vec<SceneEntity> {
+    viewer.visible().iter().map(|(id, entity)| SceneEntity::of(*id, entity)).collect()
 }
 
 impl SceneViewer {
-    fn next(&mut self, within: Duration) -> Result<Option<EntityChange>, Failure> {
+    fn next(&mut self, timeout: Duration) -> Result<Option<EntityChange>, Failure> {
         match self {
-            SceneViewer::Plane(viewer) => next(viewer, within),
-            SceneViewer::Space(viewer) => next(viewer, within),
+            SceneViewer::Plane(viewer) => next_change(viewer, timeout),
+            SceneViewer::Space(viewer) => next_change(viewer, timeout),
         }
     }
 
-    fn all(&self) -> Vec<SceneEntity> {
+    fn entities(&self) -> Vec<SceneEntity> {
         match self {
-            SceneViewer::Plane(viewer) => all(viewer),
-            SceneViewer::Space(viewer) => all(viewer),
+            SceneViewer::Plane(viewer) => visible_entities(viewer),
+            SceneViewer::Space(viewer) => visible_entities(viewer),
         }
     }
 }
@@ -96,7 +99,7 @@ impl SceneViewer {
 /// Fails for an invalid name of a world.
 #[pyfunction(name = "_check_world")]
 pub fn check_world(name: &str) -> PyResult<()> {
-    check_world_name(name).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
+    check_world_name(name).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pymethods]
@@ -108,7 +111,7 @@ impl RawWorld {
         }
         check_world(name)?;
         let world = SharedHandle::new(connection.client(py)?.world(name));
-        connection.adopt(&world.closer());
+        connection.register_handle(&world.closer());
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
 
@@ -141,14 +144,14 @@ impl RawWorld {
         let watch =
             SurroundingsWatch { rule, bytes_per_tick, ..SurroundingsWatch::around(EntityId(entity), within) };
         let is_plane = self.is_plane;
-        let viewer = self.world.with_in_turn(py, move |world| {
+        let viewer = self.world.with_lock(py, move |world| {
             Ok(match is_plane {
                 true => SceneViewer::Plane(world.watch(watch, Schema::default())?),
                 false => SceneViewer::Space(world.watch(watch, Schema::default())?),
             })
         })?;
         let viewer = SharedHandle::new(viewer);
-        connection.adopt(&viewer.closer());
+        connection.register_handle(&viewer.closer());
         Ok(RawViewer { viewer })
     }
 
@@ -163,21 +166,21 @@ impl RawWorld {
         kind: Option<u32>,
         timeout: f64,
     ) -> PyResult<(u64, u64, u64)> {
-        let within = self::timeout(Some(timeout))?.unwrap_or_default();
+        let timeout = self::timeout(Some(timeout))?.unwrap_or_default();
         let id = EntityId(entity);
-        let done = match self.is_plane {
+        let result = match self.is_plane {
             true => {
                 let (position, velocity) = (point(position)?, point(velocity)?);
                 let command = EntityCommand::<2> { position, velocity, kind, ..EntityCommand::of(id) };
-                self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
+                self.world.with_lock(py, |world| Ok(world.command(&command, timeout)?))
             }
             false => {
                 let (position, velocity) = (point(position)?, point(velocity)?);
                 let command = EntityCommand::<3> { position, velocity, kind, ..EntityCommand::of(id) };
-                self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
+                self.world.with_lock(py, |world| Ok(world.command(&command, timeout)?))
             }
         }?;
-        Ok(place(done))
+        Ok(result_place(result))
     }
 
     /// Spawns an entity. Returns the process, the region and the last tick before the spawn.
@@ -191,35 +194,35 @@ impl RawWorld {
         kind: u32,
         timeout: f64,
     ) -> PyResult<(u64, u64, u64)> {
-        let within = self::timeout(Some(timeout))?.unwrap_or_default();
-        let done = match self.is_plane {
+        let timeout = self::timeout(Some(timeout))?.unwrap_or_default();
+        let result = match self.is_plane {
             true => {
-                let new = new::<2>(entity, position, velocity, kind)?;
-                self.world.with_in_turn(py, move |world| Ok(world.spawn(&new, within)?))
+                let spawned = bare_entity::<2>(entity, position, velocity, kind)?;
+                self.world.with_lock(py, move |world| Ok(world.spawn(&spawned, timeout)?))
             }
             false => {
-                let new = new::<3>(entity, position, velocity, kind)?;
-                self.world.with_in_turn(py, move |world| Ok(world.spawn(&new, within)?))
+                let spawned = bare_entity::<3>(entity, position, velocity, kind)?;
+                self.world.with_lock(py, move |world| Ok(world.spawn(&spawned, timeout)?))
             }
         }?;
-        Ok(place(done))
+        Ok(result_place(result))
     }
 
     /// Removes an entity. Returns the process, the region and the last tick before the removal.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
-        let within = self::timeout(Some(timeout))?.unwrap_or_default();
-        let done = self.world.with_in_turn(py, move |world| Ok(world.despawn(EntityId(entity), within)?))?;
-        Ok(place(done))
+        let timeout = self::timeout(Some(timeout))?.unwrap_or_default();
+        let result = self.world.with_lock(py, move |world| Ok(world.despawn(EntityId(entity), timeout)?))?;
+        Ok(result_place(result))
     }
 }
 
-fn place(done: CommandResult) -> (u64, u64, u64) {
-    (done.process, done.region.0.into(), done.tick)
+fn result_place(result: CommandResult) -> (u64, u64, u64) {
+    (result.process, result.region.0.into(), result.tick)
 }
 
 /// An entity without components.
-fn new<const D: usize>(
+fn bare_entity<const D: usize>(
     id: u64,
     position: Vec<f32>,
     velocity: Option<Vec<f32>>,
@@ -231,9 +234,10 @@ fn new<const D: usize>(
 }
 
 /// Fails unless there are as many finite numbers as dimensions.
-fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
-    let Some(given) = given else { return Ok(None) };
-    let point = <[f32; D]>::try_from(given).ok().filter(|point| point.iter().all(|along| along.is_finite()));
+fn point<const D: usize>(numbers: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
+    let Some(numbers) = numbers else { return Ok(None) };
+    let point =
+        <[f32; D]>::try_from(numbers).ok().filter(|point| point.iter().all(|along| along.is_finite()));
     point
         .map(Some)
         .ok_or_else(|| PyValueError::new_err(format!("a point of this world must have {D} finite numbers")))
@@ -248,23 +252,26 @@ impl RawViewer {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<(&'static str, u64, Option<Row<'py>>)>> {
-        let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let within = left.map_or(LOOK, |left| left.min(LOOK));
-            let arrived = self.viewer.with(py, |viewer| viewer.next(within))?;
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout =
+                remaining.map_or(SIGNAL_CHECK_INTERVAL, |remaining| remaining.min(SIGNAL_CHECK_INTERVAL));
+            let next = self.viewer.with(py, |viewer| viewer.next(timeout))?;
             py.check_signals()?;
-            match arrived {
-                Some(EntityChange(change, one)) => {
-                    let (what, id) = match change {
+            match next {
+                Some(EntityChange(change, entity)) => {
+                    let (name, id) = match change {
                         SceneChange::Entered(id) => ("enter", id),
                         SceneChange::Moved(id) => ("update", id),
                         SceneChange::Left(id) => ("leave", id),
                     };
-                    let one = one.map(|one| one.row(py)).transpose()?;
-                    return Ok(Some((what, id.0, one)));
+                    let entity = entity.map(|entity| entity.row(py)).transpose()?;
+                    return Ok(Some((name, id.0, entity)));
                 }
-                None if left.is_some_and(|left| left <= LOOK) => return Ok(None),
+                None if remaining.is_some_and(|remaining| remaining <= SIGNAL_CHECK_INTERVAL) => {
+                    return Ok(None);
+                }
                 None => {}
             }
         }
@@ -272,8 +279,8 @@ impl RawViewer {
 
     /// All visible entities.
     fn visible<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let all = self.viewer.look(py, |viewer| Ok(viewer.all()))?;
-        let rows = all.into_iter().map(|one| one.row(py)).collect::<PyResult<Vec<_>>>()?;
+        let entities = self.viewer.try_with(py, |viewer| Ok(viewer.entities()))?;
+        let rows = entities.into_iter().map(|entity| entity.row(py)).collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, rows)
     }
 

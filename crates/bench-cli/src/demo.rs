@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use dunlin::Node;
 use dunlin_cli::commands::demo::Speed;
-use dunlin_cli::console::{Console, grouped, lasting, sized};
+use dunlin_cli::console::{Console, format_bytes, format_duration, grouped};
 use dunlin_cli::signals::StopFlag;
 use dunlin_topic::{Retention, TopicConfig};
 
@@ -71,35 +71,35 @@ impl DemoOptions<'_> {
         for (at, recording) in recordings.iter().enumerate() {
             for (topic, bytes) in topics(recording) {
                 self.create(&topic, bytes)?;
-                ledger.open(&topic, recording);
+                ledger.add_topic(&topic, recording);
                 streams.push(TopicStream { publisher: self.node.publisher(&topic)?, topic, recording: at });
             }
         }
-        let named = |recording: &MarketRecording| {
+        let lines_and_topics = |recording: &MarketRecording| {
             (recording.len() as u64, topics(recording).into_iter().map(|topic| topic.0).collect())
         };
-        let recorded = recordings.iter().map(named).collect();
-        let mut stage = DemoRun::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
-        self.introduce(&stage)?;
-        stage.open()?;
+        let recorded = recordings.iter().map(lines_and_topics).collect();
+        let mut demo_run = DemoRun::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
+        self.print_introduction(&demo_run)?;
+        demo_run.start_subscribers()?;
         let mut books = Books::open(self.node, &self.url, recordings)?;
         let plan = schedule(recordings, self.speed);
-        let before = |due: ScheduledLine| {
-            let go_on = stage.before(due)?;
-            if go_on.is_continue() {
-                books.line(due.recording, recordings[due.recording].line(due.line))?;
+        let publish_books = |due: ScheduledLine| {
+            let flow = demo_run.wait_until_due(due)?;
+            if flow.is_continue() {
+                books.publish_line(due.recording, recordings[due.recording].line(due.line))?;
             }
-            Ok(go_on)
+            Ok(flow)
         };
-        let ends = player::play(recordings, plan, &mut streams, &mut ledger, before)?;
-        stage.close(&ends)?;
-        let verdicts = stage.judge(&ledger);
-        let of_books = books.close()?;
+        let ends = player::play(recordings, plan, &mut streams, &mut ledger, publish_books)?;
+        demo_run.finish(&ends)?;
+        let verdicts = demo_run.judge(&ledger);
+        let book_verdicts = books.close()?;
         let mut out = console.out();
         verdicts.write(&mut out, console)?;
-        of_books.write(&mut out, console)?;
+        book_verdicts.write(&mut out, console)?;
         std::io::Write::flush(&mut out)?;
-        let different = of_books.different();
+        let different = book_verdicts.different();
         Ok(DemoResult { unaccounted: verdicts.unaccounted(), different, interrupted: stop.is_set() })
     }
 
@@ -110,10 +110,10 @@ impl DemoOptions<'_> {
         Ok(())
     }
 
-    fn introduce(&self, stage: &DemoRun) -> Result<()> {
+    fn print_introduction(&self, demo_run: &DemoRun) -> Result<()> {
         for recording in &self.source.recordings {
-            let span = lasting(Duration::from_millis(recording.span_ms()));
-            let pace = match self.speed {
+            let span = format_duration(Duration::from_millis(recording.span_ms()));
+            let speed_text = match self.speed {
                 Speed::Max => "replayed without pauses".to_owned(),
                 speed => format!(
                     "replayed at {:.0}x in {:.0} s",
@@ -123,26 +123,28 @@ impl DemoOptions<'_> {
             };
             let lines = grouped(recording.len() as u64);
             let MarketRecording { topic, source, .. } = recording;
-            stage.say(&format!("  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {pace}"))?;
+            demo_run.print(&format!(
+                "  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {speed_text}"
+            ))?;
         }
-        stage.say(&format!(
+        demo_run.print(&format!(
             "  {SHORT_TOPIC}  the lines of {SHORT_OF} again, with a retention of {}",
-            sized(SHORT_BYTES)
+            format_bytes(SHORT_BYTES)
         ))?;
-        stage.say("subscribers:")?;
-        PLANS.iter().try_for_each(|plan| stage.say(&format!("  {:<12} {}", plan.name, plan.about)))?;
-        stage.say("replicas of the order books that follow from the lines:")?;
-        Books::introduction().try_for_each(|line| stage.say(&line))?;
-        stage.say("")
+        demo_run.print("subscribers:")?;
+        PLANS.iter().try_for_each(|plan| demo_run.print(&format!("  {:<12} {}", plan.name, plan.about)))?;
+        demo_run.print("replicas of the order books that follow from the lines:")?;
+        Books::introduction().try_for_each(|line| demo_run.print(&line))?;
+        demo_run.print("")
     }
 }
 
 /// Returns the topics of a recording's lines, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
-    let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
+    let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
     // The topic deletes one segment at a time, and a segment is an eighth of its memory. The factor makes room for it.
-    let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
-    let mut topics = vec![(recording.topic.clone(), whole)];
+    let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
+    let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {
         topics.push((SHORT_TOPIC.to_owned(), SHORT_BYTES));
     }

@@ -15,7 +15,7 @@ use crate::table::{LineStyle, Table};
 /// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
 /// The smallest number of rows of peers and raw sockets from which the machine's drift is computed.
-const OTHERS_MIN: usize = 5;
+const PEER_ROWS_MIN: usize = 5;
 
 /// The change of one of Dunlin's measured figures between two benchmark runs.
 #[derive(Clone, Debug, Serialize)]
@@ -59,12 +59,12 @@ impl RunComparison {
     pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
-            .filter_map(|row| Some((row, then.rows.iter().find(|other| alike(row, other))?)))
+            .filter_map(|row| Some((row, then.rows.iter().find(|other| is_same_figure(row, other))?)))
             .collect();
         let drift = drift(pairs.iter().filter(|(row, _)| row.target != target::DUNLIN));
         let ours = pairs.into_iter().filter(|(row, _)| row.target == target::DUNLIN);
-        let mut rows: Vec<RowComparison> = ours.map(|(now, then)| compared(now, then, drift)).collect();
-        rows.sort_by(|one, other| one.times_better.total_cmp(&other.times_better));
+        let mut rows: Vec<RowComparison> = ours.map(|(now, then)| compare_rows(now, then, drift)).collect();
+        rows.sort_by(|left, right| left.times_better.total_cmp(&right.times_better));
         Self { then: format!("{} of {}, commit {}", then.name, then.date, then.commit), drift, rows }
     }
 
@@ -78,7 +78,7 @@ impl RunComparison {
         let title = format!("Against {}", self.then);
         let mut table = Table::new(&title, &["What changed", "Then", "Now", "Times better", "Noise"]);
         for row in self.rows.iter().filter(|row| row.is_worse() || row.is_better()) {
-            let tone = if row.is_worse() { LineStyle::Bad } else { LineStyle::Good };
+            let style = if row.is_worse() { LineStyle::Bad } else { LineStyle::Good };
             let cells = vec![
                 row.row.clone(),
                 metric::human(&row.metric, row.then),
@@ -86,7 +86,7 @@ impl RunComparison {
                 format!("{} ×", metric::number(row.times_better)),
                 format!("± {:.0} %", row.noise * 100.0),
             ];
-            table.line(tone, cells);
+            table.push_line(style, cells);
         }
         table
     }
@@ -107,23 +107,24 @@ impl RunComparison {
     }
 }
 
-fn alike(one: &FigureRow, other: &FigureRow) -> bool {
-    one.suite == other.suite
-        && one.case == other.case
-        && one.target == other.target
-        && one.metric == other.metric
-        && one.params == other.params
+fn is_same_figure(row: &FigureRow, other: &FigureRow) -> bool {
+    row.suite == other.suite
+        && row.case == other.case
+        && row.target == other.target
+        && row.metric == other.metric
+        && row.params == other.params
         && other.median > 0.0
-        && one.median > 0.0
+        && row.median > 0.0
 }
 
 /// Returns the median change of the rows that are not Dunlin's. It shows how much faster or slower the machine became.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
-    let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
-    if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }
+    let changes: Vec<f64> =
+        others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
+    if changes.len() < PEER_ROWS_MIN { None } else { Summary::of(&changes).map(|summary| summary.median) }
 }
 
-fn compared(now: &FigureRow, then: &FigureRow, drift: Option<f64>) -> RowComparison {
+fn compare_rows(now: &FigureRow, then: &FigureRow, drift: Option<f64>) -> RowComparison {
     let less = metric::less_is_better(&now.metric);
     let times_better = if less { then.median / now.median } else { now.median / then.median };
     let spread = now.summary().spread().max(then.summary().spread());
@@ -161,7 +162,7 @@ mod tests {
         rows
     }
 
-    fn kept(rows: RowSet) -> StoredRun {
+    fn stored_run(rows: RowSet) -> StoredRun {
         StoredRun {
             name: "spot".into(),
             date: "2026-11-20T11:40:02Z".into(),
@@ -179,8 +180,10 @@ mod tests {
 
     #[test]
     fn rate_drop_beyond_the_spread_is_a_regression() {
-        let then =
-            kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
+        let then = stored_run(rows(&[
+            ("dunlin", "msgs_per_s", 64, &[98.0, 100.0]),
+            ("dunlin", "p50_ns", 64, &[10.0]),
+        ]));
         let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
         let comparison = RunComparison::of(&now, &then);
         let worse: Vec<&RowComparison> = comparison.rows().iter().filter(|row| row.is_worse()).collect();
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn rate_drop_within_a_wide_spread_is_no_regression() {
-        let then = kept(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
+        let then = stored_run(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
         let comparison = RunComparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
         assert!(!comparison.rows()[0].is_worse());
     }
@@ -212,9 +215,9 @@ mod tests {
             }
             set
         };
-        let slow_machine = RunComparison::of(&all(75.0, 70.0), &kept(all(100.0, 100.0)));
+        let slow_machine = RunComparison::of(&all(75.0, 70.0), &stored_run(all(100.0, 100.0)));
         assert!(!slow_machine.rows()[0].is_worse(), "{slow_machine:?}");
-        let slow_dunlin = RunComparison::of(&all(75.0, 99.0), &kept(all(100.0, 100.0)));
+        let slow_dunlin = RunComparison::of(&all(75.0, 99.0), &stored_run(all(100.0, 100.0)));
         assert!(slow_dunlin.rows()[0].is_worse(), "{slow_dunlin:?}");
     }
 }

@@ -24,15 +24,15 @@ use serde::de::DeserializeOwned;
 use crate::sockets;
 
 /// The default limit of a wait for a child's next line.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-const STDERR_KEPT_BYTES: u64 = 8 * 1024;
+const STDERR_BYTES_MAX: u64 = 8 * 1024;
 
 /// The command that starts this program again as a child process.
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
-    before: Vec<OsString>,
+    leading_args: Vec<OsString>,
 }
 
 impl ChildProgram {
@@ -44,19 +44,20 @@ impl ChildProgram {
 
     /// Uses the executable at `program`, which must pass `bench-child …` to [`crate::child_main`].
     pub fn at(program: PathBuf) -> Self {
-        Self { program, before: vec!["bench-child".into()] }
+        Self { program, leading_args: vec!["bench-child".into()] }
     }
 
-    /// Returns the command words for a role, for a caller that starts the process itself.
-    pub fn words(&self, role: &str) -> Vec<String> {
-        let words = [self.program.as_os_str()].into_iter().chain(self.before.iter().map(OsString::as_os_str));
-        words.map(|word| word.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
+    /// Returns the command line of a role, for a caller that starts the process itself.
+    pub fn command_line(&self, role: &str) -> Vec<String> {
+        let args =
+            [self.program.as_os_str()].into_iter().chain(self.leading_args.iter().map(OsString::as_os_str));
+        args.map(|arg| arg.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
     }
 
     /// Starts this program as a child process with a role.
     pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(&self.before).arg(role);
+        command.args(&self.leading_args).arg(role);
         for (name, value) in args {
             command.arg(format!("--{name}={value}"));
         }
@@ -67,7 +68,7 @@ impl ChildProgram {
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
-        command.args(&self.before).arg("bound").arg(program).args(args);
+        command.args(&self.leading_args).arg("bound").arg(program).args(args);
         Child::start(command, &name)
     }
 }
@@ -79,9 +80,9 @@ pub struct Child {
     process: std::process::Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    complaints: Arc<Mutex<Vec<u8>>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
     /// The thread that reads the child's standard error until the child ends.
-    complaining: Option<thread::JoinHandle<()>>,
+    stderr_reader: Option<thread::JoinHandle<()>>,
 }
 
 impl Child {
@@ -92,16 +93,16 @@ impl Child {
         let (sender, lines) = channel();
         if let Some(stdout) = process.stdout.take() {
             thread::spawn(move || {
-                let said = BufReader::new(stdout).lines().map_while(Result::ok);
-                said.for_each(|line| drop(sender.send(line)));
+                let printed = BufReader::new(stdout).lines().map_while(Result::ok);
+                printed.for_each(|line| drop(sender.send(line)));
             });
         }
-        let complaints = Arc::new(Mutex::new(Vec::new()));
-        let complaining = process.stderr.take().map(|stderr| {
-            let kept = Arc::clone(&complaints);
-            thread::spawn(move || keep_complaints(stderr, &kept))
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let stderr_reader = process.stderr.take().map(|pipe| {
+            let text = Arc::clone(&stderr);
+            thread::spawn(move || collect_stderr(pipe, &text))
         });
-        Ok(Self { name: name.to_owned(), process, stdin, lines, complaints, complaining })
+        Ok(Self { name: name.to_owned(), process, stdin, lines, stderr, stderr_reader })
     }
 
     /// Process id.
@@ -110,7 +111,7 @@ impl Child {
     }
 
     /// Writes a value as a line of JSON to the child's standard input.
-    pub fn tell(&mut self, line: &impl Serialize) -> Result<()> {
+    pub fn write_line(&mut self, line: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         let stdin =
@@ -119,57 +120,57 @@ impl Child {
     }
 
     /// Reads the child's next line as JSON.
-    pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
-        let line = self.text_line(patience)?;
+    pub fn read_line<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
+        let line = self.read_text_line(timeout)?;
         serde_json::from_str(&line)
             .with_context(|| format!("process {} printed a malformed line: {line}", self.name))
     }
 
     /// Reads the child's next line as text.
-    pub fn text_line(&mut self, patience: Duration) -> Result<String> {
-        match self.lines.recv_timeout(patience) {
+    pub fn read_text_line(&mut self, timeout: Duration) -> Result<String> {
+        match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("process {} printed nothing within {patience:?}{}", self.name, self.last_words())
+                bail!("process {} printed nothing within {timeout:?}{}", self.name, self.stderr_text())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
                 // The child's standard error closes when the child ends, so the thread that reads it soon
                 // ends.
-                if let Some(complaining) = self.complaining.take() {
-                    let _ = complaining.join();
+                if let Some(stderr_reader) = self.stderr_reader.take() {
+                    let _ = stderr_reader.join();
                 }
-                bail!("process {} ended ({status}) without a result{}", self.name, self.last_words())
+                bail!("process {} ended ({status}) without a result{}", self.name, self.stderr_text())
             }
         }
     }
 
     /// Returns all lines that the child has printed and that were not read yet.
-    pub fn said(&self) -> Vec<String> {
+    pub fn available_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
     /// Returns all remaining lines of a child that has ended.
-    pub fn rest(&self) -> Vec<String> {
+    pub fn remaining_lines(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
 
     /// Waits until the child ends by itself.
-    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + patience;
+    pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
         loop {
-            if let Some(status) = self.ended()? {
+            if let Some(status) = self.try_wait()? {
                 return Ok(status);
             }
             if Instant::now() >= deadline {
-                bail!("process {} did not end within {patience:?}", self.name);
+                bail!("process {} did not end within {timeout:?}", self.name);
             }
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// Returns the exit status if the child has ended.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.process
             .try_wait()
             .with_context(|| format!("cannot read the exit status of process {}", self.name))
@@ -191,21 +192,21 @@ impl Child {
     }
 
     /// Returns the end of the child's standard error, for error messages.
-    pub fn last_words(&self) -> String {
-        let words = self.complaints.lock().map(|words| String::from_utf8_lossy(&words).trim().to_owned());
-        match words {
-            Ok(words) if !words.is_empty() => format!(":\n{words}"),
+    pub fn stderr_text(&self) -> String {
+        let text = self.stderr.lock().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+        match text {
+            Ok(text) if !text.is_empty() => format!(":\n{text}"),
             _ => String::new(),
         }
     }
 }
 
-fn keep_complaints(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+fn collect_stderr(mut pipe: impl Read, text: &Mutex<Vec<u8>>) {
     let mut chunk = [0; 1024];
-    while let Ok(read @ 1..) = stderr.read(&mut chunk) {
-        let Ok(mut kept) = kept.lock() else { return };
-        let room = (STDERR_KEPT_BYTES as usize).saturating_sub(kept.len());
-        kept.extend_from_slice(&chunk[..read.min(room)]);
+    while let Ok(read @ 1..) = pipe.read(&mut chunk) {
+        let Ok(mut text) = text.lock() else { return };
+        let room = (STDERR_BYTES_MAX as usize).saturating_sub(text.len());
+        text.extend_from_slice(&chunk[..read.min(room)]);
     }
 }
 

@@ -14,6 +14,6 @@ pub fn monotonic_ns() -> u64 {
 
 /// Processor time of this process so far, ns.
 pub fn processor_ns() -> u64 {
-    let taken = clock_gettime(ClockId::ProcessCPUTime);
-    taken.tv_sec as u64 * 1_000_000_000 + taken.tv_nsec as u64
+    let cpu_time = clock_gettime(ClockId::ProcessCPUTime);
+    cpu_time.tv_sec as u64 * 1_000_000_000 + cpu_time.tv_nsec as u64
 }

@@ -42,35 +42,35 @@ pub struct BenchRequest {
 
 /// Runs suites. Returns `false` if a point failed; a missed goal is not a failure.
 pub fn run(request: BenchRequest) -> Result<bool> {
-    let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
+    let suites = suites::find(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
     let against = request.against.as_deref().map(StoredRun::read).transpose()?;
-    let warnings = PreflightReport::now(options.quick).warnings();
+    let warnings = PreflightReport::collect(options.quick).warnings();
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
-    let mut all_went_well = true;
+    let mut succeeded = true;
     for suite in suites {
         let date = machine::now_utc();
         let mut outcome = runner::run(suite, &bench, request.with_peers)?;
-        mark_unfair_peers(&mut outcome.rows, suite.known);
+        mark_unfair_peers(&mut outcome.rows, suite.peer_figures);
         print(suite, &bench.options, &outcome).context("cannot print the results")?;
-        if let Some(then) = &against {
-            print_comparison(&RunComparison::of(&outcome.rows, then), bench.options.json)?;
+        if let Some(stored) = &against {
+            print_comparison(&RunComparison::of(&outcome.rows, stored), bench.options.json)?;
         }
-        all_went_well &= outcome.failed.is_empty();
-        let kept = kept_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
-            .keep(&request.runs_folder)?;
-        eprintln!("results stored in {}", kept.display());
+        succeeded &= outcome.failed.is_empty();
+        let path = stored_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
+            .save(&request.runs_folder)?;
+        eprintln!("results stored in {}", path.display());
     }
-    Ok(all_went_well)
+    Ok(succeeded)
 }
 
 fn unknown_suite(name: &str) -> String {
-    let known: Vec<&str> = suites::SUITES.iter().map(|suite| suite.name).collect();
-    format!("there is no suite `{name}`; there are {} and all", known.join(", "))
+    let names: Vec<&str> = suites::SUITES.iter().map(|suite| suite.name).collect();
+    format!("there is no suite `{name}`; there are {} and all", names.join(", "))
 }
 
-fn kept_run(
+fn stored_run(
     suite: &Suite,
     request: &BenchRequest,
     options: &BenchOptions,
@@ -115,7 +115,7 @@ fn print(suite: &Suite, options: &BenchOptions, outcome: &SuiteOutcome) -> Resul
         }
     }
     out.flush()?;
-    say_the_rest(outcome);
+    print_notes(outcome);
     Ok(())
 }
 
@@ -140,20 +140,20 @@ fn colour(out: &impl IsTerminal) -> bool {
     out.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-fn say_the_rest(outcome: &SuiteOutcome) {
+fn print_notes(outcome: &SuiteOutcome) {
     let noisy = outcome.rows.iter().filter(|row| row.runs > 1 && row.summary().is_noisy()).count();
     if noisy > 0 {
         eprintln!(
             "warning: the results of {noisy} rows differ by more than 10 % between runs (marked with !)"
         );
     }
-    for note in outcome.rows.iter().filter(|row| row.unfair) {
+    for row in outcome.rows.iter().filter(|row| row.unfair) {
         eprintln!(
             "note: {} {} {}: {}",
-            note.target,
-            note.params,
-            note.metric,
-            note.note.as_deref().unwrap_or_default()
+            row.target,
+            row.params,
+            row.metric,
+            row.note.as_deref().unwrap_or_default()
         );
     }
     outcome.skipped.iter().for_each(|skipped| eprintln!("skipped: {skipped}"));
@@ -164,13 +164,13 @@ fn goals_table(suite: &Suite, rows: &RowSet) -> Table {
     let mut table = Table::new("Goals", &["Measurement", "Goal", "Result", "Compared with", "Ratio", "Met"]);
     for goal in suite.goals {
         let Some(verdict) = goal.judge(rows) else { continue };
-        let tone = match verdict.met {
+        let style = match verdict.met {
             Some(true) => LineStyle::Good,
             Some(false) => LineStyle::Bad,
             None => LineStyle::Dim,
         };
-        let head = [goal.what.to_owned(), goal.bar.text(goal.ours.metric)];
-        table.line(tone, head.into_iter().chain(report::goal_cells(goal, &verdict)).collect());
+        let head = [goal.title.to_owned(), goal.threshold.text(goal.ours.metric)];
+        table.push_line(style, head.into_iter().chain(report::goal_cells(goal, &verdict)).collect());
     }
     table
 }

@@ -2,12 +2,13 @@
 //! with etcd and JetStream's key-value buckets.
 //!
 //! Every node is a process with a directory on a real disk; a quorum syncs each write before the response. A directory
-//! in memory is refused. All acknowledged writes are read back. Clients of Dunlin and clients of rivals receive the
+//! in memory is refused. All acknowledged writes are read back. Clients of Dunlin and clients of peers receive the
 //! same description of their requests (module `work`).
 
 mod acknowledged;
 pub mod clients;
 pub(crate) mod cluster;
+mod connection;
 mod disk;
 mod failover;
 mod frame;
@@ -15,15 +16,14 @@ mod goals;
 mod lanes;
 mod large;
 mod layouts;
-mod line;
 mod load;
 mod network;
 pub mod node;
 pub(crate) mod ours;
+pub(crate) mod peer;
 mod points;
 mod probe;
 mod reference;
-pub(crate) mod rival;
 mod session;
 mod watch;
 mod work;
@@ -41,7 +41,7 @@ pub const SUITE: Suite = Suite {
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
     claims: goals::CLAIMS,
-    known: reference::KNOWN,
+    peer_figures: reference::PEER_FIGURES,
     blocks: |_| String::new(),
 };
 
@@ -59,16 +59,16 @@ mod tests {
         points::groups(&options, true).into_iter().flatten().collect()
     }
 
-    fn fitting(pattern: &RowPattern) -> usize {
-        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    fn matching(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.matches_point(point.case, point.target, &point.params)).count()
     }
 
     #[test]
     fn control_measurements_differ_in_case_target_or_parameters() {
-        let mut seen = HashSet::new();
+        let mut unique = HashSet::new();
         for point in points() {
             assert!(
-                seen.insert((point.case, point.target, point.params.to_string())),
+                unique.insert((point.case, point.target, point.params.to_string())),
                 "{point:?} comes twice"
             );
         }
@@ -76,18 +76,18 @@ mod tests {
 
     #[test]
     fn each_control_peer_and_baseline_matches_one_measurement() {
-        for known in reference::KNOWN {
-            assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
-            assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
+        for peer_figure in reference::PEER_FIGURES {
+            assert_eq!(matching(&peer_figure.peer), 1, "{:?}", peer_figure.peer);
+            assert_eq!(matching(&peer_figure.floor), 1, "{:?}", peer_figure.floor);
         }
     }
 
     #[test]
     fn each_control_goal_and_claim_matches_one_measurement() {
-        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {
-            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+            assert_eq!(matching(pattern), 1, "{pattern:?}");
         }
     }
 }

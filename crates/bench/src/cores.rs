@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Keeps the calling thread on one processor core until the value is dropped.
 #[derive(Debug)]
 pub struct Pinned {
-    before: CpuSet,
+    previous: CpuSet,
 }
 
 /// Whether the two sides of a measurement each run on a fixed processor core, or on any core.
@@ -31,8 +31,8 @@ impl Pin {
     }
 
     /// Parses a value of parameter `pin`.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
             "free" => Ok(Self::Free),
             "apart" => Ok(Self::Apart),
             other => anyhow::bail!("unknown value pin={other}: use pin=free or pin=apart"),
@@ -53,9 +53,9 @@ impl Pin {
 impl Pinned {
     /// Pins the calling thread to the nth processor that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
-        let before =
+        let previous =
             sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?;
-        let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
+        let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| previous.is_set(*cpu)).collect();
         ensure!(
             nth < allowed.len(),
             "core {nth} is not available: this process may use {} cores",
@@ -64,7 +64,7 @@ impl Pinned {
         let mut only = CpuSet::new();
         only.set(allowed[nth]);
         sched_setaffinity(None, &only).context("cannot pin a thread to a CPU core")?;
-        Ok(Self { before })
+        Ok(Self { previous })
     }
 }
 
@@ -76,7 +76,7 @@ fn usable() -> Result<u32> {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // The set of cores was valid before, so a failure is not expected and is ignored.
-        let _ = sched_setaffinity(None, &self.before);
+        let _ = sched_setaffinity(None, &self.previous);
     }
 }
 
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn dropping_a_cpu_pin_restores_the_threads_cpu_affinity() {
-        let before = sched_getaffinity(None).unwrap().count();
+        let previous = sched_getaffinity(None).unwrap().count();
         let pinned = Pinned::to_nth(0).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         drop(pinned);
-        assert_eq!(sched_getaffinity(None).unwrap().count(), before);
+        assert_eq!(sched_getaffinity(None).unwrap().count(), previous);
     }
 
     #[test]

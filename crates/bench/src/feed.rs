@@ -10,7 +10,6 @@ mod apply;
 mod block;
 pub mod claims;
 mod durable;
-mod elsewhere;
 pub mod goals;
 mod join;
 mod limits;
@@ -21,6 +20,7 @@ mod reader;
 mod readers;
 mod replay;
 mod run;
+mod running_node;
 mod scenario;
 mod source;
 mod tally;
@@ -50,13 +50,13 @@ pub const SUITE: Suite = Suite {
     layouts: layout::FEED,
     goals: goals::GOALS,
     claims: claims::CLAIMS,
-    known: &[],
+    peer_figures: &[],
     blocks: block::blocks,
 };
 
 fn groups(options: &BenchOptions, _with_peers: bool) -> Vec<PointGroup> {
     if options.url.is_some() {
-        return vec![points::elsewhere(options)];
+        return vec![points::running_node(options)];
     }
     let mut groups = points::scenarios(options);
     groups.push(points::limits(options));
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn feed_measurements_differ_in_case_target_or_parameters() {
-        let mut seen = HashSet::new();
+        let mut unique = HashSet::new();
         for point in points() {
             assert!(
-                seen.insert((point.case, point.target, point.params.to_string())),
+                unique.insert((point.case, point.target, point.params.to_string())),
                 "{point:?} comes twice"
             );
         }
@@ -94,13 +94,16 @@ mod tests {
     #[test]
     fn each_feed_goal_and_claim_matches_one_measurement() {
         let points = points();
-        let fitting = |pattern: &RowPattern| {
-            points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+        let matching = |pattern: &RowPattern| {
+            points
+                .iter()
+                .filter(|point| pattern.matches_point(point.case, point.target, &point.params))
+                .count()
         };
-        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {
-            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+            assert_eq!(matching(pattern), 1, "{pattern:?}");
         }
     }
 }

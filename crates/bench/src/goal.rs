@@ -10,11 +10,11 @@ use crate::row::{FigureRow, Note, RowPattern, RowSet};
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// Description.
-    pub what: &'static str,
+    pub title: &'static str,
     /// Selects the row of Dunlin to which the goal applies.
     pub ours: RowPattern,
     /// The threshold that the figure must meet.
-    pub bar: Threshold,
+    pub threshold: Threshold,
 }
 
 /// The least or greatest allowed value of a figure: an absolute number, or relative to another row.
@@ -36,13 +36,13 @@ pub struct GoalVerdict {
     /// Our figure.
     pub measured: f64,
     /// The other row's figure, if the threshold refers to another row.
-    pub other: Option<f64>,
+    pub reference: Option<f64>,
     /// Our figure divided by the other row's figure.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
     /// The reason why the goal cannot be judged.
-    pub why: Option<String>,
+    pub reason: Option<String>,
 }
 
 impl Goal {
@@ -50,19 +50,22 @@ impl Goal {
     pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
-        let verdict = |other, ratio, met, why| Some(GoalVerdict { measured, other, ratio, met, why });
-        let (pattern, holds): (&RowPattern, &dyn Fn(f64) -> bool) = match &self.bar {
-            Threshold::AtLeast(bar) => return verdict(None, None, Some(measured >= *bar), None),
-            Threshold::AtMost(bar) => return verdict(None, None, Some(measured <= *bar), None),
-            Threshold::TimesAtLeast(bar, pattern) => (pattern, &move |ratio| ratio >= *bar),
-            Threshold::TimesAtMost(bar, pattern) => (pattern, &move |ratio| ratio <= *bar),
+        let verdict =
+            |reference, ratio, met, reason| Some(GoalVerdict { measured, reference, ratio, met, reason });
+        let (pattern, is_met): (&RowPattern, &dyn Fn(f64) -> bool) = match &self.threshold {
+            Threshold::AtLeast(threshold) => return verdict(None, None, Some(measured >= *threshold), None),
+            Threshold::AtMost(threshold) => return verdict(None, None, Some(measured <= *threshold), None),
+            Threshold::TimesAtLeast(threshold, pattern) => (pattern, &move |ratio| ratio >= *threshold),
+            Threshold::TimesAtMost(threshold, pattern) => (pattern, &move |ratio| ratio <= *threshold),
         };
         match rows.find(pattern) {
             None => verdict(None, None, None, Some(format!("no {} in this run", pattern.target))),
-            Some(other) if other.unfair => verdict(Some(other.median), None, None, other.note.clone()),
-            Some(other) => {
-                let ratio = measured / other.median;
-                verdict(Some(other.median), Some(ratio), Some(holds(ratio)), None)
+            Some(reference) if reference.unfair => {
+                verdict(Some(reference.median), None, None, reference.note.clone())
+            }
+            Some(reference) => {
+                let ratio = measured / reference.median;
+                verdict(Some(reference.median), Some(ratio), Some(is_met(ratio)), None)
             }
         }
     }
@@ -72,18 +75,18 @@ impl Threshold {
     /// Returns the threshold as text.
     pub fn text(&self, metric: &str) -> String {
         match self {
-            Self::AtLeast(bar) => format!("≥ {}", metric::human(metric, *bar)),
-            Self::AtMost(bar) => format!("≤ {}", metric::human(metric, *bar)),
-            Self::TimesAtLeast(bar, other) => format!("≥ {bar} × {}", other.target),
-            Self::TimesAtMost(bar, other) => format!("≤ {bar} × {}", other.target),
+            Self::AtLeast(threshold) => format!("≥ {}", metric::human(metric, *threshold)),
+            Self::AtMost(threshold) => format!("≤ {}", metric::human(metric, *threshold)),
+            Self::TimesAtLeast(threshold, reference) => format!("≥ {threshold} × {}", reference.target),
+            Self::TimesAtMost(threshold, reference) => format!("≤ {threshold} × {}", reference.target),
         }
     }
 
     /// Returns the pattern of the other row to which the threshold refers; `None` for an absolute threshold.
-    pub fn other(&self) -> Option<&RowPattern> {
+    pub fn reference(&self) -> Option<&RowPattern> {
         match self {
             Self::AtLeast(_) | Self::AtMost(_) => None,
-            Self::TimesAtLeast(_, other) | Self::TimesAtMost(_, other) => Some(other),
+            Self::TimesAtLeast(_, reference) | Self::TimesAtMost(_, reference) => Some(reference),
         }
     }
 }
@@ -92,7 +95,7 @@ impl Threshold {
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimedFigure {
     /// Description, in the document's words.
-    pub what: &'static str,
+    pub title: &'static str,
     /// The document's figure, in the unit of Dunlin's metric.
     pub figure: f64,
     /// Selects the row of Dunlin that is compared with the claim.
@@ -128,12 +131,12 @@ const PEER_TOLERANCE: f64 = 0.20;
 /// Marks peers' rows that are below their known figures, scaled to the present floor. Such a peer was slowed by
 /// something else, so a comparison with it is meaningless. The rows of a peer are marked too if the run lacks its
 /// floor.
-pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
-    let judged: Vec<(FigureRow, Note)> = known
+pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
+    let judged: Vec<(FigureRow, Note)> = peer_figures
         .iter()
-        .filter_map(|known| {
-            let peer = rows.find(&known.peer)?;
-            Some((peer.clone(), judge_peer(known, peer, rows.find(&known.floor))?))
+        .filter_map(|peer_figure| {
+            let peer = rows.find(&peer_figure.peer)?;
+            Some((peer.clone(), judge_peer(peer_figure, peer, rows.find(&peer_figure.floor))?))
         })
         .collect();
     rows.annotate(|row| {
@@ -144,18 +147,24 @@ pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
     });
 }
 
-fn judge_peer(known: &PeerFigure, peer: &FigureRow, floor: Option<&FigureRow>) -> Option<Note> {
+fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureRow>) -> Option<Note> {
     let Some(floor) = floor else {
-        let text = format!("not judged: no {} {} in this run", known.floor.target, known.floor.case);
+        let text =
+            format!("not judged: no {} {} in this run", peer_figure.floor.target, peer_figure.floor.case);
         return Some(Note { text, unfair: true });
     };
-    let floor_now = floor.median / known.floor_figure;
-    let expected = known.figure * if known.rises_with_the_floor { floor_now } else { floor_now.min(1.0) };
-    let less = metric::less_is_better(known.peer.metric);
+    let floor_now = floor.median / peer_figure.floor_figure;
+    let expected =
+        peer_figure.figure * if peer_figure.rises_with_the_floor { floor_now } else { floor_now.min(1.0) };
+    let less = metric::less_is_better(peer_figure.peer.metric);
     let reached = if less { expected / peer.median } else { peer.median / expected };
-    let told = |value| metric::human(known.peer.metric, value);
+    let format_figure = |value| metric::human(peer_figure.peer.metric, value);
     (reached < 1.0 - PEER_TOLERANCE).then(|| Note {
-        text: format!("{}, but {} is expected on this machine: no ratio", told(peer.median), told(expected)),
+        text: format!(
+            "{}, but {} is expected on this machine: no ratio",
+            format_figure(peer.median),
+            format_figure(expected)
+        ),
         unfair: true,
     })
 }
@@ -170,7 +179,7 @@ mod tests {
         RowPattern { target: "dunlin", case: "throughput", params: &[("bytes", "64")], metric: "msgs_per_s" };
     const PEER: RowPattern = RowPattern { target: "libzmq", ..OURS };
     const FLOOR: RowPattern = RowPattern { target: "raw", metric: "bytes_per_s", ..OURS };
-    const KNOWN: PeerFigure =
+    const PEER_FIGURE: PeerFigure =
         PeerFigure { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9, rises_with_the_floor: true };
 
     fn rows(figures: &[(RowPattern, f64)]) -> RowSet {
@@ -194,7 +203,7 @@ mod tests {
 
     #[test]
     fn ratio_goal_is_undecided_if_a_target_was_not_measured() {
-        let goal = Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) };
+        let goal = Goal { title: "", ours: OURS, threshold: Threshold::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
         assert_eq!(met(&rows(&[(OURS, 9e6), (PEER, 4e6)])), Some(false));
@@ -205,26 +214,27 @@ mod tests {
     #[test]
     fn peer_measured_below_its_expected_rate_gets_no_ratio() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
-        mark_unfair_peers(&mut slow, &[KNOWN]);
-        let verdict =
-            Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
+        mark_unfair_peers(&mut slow, &[PEER_FIGURE]);
+        let verdict = Goal { title: "", ours: OURS, threshold: Threshold::TimesAtLeast(2.5, PEER) }
+            .judge(&slow)
+            .unwrap();
         assert_eq!((verdict.ratio, verdict.met), (None, None));
-        assert!(verdict.why.unwrap().contains("3.00 M/s, but 4.50 M/s is expected"));
+        assert!(verdict.reason.unwrap().contains("3.00 M/s, but 4.50 M/s is expected"));
     }
 
     #[test]
     fn expected_rate_of_a_peer_is_lower_on_a_slow_machine() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 2e6), (FLOOR, 3e9)]);
-        mark_unfair_peers(&mut rows, &[KNOWN]);
+        mark_unfair_peers(&mut rows, &[PEER_FIGURE]);
         assert!(!rows.find(&PEER).unwrap().unfair);
     }
 
     #[test]
     fn only_a_fixed_expected_rate_ignores_the_measured_baseline() {
-        let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
-        for (known, unfair) in [(KNOWN, true), (small, false)] {
+        let small = PeerFigure { rises_with_the_floor: false, ..PEER_FIGURE };
+        for (peer_figure, unfair) in [(PEER_FIGURE, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
-            mark_unfair_peers(&mut rows, &[known]);
+            mark_unfair_peers(&mut rows, &[peer_figure]);
             assert_eq!(rows.find(&PEER).unwrap().unfair, unfair);
         }
     }
@@ -232,14 +242,14 @@ mod tests {
     #[test]
     fn peer_without_a_raw_baseline_in_its_run_is_marked_unfair() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
-        mark_unfair_peers(&mut rows, &[KNOWN]);
+        mark_unfair_peers(&mut rows, &[PEER_FIGURE]);
         assert!(rows.find(&PEER).unwrap().unfair);
     }
 
     #[test]
     fn lower_latency_or_higher_rate_beats_a_claimed_figure() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
-        assert_eq!(ClaimedFigure { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
-        assert_eq!(ClaimedFigure { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
+        assert_eq!(ClaimedFigure { title: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
+        assert_eq!(ClaimedFigure { title: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
     }
 }

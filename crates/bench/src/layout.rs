@@ -156,15 +156,15 @@ pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
 }
 
 fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
-    let mut table = empty(layouts, case, None);
-    for PointText { tone, lines, .. } in points(layouts, case, rows) {
-        lines.into_iter().for_each(|cells| table.line(tone, cells));
+    let mut table = empty_table(layouts, case, None);
+    for PointText { style, lines, .. } in points(layouts, case, rows) {
+        lines.into_iter().for_each(|cells| table.push_line(style, cells));
     }
     table
 }
 
 /// Returns a case's table without lines. If `more` names a heading, the table has this additional column.
-pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
+pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
         Some(layout) => {
@@ -183,7 +183,7 @@ pub struct PointText<'a> {
     /// One of the rows of the measurement.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
-    pub tone: LineStyle,
+    pub style: LineStyle,
     /// The cells of each line.
     pub lines: Vec<Vec<String>>,
 }
@@ -191,27 +191,31 @@ pub struct PointText<'a> {
 /// Returns the measurements of a case in the order of their rows, with their table lines.
 pub fn points<'a>(layouts: &[CaseLayout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
-    let mut told: Vec<PointText<'a>> = Vec::new();
+    let mut points: Vec<PointText<'a>> = Vec::new();
     for row in rows.iter().filter(|row| row.case == case) {
-        let known = told.iter_mut().find(|told| same_point(told.row, row));
+        let known = points.iter_mut().find(|point| same_point(point.row, row));
         match (layout, known) {
             (Some(_), Some(_)) => {}
             (Some(layout), None) => {
-                told.push(PointText { row, tone: tone(row), lines: vec![known_line(layout, row, rows)] });
+                points.push(PointText {
+                    row,
+                    style: style(row),
+                    lines: vec![layout_line(layout, row, rows)],
+                });
             }
-            (None, Some(known)) => known.lines.push(unknown_line(row)),
-            (None, None) => told.push(PointText { row, tone: tone(row), lines: vec![unknown_line(row)] }),
+            (None, Some(known)) => known.lines.push(metric_line(row)),
+            (None, None) => points.push(PointText { row, style: style(row), lines: vec![metric_line(row)] }),
         }
     }
-    told
+    points
 }
 
-fn known_line(layout: &CaseLayout, row: &FigureRow, rows: &RowSet) -> Vec<String> {
-    let cells = layout.columns.iter().map(|(_, cell)| text_of(*cell, row, rows));
+fn layout_line(layout: &CaseLayout, row: &FigureRow, rows: &RowSet) -> Vec<String> {
+    let cells = layout.columns.iter().map(|(_, cell)| cell_text(*cell, row, rows));
     std::iter::once(scenario(layout, row)).chain(cells).collect()
 }
 
-fn unknown_line(row: &FigureRow) -> Vec<String> {
+fn metric_line(row: &FigureRow) -> Vec<String> {
     let scenario = format!("{} {}", row.target, row.params);
     vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
 }
@@ -221,7 +225,7 @@ pub fn same_point(one: &FigureRow, other: &FigureRow) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
 
-fn tone(row: &FigureRow) -> LineStyle {
+fn style(row: &FigureRow) -> LineStyle {
     if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
@@ -236,27 +240,29 @@ fn scenario(layout: &CaseLayout, row: &FigureRow) -> String {
     std::iter::once(row.target.clone()).chain(rest).collect()
 }
 
-fn text_of(cell: ColumnValue, row: &FigureRow, rows: &RowSet) -> String {
-    let of = |wanted: &str| rows.iter().find(|other| same_point(other, row) && other.metric == wanted);
+fn cell_text(cell: ColumnValue, row: &FigureRow, rows: &RowSet) -> String {
+    let row_of =
+        |metric_name: &str| rows.iter().find(|other| same_point(other, row) && other.metric == metric_name);
     match cell {
-        Param(name) => or_absent(row.params.get(name).map(ToString::to_string)),
-        Metric(wanted) => or_absent(of(wanted).map(|row| metric::human(wanted, row.median))),
-        Range(wanted) => or_absent(of(wanted).map(range)),
-        Share(wanted, target, transport) => {
+        Param(name) => or_dash(row.params.get(name).map(ToString::to_string)),
+        Metric(metric_name) => or_dash(row_of(metric_name).map(|row| metric::human(metric_name, row.median))),
+        Range(metric_name) => or_dash(row_of(metric_name).map(range)),
+        Share(metric_name, target, transport) => {
             let params = row.params.clone().with("transport", transport);
-            let whole = rows.iter().find(|other| {
+            let total = rows.iter().find(|other| {
                 other.target == target
                     && other.case == row.case
                     && other.params == params
-                    && other.metric == wanted
+                    && other.metric == metric_name
             });
-            let share = of(wanted).zip(whole).map(|(part, whole)| part.median * 100.0 / whole.median);
-            or_absent(share.map(|share| format!("{} %", metric::number(share))))
+            let share =
+                row_of(metric_name).zip(total).map(|(part, total)| part.median * 100.0 / total.median);
+            or_dash(share.map(|share| format!("{} %", metric::number(share))))
         }
     }
 }
 
-fn or_absent(text: Option<String>) -> String {
+fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| metric::ABSENT.to_owned())
 }
 

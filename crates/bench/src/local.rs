@@ -3,9 +3,9 @@
 pub mod fanout;
 pub mod memory;
 pub mod multi_topic;
+pub mod node;
 pub mod parked;
 pub mod registry;
 pub mod round_trip;
-pub mod stand;
 pub mod throughput;
 pub mod watch;

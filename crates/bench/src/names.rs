@@ -26,8 +26,8 @@ impl TopicNames {
     }
 
     /// Returns `count` of the names, drawn uniformly at random.
-    pub fn random(&self, count: usize, draws: &mut RandomNumbers) -> Vec<String> {
-        (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
+    pub fn random(&self, count: usize, rng: &mut RandomNumbers) -> Vec<String> {
+        (0..count).map(|_| self.0[rng.below(self.0.len())].clone()).collect()
     }
 }
 
@@ -47,13 +47,13 @@ pub fn time_registry<R>(
     let start_ns = monotonic_ns();
     let registry = create(&names)?;
     let created_ns = monotonic_ns() - start_ns;
-    let mut draws = RandomNumbers::default();
-    let mut looked_up_ns = 0;
+    let mut rng = RandomNumbers::default();
+    let mut lookup_total_ns = 0;
     for _ in 0..PASSES {
-        let probes = names.random(lookups, &mut draws);
+        let probes = names.random(lookups, &mut rng);
         let start_ns = monotonic_ns();
         let found = probes.iter().filter(|name| has(&registry, black_box(name))).count();
-        looked_up_ns += monotonic_ns() - start_ns;
+        lookup_total_ns += monotonic_ns() - start_ns;
         ensure!(found == lookups, "{found} of {lookups} names were found");
     }
     let per_s = |count: u64, ns: u64| count as f64 * 1e9 / ns.max(1) as f64;
@@ -61,9 +61,9 @@ pub fn time_registry<R>(
     Ok(RunSample::new()
         .with("create_ns", created_ns as f64)
         .with("creates_per_s", per_s(topics as u64, created_ns))
-        .with("elapsed_ns", (looked_up_ns / PASSES) as f64)
-        .with("lookups_per_s", per_s(all_lookups, looked_up_ns))
-        .with("lookup_ns", looked_up_ns as f64 / all_lookups as f64))
+        .with("elapsed_ns", (lookup_total_ns / PASSES) as f64)
+        .with("lookups_per_s", per_s(all_lookups, lookup_total_ns))
+        .with("lookup_ns", lookup_total_ns as f64 / all_lookups as f64))
 }
 
 /// A generator of pseudo-random numbers (xorshift) for names, with the same sequence on every machine.

@@ -70,7 +70,7 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 impl RawOptions {
     /// Validates the options. `env` returns the value of an environment variable.
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<BenchOptions> {
-        let quick = self.quick || implied_quick(env);
+        let quick = self.quick || is_quick_implied(env);
         let time = match &self.time {
             Some(text) => humantime::parse_duration(text)
                 .with_context(|| format!("--time {text}: expected a time like 1s"))?,
@@ -96,7 +96,7 @@ impl RawOptions {
     }
 }
 
-fn implied_quick(env: impl Fn(&str) -> Option<String>) -> bool {
+fn is_quick_implied(env: impl Fn(&str) -> Option<String>) -> bool {
     ["CI", "GITHUB_ACTIONS"]
         .iter()
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
@@ -133,9 +133,9 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<ParamValue>)>> {
 
 impl BenchOptions {
     /// Whether the options select the point with this case and these parameters.
-    pub fn select(&self, case: &str, params: &Params) -> bool {
-        let case_wanted = self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == case);
-        case_wanted
+    pub fn selects(&self, case: &str, params: &Params) -> bool {
+        let is_case_selected = self.cases.is_empty() || self.cases.iter().any(|selected| selected == case);
+        is_case_selected
             && self
                 .params
                 .iter()
@@ -173,10 +173,10 @@ mod tests {
         };
         let options = raw.validate(no_env).unwrap();
         let point = |bytes: u64| Params::new().with("transport", "tcp").with("bytes", bytes);
-        assert!(options.select("throughput", &point(64)));
-        assert!(options.select("throughput", &point(1024)));
-        assert!(!options.select("throughput", &point(8192)));
-        assert!(!options.select("throughput", &Params::new()));
+        assert!(options.selects("throughput", &point(64)));
+        assert!(options.selects("throughput", &point(1024)));
+        assert!(!options.selects("throughput", &point(8192)));
+        assert!(!options.selects("throughput", &Params::new()));
     }
 
     #[test]

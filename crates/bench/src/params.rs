@@ -84,8 +84,8 @@ impl Params {
     /// Adds a parameter. If the name exists already, the new value replaces the old one.
     pub fn with(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         self.0.retain(|(known, _)| known != name);
-        let place = self.0.partition_point(|(known, _)| rank(known) < rank(name));
-        self.0.insert(place, (name.to_owned(), value.into()));
+        let position = self.0.partition_point(|(known, _)| rank(known) < rank(name));
+        self.0.insert(position, (name.to_owned(), value.into()));
         self
     }
 
@@ -95,8 +95,8 @@ impl Params {
     }
 
     /// Whether all parameters of `wanted` are present with these values.
-    pub fn contain(&self, wanted: &[(&str, &str)]) -> bool {
-        wanted.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
+    pub fn contains_all(&self, pairs: &[(&str, &str)]) -> bool {
+        pairs.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }
 
     /// Iterates over the parameters in order.
@@ -106,15 +106,15 @@ impl Params {
 }
 
 fn rank(name: &str) -> (usize, &str) {
-    let place = KNOWN.iter().position(|known| *known == name);
-    (place.unwrap_or(KNOWN.len()), name)
+    let position = KNOWN.iter().position(|known| *known == name);
+    (position.unwrap_or(KNOWN.len()), name)
 }
 
 impl fmt::Display for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, (name, value)) in self.iter().enumerate() {
-            let gap = if place == 0 { "" } else { " " };
-            write!(f, "{gap}{name}={value}")?;
+        for (position, (name, value)) in self.iter().enumerate() {
+            let separator = if position == 0 { "" } else { " " };
+            write!(f, "{separator}{name}={value}")?;
         }
         Ok(())
     }
@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn parameter_pattern_matches_a_number_by_its_whole_text() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
-        assert!(params.contain(&[("bytes", "64"), ("transport", "tcp")]));
-        assert!(!params.contain(&[("bytes", "640")]));
-        assert!(!params.contain(&[("topics", "1")]));
+        assert!(params.contains_all(&[("bytes", "64"), ("transport", "tcp")]));
+        assert!(!params.contains_all(&[("bytes", "640")]));
+        assert!(!params.contains_all(&[("topics", "1")]));
     }
 }

@@ -31,7 +31,7 @@ impl NumberedPayload {
     }
 
     /// Returns the payload for this sequence number.
-    pub fn of(&mut self, seq: u64) -> &[u8] {
+    pub fn with_seq(&mut self, seq: u64) -> &[u8] {
         let word = seq.to_le_bytes();
         let last = self.bytes.len() - WORD;
         self.bytes[..WORD].copy_from_slice(&word);
@@ -43,8 +43,8 @@ impl NumberedPayload {
 impl NumberedPayload {
     /// Returns the payload for this sequence number with a time in its second word. Check it with
     /// [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
-    pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
-        self.of(seq);
+    pub fn with_seq_and_time(&mut self, seq: u64, time_ns: u64) -> &[u8] {
+        self.with_seq(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
         &self.bytes
     }
@@ -107,10 +107,10 @@ fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
 
 #[inline(always)]
 fn check_words(words: &[[u8; WORD]], seq: u64, extra: u64) -> bool {
-    let word = |place: usize| u64::from_le_bytes(words[place]);
+    let word = |position: usize| u64::from_le_bytes(words[position]);
     let sum = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
-    let between = FILLER.wrapping_mul(words.len() as u64 - 2).wrapping_add(extra);
-    word(0) == seq && word(words.len() - 1) == seq && sum == between.wrapping_add(seq.wrapping_mul(2))
+    let filler_sum = FILLER.wrapping_mul(words.len() as u64 - 2).wrapping_add(extra);
+    word(0) == seq && word(words.len() - 1) == seq && sum == filler_sum.wrapping_add(seq.wrapping_mul(2))
 }
 
 #[cfg(test)]
@@ -121,20 +121,20 @@ mod tests {
     fn payload_with_a_wrong_sequence_number_is_refused() {
         for bytes in [16, 64, 1024, 65536] {
             let mut payload = NumberedPayload::new(bytes);
-            let carried = payload.of(7).to_vec();
-            for touch in [ReadExtent::All, ReadExtent::Ends] {
-                assert!(touch.check(&carried, 7));
-                assert!(!touch.check(&carried, 8));
-                assert!(!touch.check(&carried[8..], 7));
+            let bytes = payload.with_seq(7).to_vec();
+            for extent in [ReadExtent::All, ReadExtent::Ends] {
+                assert!(extent.check(&bytes, 7));
+                assert!(!extent.check(&bytes, 8));
+                assert!(!extent.check(&bytes[8..], 7));
             }
         }
     }
 
     #[test]
     fn full_payload_check_finds_a_flipped_bit_in_the_middle() {
-        let mut carried = NumberedPayload::new(1024).of(7).to_vec();
-        carried[500] ^= 1;
-        assert!(!ReadExtent::All.check(&carried, 7));
+        let mut bytes = NumberedPayload::new(1024).with_seq(7).to_vec();
+        bytes[500] ^= 1;
+        assert!(!ReadExtent::All.check(&bytes, 7));
         assert_eq!(ReadExtent::Ends.bytes(1024), 16);
     }
 }

@@ -19,7 +19,7 @@ impl PeerPrograms {
         }
         let built = Path::new("peers/build");
         let here = std::env::current_dir().unwrap_or_default();
-        let found = here.ancestors().map(|above| above.join(built)).find(|folder| folder.is_dir());
+        let found = here.ancestors().map(|ancestor| ancestor.join(built)).find(|folder| folder.is_dir());
         Self { folder: found.unwrap_or_else(|| built.to_owned()) }
     }
 

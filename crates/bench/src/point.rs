@@ -79,7 +79,7 @@ impl RunSample {
     }
 
     /// Returns the sample with another figure, if it was measured.
-    pub fn with_known(self, metric: &'static str, value: Option<f64>) -> Self {
+    pub fn with_optional(self, metric: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.with(metric, value),
             None => self,
@@ -88,7 +88,7 @@ impl RunSample {
 
     /// Returns the sample with another time in ns, if it was measured.
     pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
-        self.with_known(metric, ns.map(|ns| ns as f64))
+        self.with_optional(metric, ns.map(|ns| ns as f64))
     }
 
     /// Returns the sample with all figures of another sample.
@@ -168,7 +168,7 @@ pub struct Suite {
     /// Figures that the suite's benchmark document claims.
     pub claims: &'static [ClaimedFigure],
     /// Figures that peers are known to reach.
-    pub known: &'static [PeerFigure],
+    pub peer_figures: &'static [PeerFigure],
     /// Returns the text that the suite's document prints for each point in addition to the tables.
     pub blocks: fn(&RowSet) -> String,
 }

@@ -1,5 +1,5 @@
 //! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before a run and
-//! stored in its file. Only [`PreflightReport::now`] reads `/proc` and `/sys`; the warnings are computed from its
+//! stored in its file. Only [`PreflightReport::collect`] reads `/proc` and `/sys`; the warnings are computed from its
 //! result, so that they can be tested. A warning never stops a run.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ const CORES_WANTED: u64 = 4;
 
 impl PreflightReport {
     /// Observes the machine for a fifth of a second, because steal is measured over time.
-    pub fn now(quick: bool) -> Self {
+    pub fn collect(quick: bool) -> Self {
         let before = read_stat();
         std::thread::sleep(STEAL_WINDOW);
         let after = read_stat();
@@ -83,10 +83,10 @@ fn read_stat() -> Option<Vec<u64>> {
 
 fn steal_share(before: &[u64], after: &[u64]) -> f64 {
     const STEAL: usize = 7;
-    let took = |numbers: &[u64]| {
+    let totals = |numbers: &[u64]| {
         (numbers.iter().take(STEAL + 1).sum::<u64>(), numbers.get(STEAL).copied().unwrap_or(0))
     };
-    let ((all_before, steal_before), (all_after, steal_after)) = (took(before), took(after));
+    let ((all_before, steal_before), (all_after, steal_after)) = (totals(before), totals(after));
     let all = all_after.saturating_sub(all_before);
     if all == 0 { 0.0 } else { steal_after.saturating_sub(steal_before) as f64 / all as f64 }
 }
@@ -95,7 +95,7 @@ fn steal_share(before: &[u64], after: &[u64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn calm() -> PreflightReport {
+    fn idle_machine() -> PreflightReport {
         PreflightReport {
             cores: 16,
             load: Some(0.1),
@@ -107,23 +107,23 @@ mod tests {
 
     #[test]
     fn idle_machine_gets_no_warning() {
-        assert_eq!(calm().warnings(), Vec::<String>::new());
+        assert_eq!(idle_machine().warnings(), Vec::<String>::new());
     }
 
     #[test]
     fn each_machine_state_that_distorts_results_gets_one_warning() {
         let troubles = [
-            (PreflightReport { debug_build: true, ..calm() }, "debug build"),
-            (PreflightReport { quick: true, ..calm() }, "quick mode"),
-            (PreflightReport { cores: 2, ..calm() }, "2 cores"),
-            (PreflightReport { load: Some(9.0), ..calm() }, "load average 9.00"),
-            (PreflightReport { steal_share: Some(0.05), ..calm() }, "5.0 %"),
-            (PreflightReport { governor: Some("powersave".into()), ..calm() }, "powersave"),
+            (PreflightReport { debug_build: true, ..idle_machine() }, "debug build"),
+            (PreflightReport { quick: true, ..idle_machine() }, "quick mode"),
+            (PreflightReport { cores: 2, ..idle_machine() }, "2 cores"),
+            (PreflightReport { load: Some(9.0), ..idle_machine() }, "load average 9.00"),
+            (PreflightReport { steal_share: Some(0.05), ..idle_machine() }, "5.0 %"),
+            (PreflightReport { governor: Some("powersave".into()), ..idle_machine() }, "powersave"),
         ];
-        for (observed, words) in troubles {
+        for (observed, text) in troubles {
             let warnings = observed.warnings();
             assert_eq!(warnings.len(), 1, "{observed:?}");
-            assert!(warnings[0].contains(words), "{warnings:?}");
+            assert!(warnings[0].contains(text), "{warnings:?}");
         }
     }
 

@@ -2,15 +2,15 @@
 //! only writes and reads bytes, so no client library slows a broker. The client is the same for all brokers except for
 //! the protocol's bytes ([`Dialect`]).
 
+mod broker;
 mod client;
 mod dialect;
 pub mod fanout;
 pub mod go;
 mod lane;
 pub mod request;
-mod served;
 pub mod throughput;
 
+pub use broker::{Broker, BrokerEndpoint, CROWD};
 pub use client::RawClient;
 pub use lane::SubscribedConnection;
-pub use served::{Broker, BrokerEndpoint, CROWD};

@@ -36,19 +36,17 @@ pub struct ReportOutcome {
 /// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots for a name that
 /// ends in `.html`, else Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
-    let kept = StoredRun::read_all(runs_folder)?;
-    let mut refused = kept.damaged;
-    let (runs, left_out): (Vec<_>, Vec<_>) = kept.runs.into_iter().partition(|run| run.refusal().is_none());
+    let archive = StoredRun::read_all(runs_folder)?;
+    let mut refused = archive.damaged;
+    let (runs, omitted): (Vec<_>, Vec<_>) = archive.runs.into_iter().partition(|run| run.refusal().is_none());
     refused.extend(
-        left_out
-            .iter()
-            .map(|run| format!("{} {}: {}", run.date, run.name, run.refusal().unwrap_or_default())),
+        omitted.iter().map(|run| format!("{} {}: {}", run.date, run.name, run.refusal().unwrap_or_default())),
     );
     ensure!(
         !runs.is_empty(),
         "{} has no run that a report can show{}",
         runs_folder.display(),
-        listed(&refused)
+        refusal_list(&refused)
     );
     if let Some(folder) = page.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -59,7 +57,7 @@ pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
     Ok(ReportOutcome { refused })
 }
 
-fn listed(refused: &[String]) -> String {
+fn refusal_list(refused: &[String]) -> String {
     if refused.is_empty() { String::new() } else { format!(" (refused: {})", refused.join("; ")) }
 }
 
@@ -71,8 +69,8 @@ const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page fro
 /// Returns the page in Markdown. `runs` are ordered by date.
 pub fn markdown(runs: &[StoredRun]) -> String {
     let chapters = chapters(runs);
-    let told = chapters.iter().map(|chapter| chapter.markdown.as_str());
-    format!("{}{}", introduction(&chapters), told.collect::<String>())
+    let sections = chapters.iter().map(|chapter| chapter.markdown.as_str());
+    format!("{}{}", introduction(&chapters), sections.collect::<String>())
 }
 
 fn html_page(runs: &[StoredRun]) -> Result<String> {
@@ -92,10 +90,10 @@ fn introduction(chapters: &[Chapter]) -> String {
         "Undecided",
     ];
     let mut table = Table::new("", &columns);
-    for Chapter { suite, bars, claims, .. } in chapters {
-        let counts = [bars.met, bars.missed, bars.untold, claims.met, claims.missed, claims.untold];
+    for Chapter { suite, goals, claims, .. } in chapters {
+        let counts = [goals.met, goals.missed, goals.undecided, claims.met, claims.missed, claims.undecided];
         let cells = std::iter::once(format!("`{suite}`")).chain(counts.iter().map(ToString::to_string));
-        table.line(LineStyle::Plain, cells.collect());
+        table.push_line(LineStyle::Plain, cells.collect());
     }
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
@@ -105,7 +103,7 @@ fn introduction(chapters: &[Chapter]) -> String {
 struct Tally {
     met: usize,
     missed: usize,
-    untold: usize,
+    undecided: usize,
 }
 
 impl Tally {
@@ -113,7 +111,7 @@ impl Tally {
         match met {
             Some(true) => self.met += 1,
             Some(false) => self.missed += 1,
-            None => self.untold += 1,
+            None => self.undecided += 1,
         }
     }
 }
@@ -121,7 +119,7 @@ impl Tally {
 /// The part of the page about one suite.
 struct Chapter {
     suite: &'static str,
-    bars: Tally,
+    goals: Tally,
     claims: Tally,
     markdown: String,
     plots: Vec<Plot>,
@@ -139,7 +137,7 @@ fn chapters(runs: &[StoredRun]) -> Vec<Chapter> {
 fn chapter(suite: &'static Suite, runs: &[&StoredRun]) -> Chapter {
     let mut page = String::new();
     let mut cited = CitedRuns::new(runs);
-    let (bars, goals_table) = goals_table(suite.goals, &mut cited);
+    let (goals, goals_table) = goals_table(suite.goals, &mut cited);
     let (claims, claims_table) = claims_table(suite.claims, &mut cited);
     let cases = cases::of(suite, runs, &mut cited);
     let _ = write!(page, "\n## Suite `{}`\n", suite.name);
@@ -155,7 +153,7 @@ fn chapter(suite: &'static Suite, runs: &[&StoredRun]) -> Chapter {
         plots.extend(distributions::of(&title, &rows));
     }
     cited.write(&mut page);
-    Chapter { suite: suite.name, bars, claims, markdown: page, plots }
+    Chapter { suite: suite.name, goals, claims, markdown: page, plots }
 }
 
 fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
@@ -170,9 +168,16 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
             None => (String::new(), ["–".into(), String::new(), String::new(), "not measured".into()]),
         };
         let [measured, against, ratio, met] = cells;
-        let what =
-            vec![goal.what.to_owned(), goal.bar.text(goal.ours.metric), measured, against, ratio, met, run];
-        table.line(LineStyle::Plain, what);
+        let cells = vec![
+            goal.title.to_owned(),
+            goal.threshold.text(goal.ours.metric),
+            measured,
+            against,
+            ratio,
+            met,
+            run,
+        ];
+        table.push_line(LineStyle::Plain, cells);
     }
     (tally, table)
 }
@@ -180,13 +185,14 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
 /// Returns the cells of a goal: the measured figure, the figure compared with, the ratio, and whether the goal is met.
 pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
-    let met = match (verdict.met, &verdict.why) {
+    let met = match (verdict.met, &verdict.reason) {
         (Some(true), _) => "✓".to_owned(),
         (Some(false), _) => "✗".to_owned(),
-        (None, why) => format!("? {}", why.as_deref().unwrap_or_default()),
+        (None, reason) => format!("? {}", reason.as_deref().unwrap_or_default()),
     };
-    let other =
-        verdict.other.map(|other| metric::human(goal.bar.other().map_or(metric, |row| row.metric), other));
+    let other = verdict.reference.map(|reference| {
+        metric::human(goal.threshold.reference().map_or(metric, |row| row.metric), reference)
+    });
     let ratio = verdict.ratio.map(|ratio| format!("{} ×", metric::number(ratio)));
     [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
 }
@@ -200,7 +206,7 @@ fn claims_table(claims: &[ClaimedFigure], cited: &mut CitedRuns) -> (Tally, Tabl
     for claim in claims {
         let metric = claim.ours.metric;
         let mut cells =
-            vec![claim.what.to_owned(), format!("`{metric}`"), metric::human(metric, claim.figure)];
+            vec![claim.title.to_owned(), format!("`{metric}`"), metric::human(metric, claim.figure)];
         let measured = cited.newest(|run| run.rows.find(&claim.ours).map(|row| row.median), |_| true);
         tally.count(measured.as_ref().map(|(_, measured)| claim.times_better(*measured) >= 1.0));
         match measured {
@@ -216,7 +222,7 @@ fn claims_table(claims: &[ClaimedFigure], cited: &mut CitedRuns) -> (Tally, Tabl
             }
             None => cells.extend(["–".into(), String::new(), "not measured".into()]),
         }
-        table.line(LineStyle::Plain, cells);
+        table.push_line(LineStyle::Plain, cells);
     }
     (tally, table)
 }

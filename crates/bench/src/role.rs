@@ -53,7 +53,7 @@ impl RoleArgs {
 }
 
 /// Sends a line to the process that started this one.
-pub fn say(line: &impl Serialize) -> Result<()> {
+pub fn print_line(line: &impl Serialize) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, line)?;
@@ -62,7 +62,7 @@ pub fn say(line: &impl Serialize) -> Result<()> {
 }
 
 /// Reads the next line of the process that started this one.
-pub fn hear<T: DeserializeOwned>() -> Result<T> {
+pub fn read_line<T: DeserializeOwned>() -> Result<T> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("cannot read from the parent process")?;
     serde_json::from_str(&line).with_context(|| format!("the parent process sent a malformed line: {line}"))
@@ -71,20 +71,20 @@ pub fn hear<T: DeserializeOwned>() -> Result<T> {
 /// Runs the role that the arguments name. The program calls this function for the hidden command `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("the first argument, the role, is missing")?;
-    die_with_the_parent()?;
+    set_parent_death_signal()?;
     if role == "bound" {
-        return become_program(rest);
+        return exec_program(rest);
     }
     let args = RoleArgs::parse(rest)?;
     match role.as_str() {
         "raw-sink" => raw::stream::sink(&args),
         "raw-echo" => raw::ping_pong::echo(&args),
         "raw-relay" => raw::relay::relay(&args),
-        "local-memory" => local::memory::grow(&args),
+        "local-memory" => local::memory::run_child(&args),
         "remote-node" => remote::node::serve(&args),
         "broker-offender" => broker::offender_child(&args),
         "broker-stress" => broker::stress_child(&args),
-        "control-clients" => control::clients::work(&args),
+        "control-clients" => control::clients::run(&args),
         "control-node" => control::node::serve(&args),
         "listener-node" => protocols::node::serve(&args),
         "grpc-echo" => grpc::serve_echo(&args),
@@ -92,15 +92,15 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "feed-node" => feed::node::serve(&args),
         "space-delay" => space::delay::relay(&args),
         "space-node" => space::node::serve(&args),
-        "tasks-crew" => tasks::crew::work(&args),
-        "tasks-clients" => tasks::clients::work(&args),
-        "tasks-local-worker" => tasks::local::work(),
-        "tasks-scheduler" => tasks::scheduler::work(&args),
+        "tasks-crew" => tasks::crew::run(&args),
+        "tasks-clients" => tasks::clients::run(&args),
+        "tasks-local-worker" => tasks::local::run(),
+        "tasks-scheduler" => tasks::scheduler::run(&args),
         unknown => bail!("unknown role `{unknown}`"),
     }
 }
 
-fn die_with_the_parent() -> Result<()> {
+fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end with its parent")?;
     // The parent may have died before this process asked for the signal. Its parent is then init.
@@ -110,7 +110,7 @@ fn die_with_the_parent() -> Result<()> {
     Ok(())
 }
 
-fn become_program(args: &[String]) -> Result<()> {
+fn exec_program(args: &[String]) -> Result<()> {
     let (program, args) = args.split_first().context("the program to start is missing")?;
     Err(Command::new(program).args(args).exec()).with_context(|| format!("cannot start {program}"))
 }

@@ -90,7 +90,7 @@ type Identity = (String, String, String, Params);
 #[serde(try_from = "Vec<FigureRow>", into = "Vec<FigureRow>")]
 pub struct RowSet {
     rows: Vec<FigureRow>,
-    seen: HashSet<Identity>,
+    identities: HashSet<Identity>,
 }
 
 /// The error for two rows with the same system, case, metric and parameters.
@@ -108,7 +108,7 @@ impl std::error::Error for DuplicateRow {}
 impl RowSet {
     /// Adds a row, unless a row with the same system, case, metric and parameters exists.
     pub fn push(&mut self, row: FigureRow) -> Result<(), DuplicateRow> {
-        if !self.seen.insert(row.identity()) {
+        if !self.identities.insert(row.identity()) {
             let FigureRow { target, case, metric, params, .. } = row;
             return Err(DuplicateRow(format!("{case} {target} {metric} {params}")));
         }
@@ -131,27 +131,27 @@ impl RowSet {
         }
     }
 
-    /// Adds to each row the parameters that `unsaid` returns for it and that it lacks.
-    pub fn complete(&mut self, unsaid: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
+    /// Adds to each row the parameters that `defaults` returns for it and that it lacks.
+    pub fn fill_params(&mut self, defaults: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
-            for (name, value) in unsaid(row) {
+            for (name, value) in defaults(row) {
                 if row.params.get(name).is_none() {
                     row.params = row.params.clone().with(name, *value);
                 }
             }
         }
-        self.seen = self.rows.iter().map(FigureRow::identity).collect();
+        self.identities = self.rows.iter().map(FigureRow::identity).collect();
     }
 
-    /// Removes all rows for which `is_out` returns `true`.
-    pub fn discard(&mut self, is_out: impl Fn(&FigureRow) -> bool) {
-        self.rows.retain(|row| !is_out(row));
-        self.seen = self.rows.iter().map(FigureRow::identity).collect();
+    /// Removes all rows for which `should_remove` returns `true`.
+    pub fn remove_if(&mut self, should_remove: impl Fn(&FigureRow) -> bool) {
+        self.rows.retain(|row| !should_remove(row));
+        self.identities = self.rows.iter().map(FigureRow::identity).collect();
     }
 
     /// Returns the first row that matches a pattern.
     pub fn find(&self, pattern: &RowPattern) -> Option<&FigureRow> {
-        self.rows.iter().find(|row| pattern.fits(row))
+        self.rows.iter().find(|row| pattern.matches(row))
     }
 }
 
@@ -197,13 +197,13 @@ pub struct RowPattern {
 
 impl RowPattern {
     /// Whether a row matches the pattern.
-    pub fn fits(&self, row: &FigureRow) -> bool {
-        row.metric == self.metric && self.fits_point(&row.case, &row.target, &row.params)
+    pub fn matches(&self, row: &FigureRow) -> bool {
+        row.metric == self.metric && self.matches_point(&row.case, &row.target, &row.params)
     }
 
     /// Whether a point with this case, target and parameters matches the pattern.
-    pub fn fits_point(&self, case: &str, target: &str, params: &Params) -> bool {
-        case == self.case && target == self.target && params.contain(self.params)
+    pub fn matches_point(&self, case: &str, target: &str, params: &Params) -> bool {
+        case == self.case && target == self.target && params.contains_all(self.params)
     }
 }
 
@@ -252,8 +252,8 @@ mod tests {
             params: &[("bytes", "64")],
             metric: "msgs_per_s",
         };
-        assert!(pattern.fits(&row(64, "msgs_per_s")));
-        assert!(!pattern.fits(&row(64, "bytes_per_s")));
-        assert!(!pattern.fits(&row(65, "msgs_per_s")));
+        assert!(pattern.matches(&row(64, "msgs_per_s")));
+        assert!(!pattern.matches(&row(64, "bytes_per_s")));
+        assert!(!pattern.matches(&row(65, "msgs_per_s")));
     }
 }

@@ -33,7 +33,7 @@ struct RunningPoint {
 
 /// Measures the selected points.
 pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcome> {
-    let groups = chosen(suite, bench, with_peers);
+    let groups = select_groups(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no point of suite {suite:?} matches these --case and --param");
     let rounds = bench.options.warmup + bench.options.runs;
     let points: usize = groups.iter().map(Vec::len).sum();
@@ -55,12 +55,12 @@ pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcom
     Ok(outcome)
 }
 
-fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
+fn select_groups(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = (suite.groups)(&bench.options, with_peers);
     for group in &mut groups {
-        group.retain(|point| bench.options.select(point.case, &point.params));
+        group.retain(|point| bench.options.selects(point.case, &point.params));
         if bench.options.url.is_some() {
-            group.retain(runs_elsewhere);
+            group.retain(supports_running_node);
         }
     }
     groups.retain(|group| !group.is_empty());
@@ -69,8 +69,8 @@ fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
 
 /// Whether the point can be measured on a running node: both sides are its clients, and the parameters require no wait
 /// mode and no pinning.
-fn runs_elsewhere(point: &MeasuringPoint) -> bool {
-    let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(word));
+fn supports_running_node(point: &MeasuringPoint) -> bool {
+    let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN
         && point.params.get("topology").is_some_and(|topology| *topology == ParamValue::from("brokered"))
         && is("transport", "tcp")
@@ -93,9 +93,9 @@ fn run_round(
             Err(error) => {
                 running.dropped = true;
                 running.samples.clear();
-                let told = format!("{:?}: {error:#}", running.point);
+                let message = format!("{:?}: {error:#}", running.point);
                 let list = if error.is::<Unavailable>() { &mut outcome.skipped } else { &mut outcome.failed };
-                list.push(told);
+                list.push(message);
             }
         }
         progress.inc(1);

@@ -1,6 +1,6 @@
 //! Loopback sockets over TCP and Unix sockets, for the floors and for peers whose bytes the benchmark writes itself.
 //!
-//! Every blocking call times out after [`PATIENCE`], so a run fails if its peer does not respond.
+//! Every blocking call times out after [`TIMEOUT`], so a run fails if its peer does not respond.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 
 /// The kind of a loopback socket: TCP or Unix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +70,10 @@ impl SocketAddress {
     /// Connects to the address.
     pub fn connect(&self) -> Result<SocketStream> {
         let stream = match self {
-            Self::Tcp(address) => SocketStream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
+            Self::Tcp(address) => SocketStream::Tcp(TcpStream::connect_timeout(address, TIMEOUT)?),
             Self::Uds(path) => SocketStream::Uds(UnixStream::connect(path)?),
         };
-        stream.prepare().with_context(|| format!("cannot connect to {self}"))
+        stream.configure().with_context(|| format!("cannot connect to {self}"))
     }
 }
 
@@ -87,16 +87,16 @@ pub enum SocketStream {
 }
 
 impl SocketStream {
-    fn prepare(self) -> Result<Self> {
+    fn configure(self) -> Result<Self> {
         if let Self::Tcp(stream) = &self {
             stream.set_nodelay(true)?;
         }
         match &self {
             Self::Tcp(stream) => {
-                (stream.set_read_timeout(Some(PATIENCE))?, stream.set_write_timeout(Some(PATIENCE))?)
+                (stream.set_read_timeout(Some(TIMEOUT))?, stream.set_write_timeout(Some(TIMEOUT))?)
             }
             Self::Uds(stream) => {
-                (stream.set_read_timeout(Some(PATIENCE))?, stream.set_write_timeout(Some(PATIENCE))?)
+                (stream.set_read_timeout(Some(TIMEOUT))?, stream.set_write_timeout(Some(TIMEOUT))?)
             }
         };
         Ok(self)
@@ -120,7 +120,7 @@ impl SocketStream {
 
     /// Reads until the buffer is full. On a non-blocking stream it spins.
     #[inline]
-    pub fn read_whole(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+    pub fn read_full(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]) {
@@ -136,7 +136,7 @@ impl SocketStream {
 
     /// Writes all bytes. On a non-blocking stream it spins.
     #[inline]
-    pub fn write_whole(&mut self, mut rest: &[u8]) -> io::Result<()> {
+    pub fn write_full(&mut self, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {
             match self.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -191,7 +191,7 @@ impl SocketListener {
                 TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on a free port")?,
             )),
             SocketKind::Uds => {
-                let path = fresh_path("sock");
+                let path = unused_path("sock");
                 let listener = UnixListener::bind(&path)
                     .with_context(|| format!("cannot listen at {}", path.display()))?;
                 Ok(Self::Uds(listener, path))
@@ -211,18 +211,18 @@ impl SocketListener {
 
     /// Accepts the connection of a child process. Fails if the child ends first.
     pub fn accept_from(&self, child: &mut Child) -> Result<SocketStream> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match self.try_accept() {
-                Ok(stream) => return stream.prepare(),
+                Ok(stream) => return stream.configure(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("cannot accept a connection"),
             }
-            if let Some(status) = child.ended()? {
-                bail!("the other process ended ({status}) before it connected{}", child.last_words());
+            if let Some(status) = child.try_wait()? {
+                bail!("the other process ended ({status}) before it connected{}", child.stderr_text());
             }
             if Instant::now() > deadline {
-                bail!("no connection came within {PATIENCE:?}");
+                bail!("no connection came within {TIMEOUT:?}");
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -254,27 +254,26 @@ impl Drop for SocketListener {
 }
 
 /// Returns an unused path in the temporary directory.
-pub fn fresh_path(extension: &str) -> PathBuf {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let nth = MADE.fetch_add(1, Ordering::Relaxed);
-    let name = format!("{}{nth}.{extension}", name_of(std::process::id()));
+pub fn unused_path(extension: &str) -> PathBuf {
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    let nth = CREATED.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}{nth}.{extension}", file_prefix(std::process::id()));
     let path = std::env::temp_dir().join(name);
     // An earlier process with the same process id may have been killed and left a socket at this path.
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Removes the files that a killed process created at paths from [`fresh_path`].
+/// Removes the files that a killed process created at paths from [`unused_path`].
 pub fn remove_files_of(process: u32) {
     let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
-    let name = name_of(process);
+    let name = file_prefix(process);
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)) {
         // The file may be gone already.
         let _ = std::fs::remove_file(entry.path());
     }
 }
 
-/// Returns the prefix of the process's file names.
-fn name_of(process: u32) -> String {
+fn file_prefix(process: u32) -> String {
     format!("dunlin-bench-{process}-")
 }

@@ -7,7 +7,6 @@
 
 mod audit;
 mod capacity;
-mod conduct;
 mod crowd;
 pub mod delay;
 mod flock;
@@ -16,6 +15,7 @@ mod goals;
 mod handover;
 mod index;
 mod layouts;
+mod movement;
 pub mod node;
 mod points;
 mod setting;
@@ -44,7 +44,7 @@ pub const SUITE: Suite = Suite {
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
     claims: goals::CLAIMS,
-    known: &[],
+    peer_figures: &[],
     blocks: capacity::fit,
 };
 
@@ -62,25 +62,25 @@ mod tests {
         points::groups(&options, true).into_iter().flatten().collect()
     }
 
-    fn fitting(pattern: &RowPattern) -> usize {
-        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    fn matching(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.matches_point(point.case, point.target, &point.params)).count()
     }
 
     #[test]
     fn space_measurements_differ_in_case_target_or_parameters() {
-        let mut seen = HashSet::new();
+        let mut unique = HashSet::new();
         for point in points() {
-            let known = (point.case, point.target, point.params.to_string());
-            assert!(seen.insert(known), "{point:?} comes twice");
+            let key = (point.case, point.target, point.params.to_string());
+            assert!(unique.insert(key), "{point:?} comes twice");
         }
     }
 
     #[test]
     fn each_space_goal_and_claim_matches_one_measurement() {
-        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {
-            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+            assert_eq!(matching(pattern), 1, "{pattern:?}");
         }
     }
 }

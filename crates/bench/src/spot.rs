@@ -47,7 +47,7 @@ pub const SUITE: Suite = Suite {
     layouts: layout::SPOT,
     goals: goals::GOALS,
     claims: claims::CLAIMS,
-    known: reference::KNOWN,
+    peer_figures: reference::PEER_FIGURES,
     blocks: |_| String::new(),
 };
 
@@ -101,16 +101,16 @@ mod tests {
         groups(&options, true).into_iter().flatten().collect()
     }
 
-    fn fitting(pattern: &RowPattern) -> usize {
-        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    fn matching(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.matches_point(point.case, point.target, &point.params)).count()
     }
 
     #[test]
     fn spot_measurements_differ_in_case_target_or_parameters() {
-        let mut seen = HashSet::new();
+        let mut unique = HashSet::new();
         for point in points() {
             assert!(
-                seen.insert((point.case, point.target, point.params.to_string())),
+                unique.insert((point.case, point.target, point.params.to_string())),
                 "{point:?} comes twice"
             );
         }
@@ -118,18 +118,18 @@ mod tests {
 
     #[test]
     fn each_reference_pattern_of_suite_spot_matches_one_measurement() {
-        for known in reference::KNOWN {
-            assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
-            assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
+        for peer_figure in reference::PEER_FIGURES {
+            assert_eq!(matching(&peer_figure.peer), 1, "{:?}", peer_figure.peer);
+            assert_eq!(matching(&peer_figure.floor), 1, "{:?}", peer_figure.floor);
         }
     }
 
     #[test]
     fn each_goal_and_claim_of_suite_spot_matches_one_measurement() {
-        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {
-            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+            assert_eq!(matching(pattern), 1, "{pattern:?}");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Latencies {
     /// Returns a sample with the average, p50, p95, p99, p99.9 and p99.99. The sample is empty if nothing was recorded.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
-            .with_known("avg_ns", self.mean_ns())
+            .with_optional("avg_ns", self.mean_ns())
             .with_time("p50_ns", self.quantile_ns(0.50))
             .with_time("p95_ns", self.quantile_ns(0.95))
             .with_time("p99_ns", self.quantile_ns(0.99))

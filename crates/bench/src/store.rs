@@ -53,10 +53,10 @@ impl StoredRun {
     }
 
     /// Writes the run into `folder`, or into its subfolder `scratch` if the report would refuse it.
-    pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
+    pub fn save(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let path = free_path(&folder, &format!("{}-{}", self.date.replace(':', "-"), self.name));
+        let path = unused_path(&folder, &format!("{}-{}", self.date.replace(':', "-"), self.name));
         fs::write(&path, self.text()?).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
@@ -76,9 +76,9 @@ impl StoredRun {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut run: Self =
             serde_json::from_str(&text).with_context(|| format!("{} is not a stored run", path.display()))?;
-        run.rows.complete(unsaid);
+        run.rows.fill_params(default_params);
         if !run.rows.iter().any(|row| row.metric == "read_ns") {
-            run.rows.discard(is_misnamed);
+            run.rows.remove_if(is_misnamed);
         }
         Ok(run)
     }
@@ -97,26 +97,26 @@ impl StoredRun {
             }
         }
         paths.sort();
-        let mut kept = RunArchive::default();
+        let mut archive = RunArchive::default();
         for path in paths {
             match Self::read(&path) {
-                Ok(run) => kept.runs.push(run),
-                Err(error) => kept.damaged.push(format!("{error:#}")),
+                Ok(run) => archive.runs.push(run),
+                Err(error) => archive.damaged.push(format!("{error:#}")),
             }
         }
-        kept.runs.sort_by(|one, other| one.date.cmp(&other.date));
-        Ok(kept)
+        archive.runs.sort_by(|left, right| left.date.cmp(&right.date));
+        Ok(archive)
     }
 }
 
 /// Returns the parameters that rows of old runs lack, with the values under which those rows were measured: one shard,
 /// one tenant, no standby.
-fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
+fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
     }
     match (row.suite.as_str(), row.case.as_str()) {
-        ("tasks", "noop" | "scaling") if row.params.contain(&[("via", "node")]) => {
+        ("tasks", "noop" | "scaling") if row.params.contains_all(&[("via", "node")]) => {
             &[("shards", 1), ("tenants", 1)]
         }
         ("space", "latency" | "capacity" | "cpu" | "bucket") => &[("standbys", 0)],
@@ -143,7 +143,7 @@ pub struct RunArchive {
 }
 
 /// Chooses a free file name, because two runs may start within one second.
-fn free_path(folder: &Path, stem: &str) -> PathBuf {
+fn unused_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));
     paths.find(|path| !path.exists()).expect("an unused name exists")
@@ -174,11 +174,12 @@ mod tests {
     #[test]
     fn two_runs_in_the_same_second_are_both_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let (one, other) = (run(false).keep(folder.path()).unwrap(), run(false).keep(folder.path()).unwrap());
-        assert_ne!(one, other);
-        let kept = StoredRun::read_all(folder.path()).unwrap();
-        assert_eq!(kept.runs.len(), 2);
-        assert_eq!(kept.runs[0].warnings, ["2 cores"]);
+        let (first, second) =
+            (run(false).save(folder.path()).unwrap(), run(false).save(folder.path()).unwrap());
+        assert_ne!(first, second);
+        let archive = StoredRun::read_all(folder.path()).unwrap();
+        assert_eq!(archive.runs.len(), 2);
+        assert_eq!(archive.runs[0].warnings, ["2 cores"]);
     }
 
     #[test]
@@ -189,8 +190,8 @@ mod tests {
             FigureRow::new("spot", "throughput", "dunlin", &params, "msgs_per_s", summary, true)
         };
         for rows in [vec![], vec![row(64)], vec![row(64), row(1024)]] {
-            let kept = StoredRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
-            let path = kept.keep(folder.path()).unwrap();
+            let run = StoredRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
+            let path = run.save(folder.path()).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
             let found: Vec<FigureRow> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn quick_runs_are_kept_in_scratch_and_not_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let path = run(true).keep(folder.path()).unwrap();
+        let path = run(true).save(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
         assert_eq!(run(true).refusal(), Some("a quick run"));
         assert!(StoredRun::read_all(folder.path()).unwrap().runs.is_empty());
@@ -226,11 +227,11 @@ mod tests {
             row("failover", Params::new()),
         ];
         let folder = tempfile::tempdir().unwrap();
-        StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
-        let kept = StoredRun::read_all(folder.path()).unwrap();
-        let said: Vec<String> = kept.runs[0].rows.iter().map(|row| row.params.to_string()).collect();
+        StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.save(folder.path()).unwrap();
+        let archive = StoredRun::read_all(folder.path()).unwrap();
+        let params: Vec<String> = archive.runs[0].rows.iter().map(|row| row.params.to_string()).collect();
         assert_eq!(
-            said,
+            params,
             ["standbys=0", "", "shards=1 tenants=1 via=node", "shards=2 tenants=16 via=node", "via=node"]
         );
     }
@@ -251,7 +252,7 @@ mod tests {
         let read_back = |rows: Vec<FigureRow>| -> Vec<String> {
             let folder = tempfile::tempdir().unwrap();
             let path =
-                StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
+                StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.save(folder.path()).unwrap();
             StoredRun::read(&path).unwrap().rows.iter().map(|row| row.metric.clone()).collect()
         };
         assert_eq!(read_back(older), ["merged", "deliveries_per_s"]);
@@ -262,9 +263,9 @@ mod tests {
     fn damaged_run_is_reported_and_other_runs_are_read() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.json"), "{").unwrap();
-        run(false).keep(folder.path()).unwrap();
-        let kept = StoredRun::read_all(folder.path()).unwrap();
-        assert_eq!(kept.runs.len(), 1);
-        assert!(kept.damaged[0].contains("x.json is not a stored run"), "{:?}", kept.damaged);
+        run(false).save(folder.path()).unwrap();
+        let archive = StoredRun::read_all(folder.path()).unwrap();
+        assert_eq!(archive.runs.len(), 1);
+        assert!(archive.damaged[0].contains("x.json is not a stored run"), "{:?}", archive.damaged);
     }
 }

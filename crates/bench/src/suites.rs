@@ -8,7 +8,7 @@ pub const SUITES: &[Suite] =
     &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
 /// Returns the suites for a name: a single suite, or all of them for `all`.
-pub fn named(name: &str) -> Option<&'static [Suite]> {
+pub fn find(name: &str) -> Option<&'static [Suite]> {
     if name == "all" {
         return Some(SUITES);
     }

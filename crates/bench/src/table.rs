@@ -47,9 +47,9 @@ impl Table {
     }
 
     /// Adds a line. Cells that `cells` lacks are empty.
-    pub fn line(&mut self, tone: LineStyle, mut cells: Vec<String>) {
+    pub fn push_line(&mut self, style: LineStyle, mut cells: Vec<String>) {
         cells.resize(self.columns.len(), String::new());
-        self.lines.push((tone, cells));
+        self.lines.push((style, cells));
     }
 
     /// Whether the table has no line.
@@ -64,9 +64,9 @@ impl Table {
         let header = aligned(&self.columns, &widths);
         let rule = "-".repeat(header.chars().count());
         let _ = writeln!(out, "{header}\n{rule}");
-        for (tone, cells) in &self.lines {
+        for (style, cells) in &self.lines {
             let line = aligned(cells, &widths);
-            let code = if colour { tone.code() } else { "" };
+            let code = if colour { style.code() } else { "" };
             let end = if code.is_empty() { "" } else { "\x1b[0m" };
             let _ = writeln!(out, "{code}{}{end}", line.trim_end());
         }
@@ -105,8 +105,8 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new("Throughput", &["Scenario", "msg/s"]);
-        table.line(LineStyle::Good, vec!["dunlin".into(), "13.6 M/s".into()]);
-        table.line(LineStyle::Dim, vec!["raw".into()]);
+        table.push_line(LineStyle::Good, vec!["dunlin".into(), "13.6 M/s".into()]);
+        table.push_line(LineStyle::Dim, vec!["raw".into()]);
         table
     }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn markdown_table_has_a_header_rule_and_escapes_bars() {
         let mut table = Table::new("", &["a", "b"]);
-        table.line(LineStyle::Plain, vec!["x|y".into(), "1".into()]);
+        table.push_line(LineStyle::Plain, vec!["x|y".into(), "1".into()]);
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1 |\n");
     }
 }

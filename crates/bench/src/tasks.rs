@@ -20,8 +20,8 @@ mod ledger;
 mod load;
 pub mod local;
 mod nodes;
+mod peer;
 mod points;
-mod rival;
 pub mod scheduler;
 mod simulated;
 mod submitters;
@@ -52,7 +52,7 @@ pub const SUITE: Suite = Suite {
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
     claims: goals::CLAIMS,
-    known: &[],
+    peer_figures: &[],
     blocks: |_| String::new(),
 };
 
@@ -64,20 +64,20 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn fitting(pattern: &RowPattern) -> usize {
+    fn matching(pattern: &RowPattern) -> usize {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let points = points::groups(&options, true).into_iter().flatten();
-        points.filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+        points.filter(|point| pattern.matches_point(point.case, point.target, &point.params)).count()
     }
 
     #[test]
     fn task_measurements_differ_in_case_target_or_parameters() {
         let options = RawOptions::default().validate(|_| None).unwrap();
-        let mut seen = HashSet::new();
+        let mut unique = HashSet::new();
         for point in points::groups(&options, true).into_iter().flatten() {
             assert!(SUITE.cases.contains(&point.case), "{point:?}");
             assert!(
-                seen.insert((point.case, point.target, point.params.to_string())),
+                unique.insert((point.case, point.target, point.params.to_string())),
                 "{point:?} comes twice"
             );
         }
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn each_task_goal_and_claim_matches_one_measurement() {
-        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {
-            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+            assert_eq!(matching(pattern), 1, "{pattern:?}");
         }
     }
 }

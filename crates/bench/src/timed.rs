@@ -102,11 +102,11 @@ pub fn points(
         move |bench: &Bench| Ok(transfer(bench, document_count(bytes, bench.options.quick))?.sample())
     };
     let first = move |bench: &Bench| document_count(bytes, bench.options.quick);
-    let mut long = sustained(first, move |bench, count| transfer(bench, count));
+    let mut measure_sustained = sustained(first, move |bench, count| transfer(bench, count));
     [
         MeasuringPoint::new("throughput", target, params.clone().with("length", DOCUMENT), document),
         MeasuringPoint::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
-            Ok(long(bench)?.sample())
+            Ok(measure_sustained(bench)?.sample())
         }),
     ]
 }

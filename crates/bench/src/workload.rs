@@ -1,7 +1,7 @@
 //! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
 //!
 //! A delivery counts once the public subscriber has read it, with sequence number and content checked. A notice is an
-//! error, because these workloads lose no records. A wait fails after [`PATIENCE`].
+//! error, because these workloads lose no records. A wait fails after [`TIMEOUT`].
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use dunlin::topic::{Draft, Event, Publish, Subscribe};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
@@ -59,20 +59,20 @@ const PREPARED: u64 = 256;
 
 impl PublishMode {
     /// Returns which part of each payload the receiver reads.
-    pub fn touch(self) -> ReadExtent {
+    pub fn read_extent(self) -> ReadExtent {
         if self == Self::ByRef { ReadExtent::Ends } else { ReadExtent::All }
     }
 
     /// Returns a function that computes the sequence number in the payload of the nth record.
-    fn carried(self) -> impl Fn(u64) -> u64 {
+    fn payload_seq(self) -> impl Fn(u64) -> u64 {
         let mask = if self == Self::OneByOne { u64::MAX } else { PREPARED - 1 };
         move |nth| nth & mask
     }
 }
 
 /// Publishes `count` records of `bytes` bytes. Returns the time of the first call.
-pub fn send_all(publisher: &mut impl Publish, manner: PublishMode, bytes: usize, count: u64) -> Result<u64> {
-    let start_ns = match manner {
+pub fn send_all(publisher: &mut impl Publish, mode: PublishMode, bytes: usize, count: u64) -> Result<u64> {
+    let start_ns = match mode {
         PublishMode::OneByOne => send_one_by_one(publisher, bytes, count),
         PublishMode::Batches(batch) => send_batches(publisher, bytes, count, batch),
         PublishMode::ByRef => send_by_ref(publisher, bytes, count),
@@ -85,7 +85,7 @@ fn send_one_by_one(publisher: &mut impl Publish, bytes: usize, count: u64) -> Re
     let mut payload = NumberedPayload::new(bytes);
     let start_ns = monotonic_ns();
     for nth in 0..count {
-        publisher.send(payload.of(nth)).with_context(|| format!("cannot send record {nth}"))?;
+        publisher.send(payload.with_seq(nth)).with_context(|| format!("cannot send record {nth}"))?;
     }
     Ok(start_ns)
 }
@@ -119,49 +119,50 @@ fn send_by_ref(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result
 
 fn prepare(bytes: usize) -> Vec<Vec<u8>> {
     let mut payload = NumberedPayload::new(bytes);
-    (0..PREPARED).map(|nth| payload.of(nth).to_vec()).collect()
+    (0..PREPARED).map(|nth| payload.with_seq(nth).to_vec()).collect()
 }
 
 /// Receives and checks `count` records, starting with sequence number `first_seq`. Returns the time of the last check.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
-    manner: PublishMode,
+    mode: PublishMode,
     first_seq: u64,
     count: u64,
 ) -> Result<u64> {
-    receive(subscriber, manner, first_seq, 0..count)
+    receive(subscriber, mode, first_seq, 0..count)
 }
 
 /// Receives and checks a range of records, counted from 0, of a log that starts with sequence number 1.
-pub fn receive_from(subscriber: &mut impl Subscribe, manner: PublishMode, range: Range<u64>) -> Result<u64> {
-    receive(subscriber, manner, 1, range)
+pub fn receive_from(subscriber: &mut impl Subscribe, mode: PublishMode, range: Range<u64>) -> Result<u64> {
+    receive(subscriber, mode, 1, range)
 }
 
 fn receive(
     subscriber: &mut impl Subscribe,
-    manner: PublishMode,
+    mode: PublishMode,
     first_seq: u64,
     range: Range<u64>,
 ) -> Result<u64> {
-    let (touch, carried) = (manner.touch(), manner.carried());
+    let (read_extent, payload_seq) = (mode.read_extent(), mode.payload_seq());
     let (mut nth, mut fault) = (range.start, None);
     while nth < range.end {
-        let wanted = usize::try_from(range.end - nth).unwrap_or(usize::MAX);
-        subscriber.drain(wanted, |event| match event {
+        let count = usize::try_from(range.end - nth).unwrap_or(usize::MAX);
+        subscriber.drain(count, |event| match event {
             Event::Record(record)
-                if record.seq() == first_seq + nth && touch.check(record.payload(), carried(nth)) =>
+                if record.seq() == first_seq + nth
+                    && read_extent.check(record.payload(), payload_seq(nth)) =>
             {
                 nth += 1
             }
-            other => note(&mut fault, other),
+            other => record_fault(&mut fault, other),
         })?;
         if let Some(fault) = fault {
             bail!("expected record {}, received: {fault}", first_seq + nth);
         }
         if nth < range.end {
             ensure!(
-                subscriber.wait(Some(PATIENCE))?,
-                "record {} did not come within {PATIENCE:?}",
+                subscriber.wait(Some(TIMEOUT))?,
+                "record {} did not come within {TIMEOUT:?}",
                 first_seq + nth
             );
         }
@@ -173,7 +174,7 @@ fn receive(
 /// loop.
 #[cold]
 #[inline(never)]
-pub fn note(fault: &mut Option<String>, unexpected: Event<'_>) {
+pub fn record_fault(fault: &mut Option<String>, unexpected: Event<'_>) {
     fault.get_or_insert_with(|| describe(&unexpected));
 }
 
@@ -188,9 +189,9 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes round trips to a peer that runs [`answer_all`], with one request in flight, after a warm-up with a tenth as
+/// Makes round trips to a peer that runs [`send_back_all`], with one request in flight, after a warm-up with a tenth as
 /// many.
-pub fn ask_all(
+pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,
     bytes: usize,
@@ -201,24 +202,28 @@ pub fn ask_all(
     let unmeasured = iterations / 10;
     for nth in 0..rounds(iterations) {
         let start_ns = monotonic_ns();
-        publisher.send(payload.of(nth))?;
-        let answered = with_next(subscriber, |answer| ReadExtent::All.check(answer, nth))?;
-        let took = monotonic_ns() - start_ns;
-        ensure!(answered, "the reply to request {nth} has another payload");
+        publisher.send(payload.with_seq(nth))?;
+        let is_valid = with_next(subscriber, |reply| ReadExtent::All.check(reply, nth))?;
+        let latency_ns = monotonic_ns() - start_ns;
+        ensure!(is_valid, "the reply to request {nth} has another payload");
         if nth >= unmeasured {
-            latencies.record(took);
+            latencies.record(latency_ns);
         }
     }
     Ok(latencies)
 }
 
-/// Returns how many round trips [`ask_all`] makes, including the warm-up.
+/// Returns how many round trips [`measure_round_trips`] makes, including the warm-up.
 pub fn rounds(iterations: u64) -> u64 {
     iterations + iterations / 10
 }
 
 /// Sends back `rounds` records as they arrive.
-pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe, rounds: u64) -> Result<()> {
+pub fn send_back_all(
+    publisher: &mut impl Publish,
+    subscriber: &mut impl Subscribe,
+    rounds: u64,
+) -> Result<()> {
     for _ in 0..rounds {
         with_next(subscriber, |payload| publisher.send(payload))??;
     }
@@ -228,9 +233,9 @@ pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe,
 /// Waits for the next record and passes its payload to `read`.
 #[inline]
 pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
-    match subscriber.next_timeout(PATIENCE)? {
+    match subscriber.next_timeout(TIMEOUT)? {
         Some(Event::Record(record)) => Ok(read(record.payload())),
         Some(notice) => bail!("expected a record, received: {}", describe(&notice)),
-        None => bail!("no record arrived within {PATIENCE:?}"),
+        None => bail!("no record arrived within {TIMEOUT:?}"),
     }
 }

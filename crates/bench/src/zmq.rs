@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::cores::Pin;
 use crate::point::{Bench, RunSample};
 use crate::timed::TimedTransfer;
@@ -60,14 +60,14 @@ struct RoundTrips {
 
 /// Sends `count` messages from one side to the other, which checks all of them.
 pub fn throughput(bench: &Bench, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
-    let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
+    let Span { start_ns, end_ns, messages } = run_peer(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");
     Ok(TimedTransfer { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
 /// Measures round trips with one message in flight.
 pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSample> {
-    let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
+    let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = run_peer(bench, "latency", setup, iterations)?;
     Ok(RunSample::new()
         .with("avg_ns", avg_ns)
         .with("p50_ns", p50_ns)
@@ -75,10 +75,15 @@ pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSam
         .with("p99_ns", p99_ns))
 }
 
-fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: ZmqSetup, count: u64) -> Result<T> {
+fn run_peer<T: for<'de> Deserialize<'de>>(
+    bench: &Bench,
+    measurement: &str,
+    setup: ZmqSetup,
+    count: u64,
+) -> Result<T> {
     let program = bench.peers.program("zmq_peer")?;
     let args = [
-        what,
+        measurement,
         setup.pattern.name(),
         setup.transport,
         &setup.bytes.to_string(),
@@ -87,8 +92,8 @@ fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: ZmqSetup,
     ];
     let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
     // A single wait of the program may take a minute, so the limit for its whole run is longer.
-    let answer = child.line(2 * PATIENCE + bench.options.time * 10)?;
-    let status = child.wait(PATIENCE)?;
-    ensure!(status.success(), "zmq_peer ended with {status}{}", child.last_words());
-    Ok(answer)
+    let report = child.read_line(2 * TIMEOUT + bench.options.time * 10)?;
+    let status = child.wait(TIMEOUT)?;
+    ensure!(status.success(), "zmq_peer ended with {status}{}", child.stderr_text());
+    Ok(report)
 }

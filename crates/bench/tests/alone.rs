@@ -10,7 +10,7 @@ use dunlin_bench::{BenchRequest, RawOptions};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match answer(&args) {
+    match run_command(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(2),
         Err(error) => {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn answer(args: &[String]) -> Result<bool> {
+fn run_command(args: &[String]) -> Result<bool> {
     match args.first().map(String::as_str) {
         Some("bench-child") => dunlin_bench::child_main(&args[1..]).map(|()| true),
         Some("peers") => dunlin_bench::run(request(args, &args[1..], true)?),

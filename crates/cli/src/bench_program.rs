@@ -15,8 +15,8 @@ const INSTALL: &str = "cargo install --path crates/bench-cli";
 /// Replaces this process by `dunlin-bench` with the same arguments, so that `dunlin-bench` receives the signals and its
 /// exit code is this program's. Returns only with an error.
 pub fn exec(command: &str) -> Result<()> {
-    let ours = env::current_exe().context("cannot find this program's own file")?;
-    let folder = ours.parent().unwrap_or(Path::new("."));
+    let own_path = env::current_exe().context("cannot find this program's own file")?;
+    let folder = own_path.parent().unwrap_or(Path::new("."));
     let program = find(folder).ok_or_else(|| {
         anyhow!(
             "`dunlin {command}` needs the program {NAME}, which is neither in {} nor on PATH: \

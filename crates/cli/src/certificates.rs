@@ -39,7 +39,7 @@ pub struct Certificates {
 
 impl Certificates {
     /// Reads the certificates in the directory, and creates them if there are none.
-    pub fn in_dir(dir: &Path) -> Result<Certificates> {
+    pub fn open_or_create(dir: &Path) -> Result<Certificates> {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot create the directory {}", dir.display()))?;
         let dir =
@@ -62,7 +62,7 @@ impl Certificates {
         match missing.len() {
             0 => {}
             5 => {
-                certificates.make()?;
+                certificates.generate()?;
                 certificates.are_new = true;
             }
             _ => bail!(
@@ -78,7 +78,7 @@ impl Certificates {
         [&self.ca, &self.node, &self.node_key, &self.client, &self.client_key].map(Clone::clone)
     }
 
-    fn make(&self) -> Result<()> {
+    fn generate(&self) -> Result<()> {
         let mut authority = params(&[], "Dunlin, for trying things on this machine")?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -128,18 +128,18 @@ mod tests {
     #[test]
     fn certificates_are_created_once_with_private_key_files() {
         let dir = tempfile::tempdir().unwrap();
-        let made = Certificates::in_dir(&dir.path().join("tls")).unwrap();
-        assert!(made.are_new);
+        let created = Certificates::open_or_create(&dir.path().join("tls")).unwrap();
+        assert!(created.are_new);
         let read = |path: &str| std::fs::read(path).unwrap();
-        let before = made.files().map(|path| read(&path));
-        let found = Certificates::in_dir(&dir.path().join("tls")).unwrap();
+        let before = created.files().map(|path| read(&path));
+        let found = Certificates::open_or_create(&dir.path().join("tls")).unwrap();
         assert!(!found.are_new);
         assert_eq!(found.files().map(|path| read(&path)), before);
-        for key in [&made.node_key, &made.client_key] {
+        for key in [&created.node_key, &created.client_key] {
             assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, SECRET, "{key}");
         }
-        std::fs::remove_file(&made.client).unwrap();
-        let error = Certificates::in_dir(&dir.path().join("tls")).unwrap_err().to_string();
+        std::fs::remove_file(&created.client).unwrap();
+        let error = Certificates::open_or_create(&dir.path().join("tls")).unwrap_err().to_string();
         assert!(error.contains("client.pem"), "{error}");
     }
 }

@@ -128,7 +128,7 @@ impl TryFrom<&RawConfig> for NodeConfig {
             name: raw.get("name").text.clone(),
             workers: WorkersConfig::of(raw)?,
         };
-        refuse_the_open_network(&config, raw)?;
+        check_network_exposure(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {
             bail!(
                 "all listeners are off, so no client could reach the node: set listen, unix, nats.listen, http.listen or grpc.listen"
@@ -231,7 +231,7 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
 
 /// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless an option accepts
 /// the risk.
-fn refuse_the_open_network(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
+fn check_network_exposure(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
     };
@@ -243,7 +243,7 @@ fn refuse_the_open_network(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
         )));
     }
     if config.tls.is_some()
-        && !knows_clients(config)
+        && !requires_authentication(config)
         && !switch(raw, "insecure_listen_without_authentication")?
     {
         bail!(CommandRefusal(format!(
@@ -255,7 +255,7 @@ fn refuse_the_open_network(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
 }
 
 /// Whether clients must authenticate.
-fn knows_clients(config: &NodeConfig) -> bool {
+fn requires_authentication(config: &NodeConfig) -> bool {
     config.users_file.is_some() || config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
 

@@ -11,7 +11,7 @@ use dunlin_client::{
 use dunlin_server::read_input;
 
 use crate::arguments::Global;
-use crate::commands::user::without_line_end;
+use crate::commands::user::trim_line_end;
 use crate::console::TextPainter;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
@@ -19,7 +19,7 @@ use crate::signals::StopFlag;
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 
 /// The pause between attempts to reach a node.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Connects to the node of the global options. `name` is the client's name, which operators see.
 pub fn connect(global: &Global, name: &str) -> Result<Client> {
@@ -36,19 +36,19 @@ pub fn connect_when_up(
 ) -> Result<Option<Client>> {
     let mut outage = OutageReport::default();
     loop {
-        let connected = stop.breaks_off(|| match connect(global, name) {
+        let connected = stop.run_interruptible(|| match connect(global, name) {
             Err(error) if !error.is::<Unreachable>() => Err(error),
             connected => Ok(connected),
         })?;
         match connected {
             None => return Ok(None),
             Some(Ok(client)) => {
-                outage.over();
+                outage.report_restored();
                 return Ok(Some(client));
             }
-            Some(Err(error)) => outage.said_once(&error.to_string(), paint)?,
+            Some(Err(error)) => outage.report_once(&error.to_string(), paint)?,
         }
-        stop.sleep(AGAIN);
+        stop.sleep(RETRY_PAUSE);
     }
 }
 
@@ -107,7 +107,7 @@ fn credentials(global: &Global) -> Result<Credentials> {
     let read = |path: &PathBuf| {
         let bytes = read_input(path)
             .with_context(|| format!("cannot read the token or password file {}", path.display()));
-        bytes.map(without_line_end)
+        bytes.map(trim_line_end)
     };
     match (&global.token_file, &global.user, &global.password_file) {
         (Some(file), ..) => read(file).map(Credentials::token),

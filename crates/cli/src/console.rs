@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 
 use crate::arguments::{Color, Global};
-use crate::format::text::is_obeyed;
+use crate::format::text::is_terminal_control;
 
 /// The output settings of a command: text or JSON, with or without colours, to a terminal or not.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Console {
     }
 
     fn screen<W: Write>(&self, out: W) -> BufWriter<Screen<W>> {
-        let screen = Screen { out, is_terminal: self.is_terminal, begun: Vec::new() };
+        let screen = Screen { out, is_terminal: self.is_terminal, partial: Vec::new() };
         BufWriter::with_capacity(64 << 10, screen)
     }
 }
@@ -56,32 +56,32 @@ pub struct Screen<W> {
     out: W,
     is_terminal: bool,
     /// The first bytes of a character whose remaining bytes have not been written yet.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl<W: Write> Write for Screen<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let is_plain = self.begun.is_empty() && bytes.iter().all(|byte| *byte < 0x7f);
+        let is_plain = self.partial.is_empty() && bytes.iter().all(|byte| *byte < 0x7f);
         if is_plain || !self.is_terminal {
             return self.out.write(bytes);
         }
-        let mut all = std::mem::take(&mut self.begun);
+        let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
         let mut shown = Vec::with_capacity(all.len());
         let mut chunks = all.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             for c in chunk.valid().chars() {
                 match c {
-                    c if is_obeyed(c) && c >= '\x7f' => write!(shown, "\\u{:04x}", u32::from(c))?,
+                    c if is_terminal_control(c) && c >= '\x7f' => write!(shown, "\\u{:04x}", u32::from(c))?,
                     c => write!(shown, "{c}")?,
                 }
             }
-            let is_begun =
+            let is_incomplete =
                 std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none());
-            if is_begun && chunks.peek().is_none() {
-                self.begun = chunk.invalid().to_vec();
+            if is_incomplete && chunks.peek().is_none() {
+                self.partial = chunk.invalid().to_vec();
             } else {
-                show_bytes(chunk.invalid(), &mut shown)?;
+                write_invalid_bytes(chunk.invalid(), &mut shown)?;
             }
         }
         self.out.write_all(&shown)?;
@@ -89,59 +89,59 @@ impl<W: Write> Write for Screen<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        show_bytes(&std::mem::take(&mut self.begun), &mut self.out)?;
+        write_invalid_bytes(&std::mem::take(&mut self.partial), &mut self.out)?;
         self.out.flush()
     }
 }
 
 /// Writes bytes that are not valid UTF-8.
-fn show_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+fn write_invalid_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
 
 impl TextPainter {
-    pub fn is_on(self) -> bool {
-        self.on
+    pub fn has_colors(self) -> bool {
+        self.has_colors
     }
 }
 
 /// Adds colours to texts, unless the command's output has no colours.
 #[derive(Debug, Clone, Copy)]
 pub struct TextPainter {
-    on: bool,
+    has_colors: bool,
 }
 
 impl TextPainter {
     /// Precedence: `--color`, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether the output is a terminal.
-    fn new(asked: Color, terminal: bool) -> TextPainter {
+    fn new(color: Color, terminal: bool) -> TextPainter {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");
-        let unwanted =
+        let is_suppressed =
             is_set("NO_COLOR") || !forced && std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let on = match asked {
+        let has_colors = match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => (terminal || forced) && !unwanted,
+            Color::Auto => (terminal || forced) && !is_suppressed,
         };
-        TextPainter { on }
+        TextPainter { has_colors }
     }
 
     #[cfg(test)]
-    pub const PLAIN: TextPainter = TextPainter { on: false };
+    pub const PLAIN: TextPainter = TextPainter { has_colors: false };
 
     /// Styles headings and important values.
     pub fn strong(self, text: &str) -> String {
-        self.with(Style::new().bold(), text)
+        self.styled(Style::new().bold(), text)
     }
 
     /// Styles secondary information.
     pub fn faint(self, text: &str) -> String {
-        self.with(Style::new().dimmed(), text)
+        self.styled(Style::new().dimmed(), text)
     }
 
     /// Styles a good status.
     pub fn good(self, text: &str) -> String {
-        self.with(AnsiColor::Green.on_default().bold(), text)
+        self.styled(AnsiColor::Green.on_default().bold(), text)
     }
 
     /// Styles a closing sentence as good or bad.
@@ -151,21 +151,21 @@ impl TextPainter {
 
     /// Styles a warning.
     pub fn warning(self, text: &str) -> String {
-        self.with(AnsiColor::Yellow.on_default().bold(), text)
+        self.styled(AnsiColor::Yellow.on_default().bold(), text)
     }
 
     /// Styles a loss, a refusal or a fault.
     pub fn bad(self, text: &str) -> String {
-        self.with(AnsiColor::Red.on_default().bold(), text)
+        self.styled(AnsiColor::Red.on_default().bold(), text)
     }
 
     /// Styles a command for the user to type.
     pub fn command(self, text: &str) -> String {
-        self.with(AnsiColor::Cyan.on_default(), text)
+        self.styled(AnsiColor::Cyan.on_default(), text)
     }
 
-    fn with(self, style: Style, text: &str) -> String {
-        if self.on { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    fn styled(self, style: Style, text: &str) -> String {
+        if self.has_colors { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 
@@ -183,7 +183,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Formats bytes with three significant digits: `64 MiB`, `1.5 GiB`.
-pub fn sized(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut amount = bytes as f64;
     let mut unit = 0;
@@ -196,7 +196,7 @@ pub fn sized(bytes: u64) -> String {
 }
 
 /// Formats a duration in its two largest units: `2 d 1 h`, `29 min 59 s`.
-pub fn lasting(span: Duration) -> String {
+pub fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, seconds / 3_600, seconds / 60) {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     fn written(is_terminal: bool, pieces: &[&[u8]]) -> String {
-        let mut screen = Screen { out: Vec::new(), is_terminal, begun: Vec::new() };
+        let mut screen = Screen { out: Vec::new(), is_terminal, partial: Vec::new() };
         pieces.iter().for_each(|piece| screen.write_all(piece).unwrap());
         screen.flush().unwrap();
         String::from_utf8_lossy(&screen.out).into_owned()
@@ -240,9 +240,9 @@ mod tests {
     #[test]
     fn numbers_durations_and_sizes_print_readably() {
         assert_eq!([0, 999, 1000, 1_311_873].map(grouped), ["0", "999", "1,000", "1,311,873"]);
-        let spans = [59, 1799, 3600, 176_943].map(|seconds| lasting(Duration::from_secs(seconds)));
+        let spans = [59, 1799, 3600, 176_943].map(|seconds| format_duration(Duration::from_secs(seconds)));
         assert_eq!(spans, ["59 s", "29 min 59 s", "1 h 0 min", "2 d 1 h"]);
-        assert_eq!([5, 4096, 64 << 20, 3 << 29].map(sized), ["5 B", "4 KiB", "64 MiB", "1.5 GiB"]);
+        assert_eq!([5, 4096, 64 << 20, 3 << 29].map(format_bytes), ["5 B", "4 KiB", "64 MiB", "1.5 GiB"]);
     }
 
     #[test]

@@ -41,11 +41,11 @@ pub struct FollowOutput<W> {
 }
 
 /// Interval at which an idle subscriber checks whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of events that a subscriber writes before another subscriber may use the output.
-const TURN_EVENTS: u32 = 1024;
+const BATCH_EVENTS_MAX: u32 = 1024;
 
-/// The number of events that one call of [`turn`](FollowOutput::turn) wrote.
+/// The number of events that one call of [`write_batch`](FollowOutput::write_batch) wrote.
 struct EventCount(u32);
 
 impl<W: Write> FollowOutput<W> {
@@ -54,79 +54,86 @@ impl<W: Write> FollowOutput<W> {
     }
 
     /// Reports on standard error when `client`, the subscribers' connection, is lost and restored.
-    pub fn over(self, client: Client) -> FollowOutput<W> {
+    pub fn with_client(self, client: Client) -> FollowOutput<W> {
         FollowOutput { client: Some(client), ..self }
     }
 
     /// Writes all events until a stop rule or a signal applies. Waits while the connection is lost.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
-        self.turns(
+        self.run_loop(
             subscriber,
-            |subscriber| self.turn(subscriber),
+            |subscriber| self.write_batch(subscriber),
             |subscriber, timeout| subscriber.wait(Some(timeout)).map(drop),
         )
     }
 
-    /// Like [`follow`](Follow::follow), for a member of a group.
-    pub fn serve(&self, shift: &mut MemberLoop<'_>) -> Result<()> {
-        self.turns(shift, |shift| shift.turn(self), |shift, timeout| shift.wait(timeout))
+    /// Like [`follow`](FollowOutput::follow), for a member of a group.
+    pub fn follow_member(&self, member_loop: &mut MemberLoop<'_>) -> Result<()> {
+        self.run_loop(
+            member_loop,
+            |member_loop| member_loop.handle_batch(self),
+            |member_loop, timeout| member_loop.wait(timeout),
+        )
     }
 
-    fn turns<S>(
+    fn run_loop<S>(
         &self,
         source: &mut S,
-        turn: impl Fn(&mut S) -> Result<EventCount>,
+        batch: impl Fn(&mut S) -> Result<EventCount>,
         wait: impl Fn(&mut S, Duration) -> Result<(), SubscribeError>,
     ) -> Result<()> {
-        let mut quiet_since = Instant::now();
+        let mut idle_since = Instant::now();
         let mut outage = OutageReport::default();
         while !self.is_over() {
-            match turn(source) {
+            match batch(source) {
                 Ok(EventCount(0)) => {}
                 Ok(_) => {
-                    quiet_since = Instant::now();
+                    idle_since = Instant::now();
                     if self.client.is_none() {
-                        outage.over();
+                        outage.report_restored();
                     }
                     continue;
                 }
                 Err(error) => match error.downcast() {
-                    Ok(error) => outage.wait_out(error, self.writer.errors)?,
+                    Ok(error) => outage.handle_error(error, self.writer.errors)?,
                     Err(error) => return Err(error),
                 },
             }
             if let Some(client) = &self.client {
-                outage.look(client, self.writer.errors)?;
+                outage.check_connection(client, self.writer.errors)?;
             }
-            let quiet = quiet_since.elapsed();
-            if self.rules.idle.is_some_and(|idle| quiet >= idle) {
+            let idle_time = idle_since.elapsed();
+            if self.rules.idle.is_some_and(|idle| idle_time >= idle) {
                 break;
             }
-            let left = self.rules.idle.map_or(LOOK, |idle| idle.saturating_sub(quiet).min(LOOK));
-            if let Err(error) = wait(source, left) {
-                outage.wait_out(error, self.writer.errors)?;
+            let remaining = self
+                .rules
+                .idle
+                .map_or(POLL_INTERVAL, |idle| idle.saturating_sub(idle_time).min(POLL_INTERVAL));
+            if let Err(error) = wait(source, remaining) {
+                outage.handle_error(error, self.writer.errors)?;
             }
         }
         Ok(self.out().flush()?)
     }
 
     fn is_over(&self) -> bool {
-        self.stop.is_set() || self.left() == Some(0)
+        self.stop.is_set() || self.remaining() == Some(0)
     }
 
     /// The number of records that may still be written; `None` without a limit.
-    fn left(&self) -> Option<u64> {
+    fn remaining(&self) -> Option<u64> {
         self.rules.count.map(|count| count.saturating_sub(self.written.load(Ordering::Relaxed)))
     }
 
-    fn count_one(&self) {
+    fn count_record(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Writes the events that have arrived.
-    fn turn(&self, subscriber: &mut impl Subscribe) -> Result<EventCount> {
+    fn write_batch(&self, subscriber: &mut impl Subscribe) -> Result<EventCount> {
         let mut out = self.out();
-        for events in 0..TURN_EVENTS {
+        for events in 0..BATCH_EVENTS_MAX {
             if self.is_over() {
                 return Ok(EventCount(events));
             }
@@ -137,7 +144,7 @@ impl<W: Write> FollowOutput<W> {
             match event {
                 Event::Record(record) => {
                     self.writer.record(&record, None, &mut *out)?;
-                    self.count_one();
+                    self.count_record();
                     if let Some(sleep) = self.rules.sleep {
                         out.flush()?;
                         drop(out);
@@ -151,7 +158,7 @@ impl<W: Write> FollowOutput<W> {
                 }
             }
         }
-        Ok(EventCount(TURN_EVENTS))
+        Ok(EventCount(BATCH_EVENTS_MAX))
     }
 
     fn out(&self) -> MutexGuard<'_, W> {
@@ -177,9 +184,9 @@ mod tests {
         let writer = EventPrinter {
             format: Format::Text,
             delimiter: "\n".into(),
-            many: false,
+            several_logs: false,
             is_terminal: false,
-            meanings: Default::default(),
+            interpreters: Default::default(),
             paint: TextPainter::PLAIN,
             errors: TextPainter::PLAIN,
         };

@@ -1,7 +1,7 @@
 //! Formats of records: text, JSON, payload bytes only, or a template.
 
+mod interpreter;
 pub mod json;
-mod meaning;
 mod template;
 pub mod text;
 
@@ -11,8 +11,8 @@ use std::str::FromStr;
 use dunlin_topic::{Notice, Record};
 
 use crate::console::TextPainter;
+pub use interpreter::Interpreters;
 pub use json::base64;
-pub use meaning::Interpreters;
 use template::Template;
 pub use template::rfc3339;
 pub use text::publishers_text;
@@ -47,11 +47,11 @@ pub struct EventPrinter {
     /// Written after each record in raw and template output.
     pub delimiter: String,
     /// Whether records of several logs may be printed, so that a text line has to name the topic.
-    pub many: bool,
+    pub several_logs: bool,
     /// Whether the output is a terminal, so that control characters are escaped.
     pub is_terminal: bool,
     /// The decoders of the records of state topics.
-    pub meanings: Interpreters,
+    pub interpreters: Interpreters,
     pub paint: TextPainter,
     /// Colours of notices on standard error.
     pub errors: TextPainter,
@@ -63,10 +63,10 @@ impl EventPrinter {
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => {
-                let meaning = self.meanings.text(record);
-                text::record(record, attempt, meaning.as_deref(), self.many, self.paint, out)
+                let decoded = self.interpreters.text(record);
+                text::record(record, attempt, decoded.as_deref(), self.several_logs, self.paint, out)
             }
-            Format::Json => json::record(record, attempt, self.meanings.object(record), out),
+            Format::Json => json::record(record, attempt, self.interpreters.object(record), out),
             Format::Raw => {
                 text::payload(record.payload(), self.is_terminal, out)?;
                 out.write_all(self.delimiter.as_bytes())
@@ -78,23 +78,23 @@ impl EventPrinter {
         }
     }
 
-    /// Writes a notice to `out`, or to `aside` if standard output contains only data.
-    pub fn notice(&self, notice: &Notice, out: &mut impl Write, aside: &mut impl Write) -> io::Result<()> {
+    /// Writes a notice to `out`, or to `notices` if standard output contains only data.
+    pub fn notice(&self, notice: &Notice, out: &mut impl Write, notices: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {
                 Notice::Snapshot(snapshot) => {
-                    let meaning = self.meanings.state_text(snapshot);
-                    text::state(snapshot, meaning, self.many, self.paint, out)
+                    let decoded = self.interpreters.state_text(snapshot);
+                    text::state(snapshot, decoded, self.several_logs, self.paint, out)
                 }
-                notice => text::notice(notice, self.many, self.paint, out),
+                notice => text::notice(notice, self.several_logs, self.paint, out),
             },
             Format::Json => match notice {
                 Notice::Snapshot(snapshot) => {
-                    json::state(snapshot, self.meanings.state_object(snapshot), out)
+                    json::state(snapshot, self.interpreters.state_object(snapshot), out)
                 }
                 notice => json::notice(notice, out),
             },
-            Format::Raw | Format::Template(_) => text::notice(notice, true, self.errors, aside),
+            Format::Raw | Format::Template(_) => text::notice(notice, true, self.errors, notices),
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command, CommandFactory};
 /// The width of the narrowest common terminal.
 pub const WIDTH: usize = 80;
 /// The indentation of the line with the explanation below an example.
-const BELOW: &str = "      ";
+const INDENT: &str = "      ";
 
 /// The whole tree of commands.
 pub fn command<A: CommandFactory>() -> Command {
@@ -18,7 +18,7 @@ pub fn command<A: CommandFactory>() -> Command {
 pub fn matches(mut command: Command) -> ArgMatches {
     command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
         let hint = match error.get(ContextKind::InvalidSubcommand) {
-            Some(ContextValue::String(name)) => elsewhere(&command, name),
+            Some(ContextValue::String(name)) => find_nested_command(&command, name),
             _ => None,
         };
         if let Some(hint) = hint {
@@ -31,9 +31,9 @@ pub fn matches(mut command: Command) -> ArgMatches {
 }
 
 /// Finds a command of this name below another.
-fn elsewhere(command: &Command, name: &str) -> Option<String> {
-    let has = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
-    let group = command.get_subcommands().find(has)?;
+fn find_nested_command(command: &Command, name: &str) -> Option<String> {
+    let has_command = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
+    let group = command.get_subcommands().find(has_command)?;
     Some(format!("{} {} {name}", command.get_name(), group.get_name()))
 }
 
@@ -76,29 +76,29 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
     let indent = line.len() - line.trim_start().len();
     // The line is the explanation of the example above it.
-    if indent > BELOW.len() {
-        return wrap(line.trim(), BELOW, "", out);
+    if indent > INDENT.len() {
+        return wrap(line.trim(), INDENT, "", out);
     }
     match line[indent..].rfind("   ").or_else(|| line[indent..].rfind("  ")) {
         Some(at) => {
-            let (said, does) = line.split_at(indent + at);
-            out.push(said.trim_end().to_owned());
-            wrap(does.trim(), BELOW, "", out);
+            let (example_text, explanation) = line.split_at(indent + at);
+            out.push(example_text.trim_end().to_owned());
+            wrap(explanation.trim(), INDENT, "", out);
         }
         // A backslash continues a shell command on the next line.
         None => wrap(line.trim(), &line[..indent], " \\", out),
     }
 }
 
-/// Wraps text at spaces, and ends every line but the last with `on`. The first line begins with `indent`, as do later
-/// lines if `on` is empty; otherwise later lines begin with `BELOW`.
-fn wrap(text: &str, indent: &str, on: &str, out: &mut Vec<String>) {
+/// Wraps text at spaces, and ends every line but the last with `line_end`. The first line begins with `indent`, as do
+/// later lines if `line_end` is empty; otherwise later lines begin with `INDENT`.
+fn wrap(text: &str, indent: &str, line_end: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;
     for word in text.split_whitespace() {
-        if !is_empty && width(&line) + 1 + width(word) + width(on) > WIDTH {
-            let next = if on.is_empty() { indent } else { BELOW };
-            out.push(std::mem::replace(&mut line, next.to_owned()) + on);
+        if !is_empty && width(&line) + 1 + width(word) + width(line_end) > WIDTH {
+            let next = if line_end.is_empty() { indent } else { INDENT };
+            out.push(std::mem::replace(&mut line, next.to_owned()) + line_end);
             is_empty = true;
         }
         if !is_empty {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn help_lines_fit_a_terminal_and_have_no_source_comments() {
-        fn look(command: &mut Command, path: &str) {
+        fn check_help(command: &mut Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
             for help in [command.render_help(), command.render_long_help()] {
                 for line in help.to_string().lines().filter(|line| !line.starts_with("Usage:")) {
@@ -153,10 +153,10 @@ mod tests {
                     assert!(width(line) <= WIDTH, "{path}: {} columns: {line}", width(line));
                 }
             }
-            command.get_subcommands_mut().for_each(|sub| look(sub, &path));
+            command.get_subcommands_mut().for_each(|sub| check_help(sub, &path));
         }
         let mut tree = command::<Arguments>();
         tree.build();
-        look(&mut tree, "");
+        check_help(&mut tree, "");
     }
 }

@@ -12,7 +12,7 @@ use crate::signals::StopFlag;
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
 /// Interval at which [`Input::next`] checks whether the command has to end.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A thread that reads standard input or a file in chunks.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl Input {
                         chunk
                     }),
                 };
-                let is_over = read.is_err();
-                if sender.send(read).is_err() || is_over {
+                let has_failed = read.is_err();
+                if sender.send(read).is_err() || has_failed {
                     return;
                 }
             }
@@ -69,7 +69,7 @@ impl Input {
     /// Waits for the next chunk; never returns [`Chunk::None`].
     pub fn next(&self) -> io::Result<Chunk> {
         while !self.stop.is_set() {
-            match self.chunks.recv_timeout(LOOK) {
+            match self.chunks.recv_timeout(POLL_INTERVAL) {
                 Ok(chunk) => return chunk.map(Chunk::Bytes),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -12,7 +12,6 @@ pub mod commands;
 pub mod config;
 pub mod connect;
 pub mod console;
-mod feed;
 mod follow;
 mod format;
 mod help;
@@ -23,6 +22,7 @@ pub mod outcome;
 mod program;
 mod progress;
 pub mod running;
+mod sender;
 pub mod signals;
 pub mod state;
 pub mod table;
@@ -50,13 +50,13 @@ pub fn start<A: Parser>(
     global: impl FnOnce(&A) -> &Global,
     run: impl FnOnce(&A, &Console) -> Result<()>,
 ) -> ExitCode {
-    signals::outlive_file_size_limit();
+    signals::ignore_file_size_signal();
     let mut matches = help::matches(help::command::<A>());
     prefer_command_line(&mut matches);
     let arguments = A::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let console = Console::new(global(&arguments));
     match run(&arguments, &console) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => outcome::tell(&error, &console),
+        Err(error) => outcome::report(&error, &console),
     }
 }

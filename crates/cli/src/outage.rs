@@ -17,34 +17,34 @@ use crate::format::text::escaped_lines;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time after which a lost connection is reported.
-const NOTICE: Duration = Duration::from_secs(1);
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns why the node is unreachable, if the outage has lasted at least 1 s.
 pub fn unreachable(client: &Client) -> Option<Disconnection> {
-    client.disconnection().filter(|lost| lost.since.elapsed() >= NOTICE)
+    client.disconnection().filter(|lost| lost.since.elapsed() >= REPORT_AFTER)
 }
 
 /// Reports a lost connection to the user, once for each outage.
 #[derive(Debug, Default)]
 pub struct OutageReport {
-    said: bool,
+    is_reported: bool,
 }
 
 impl OutageReport {
     /// Waits if the error is a lost connection; returns any other error.
-    pub fn wait_out(&mut self, error: SubscribeError, paint: TextPainter) -> Result<()> {
+    pub fn handle_error(&mut self, error: SubscribeError, paint: TextPainter) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
-        self.said_once(&why, paint)
+        self.report_once(&why, paint)
     }
 
     /// Reports a lost connection, unless this outage was already reported. Returns an error if the node refused the
     /// client permanently.
-    pub fn said_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
-        if let Some(refused) = for_good(why) {
+    pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
+        if let Some(refused) = permanent_refusal(why) {
             return Err(CallError::Refused(refused).into());
         }
-        if !self.said {
-            self.said = true;
+        if !self.is_reported {
+            self.is_reported = true;
             let why = escaped_lines(why);
             writeln!(std::io::stderr(), "{} {why}; reconnecting", paint.warning("connection lost:"))?;
         }
@@ -54,11 +54,11 @@ impl OutageReport {
 
     /// Reports a change of the connection's state. Commands that follow something call this in each loop, because
     /// events may be rare.
-    pub fn look(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
+    pub fn check_connection(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
-            Some(lost) => self.said_once(&lost.why, paint),
+            Some(lost) => self.report_once(&lost.why, paint),
             None if client.is_up() => {
-                self.over();
+                self.report_restored();
                 Ok(())
             }
             None => Ok(()),
@@ -67,8 +67,8 @@ impl OutageReport {
 
     /// Reports that the connection is restored, if its loss was reported.
     #[inline]
-    pub fn over(&mut self) {
-        if std::mem::take(&mut self.said) {
+    pub fn report_restored(&mut self) {
+        if std::mem::take(&mut self.is_reported) {
             // The write fails if standard error is closed.
             let _ = writeln!(std::io::stderr(), "connected again");
         }
@@ -79,11 +79,11 @@ impl OutageReport {
 const REFUSED: &str = "refused by the node: ";
 
 /// Returns the node's refusal, if the text contains one that another attempt cannot change.
-fn for_good(why: &str) -> Option<RefusedError> {
-    let (_, said) = why.split_once(REFUSED)?;
-    let name = said.split([':', ' ']).next()?;
+fn permanent_refusal(why: &str) -> Option<RefusedError> {
+    let (_, refusal) = why.split_once(REFUSED)?;
+    let name = refusal.split([':', ' ']).next()?;
     let row = CODES.iter().find(|row| row.name == name && row.retry == Retry::No)?;
-    let text = said[name.len()..].trim_start_matches([':', ' ']).to_owned();
+    let text = refusal[name.len()..].trim_start_matches([':', ' ']).to_owned();
     Some(RefusedError { code: row.code, numbers: [0; 3], text })
 }
 
@@ -98,10 +98,10 @@ mod tests {
             "refused by the node: TLS_REQUIRED",
             "refused by the node: UNAUTHENTICATED: user ana was removed",
         ] {
-            assert!(outage.said_once(why, TextPainter::PLAIN).is_err(), "{why}");
+            assert!(outage.report_once(why, TextPainter::PLAIN).is_err(), "{why}");
         }
         for why in ["connecting to 127.0.0.1:1: refused", "refused by the node: LIMIT: sessions_max"] {
-            assert!(outage.said_once(why, TextPainter::PLAIN).is_ok(), "{why}");
+            assert!(outage.report_once(why, TextPainter::PLAIN).is_ok(), "{why}");
         }
     }
 }

@@ -28,13 +28,13 @@ impl std::error::Error for CommandRefusal {}
 #[derive(Debug)]
 pub struct AdvisedError {
     pub code: ErrorCode,
-    pub said: String,
+    pub message: String,
     pub advice: String,
 }
 
 impl std::fmt::Display for AdvisedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.said)
+        f.write_str(&self.message)
     }
 }
 
@@ -52,7 +52,7 @@ Exit codes:
   130  ended at once by a second Ctrl-C, without cleanup";
 
 /// Prints the error on standard error, as an object with `--json`, and returns the exit code.
-pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
+pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
     // The program that reads the output has ended, as `head` does; this is not an error.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
@@ -60,40 +60,40 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     if console.json {
         let row = row(error);
         let object = json!({
-            "error": in_words(error), "code": row.map(|row| row.name),
+            "error": message_of(error), "code": row.map(|row| row.name),
             "advice": row.map(|row| advice(error, row)),
-            "exit_code": code(error),
+            "exit_code": exit_code(error),
         });
         let _ = writeln!(std::io::stderr(), "{object}");
-        return ExitCode::from(code(error));
+        return ExitCode::from(exit_code(error));
     }
     let mark = console.errors.bad("error:");
     // The write fails if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&in_words(error)));
+    let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&message_of(error)));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
         let _ = writeln!(std::io::stderr(), "  {}  ({more})", escaped_lines(advice(error, row)));
     }
-    ExitCode::from(code(error))
+    ExitCode::from(exit_code(error))
 }
 
 /// Returns the advice of the error itself, or else the advice for its code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
-    let own = error.chain().find_map(|cause| cause.downcast_ref::<AdvisedError>());
-    own.map_or(row.advice, |own| own.advice.as_str())
+    let advised = error.chain().find_map(|cause| cause.downcast_ref::<AdvisedError>());
+    advised.map_or(row.advice, |advised| advised.advice.as_str())
 }
 
 /// Joins the texts of the error and of its causes, without repetitions.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut said = String::new();
+fn message_of(error: &anyhow::Error) -> String {
+    let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.ends_with(&cause) {
-            said = format!("{said}: {cause}");
+        if message.is_empty() {
+            message = cause;
+        } else if !message.ends_with(&cause) {
+            message = format!("{message}: {cause}");
         }
     }
-    said
+    message
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -121,8 +121,8 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
         }
         match (cause.downcast_ref(), cause.downcast_ref(), cause.downcast_ref()) {
             (Some(CallError::Refused(refused)), _, _) => Some(refused.code),
-            (_, Some(PublishError::Refused(said)), _) | (_, _, Some(SubscribeError::Refused(said))) => {
-                named(said)
+            (_, Some(PublishError::Refused(message)), _) | (_, _, Some(SubscribeError::Refused(message))) => {
+                code_of(message)
             }
             (_, Some(PublishError::Unknown(_)), _) | (_, _, Some(SubscribeError::Connection(_))) => None,
             (_, Some(error), _) => Some(Refused::from(error).code),
@@ -134,12 +134,12 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
 }
 
 /// Finds the error code at the beginning of a refusal's text.
-fn named(said: &str) -> Option<ErrorCode> {
-    let name = said.split(':').next()?;
+fn code_of(message: &str) -> Option<ErrorCode> {
+    let name = message.split(':').next()?;
     CODES.iter().find(|row| row.name == name).map(|row| row.code)
 }
 
-fn code(error: &anyhow::Error) -> u8 {
+fn exit_code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<CommandRefusal>()
             || cause.is::<AdvisedError>()
@@ -186,32 +186,34 @@ mod tests {
 
     #[test]
     fn advice_inside_an_error_replaces_the_advice_of_its_code() {
-        let (said, own) = ("no".to_owned(), "Do this.".to_owned());
+        let (message, advice_text) = ("no".to_owned(), "Do this.".to_owned());
         let error =
-            anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
+            anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, message, advice: advice_text })
+                .context("pub");
         let row = row(&error).unwrap();
-        assert_eq!((row.name, advice(&error, row), code(&error)), ("NO_TOPIC", "Do this.", 1));
+        assert_eq!((row.name, advice(&error, row), exit_code(&error)), ("NO_TOPIC", "Do this.", 1));
     }
 
     #[test]
     fn cause_repeated_in_an_error_context_is_printed_once() {
         let file = std::fs::read("/nonexistent").unwrap_err();
-        let told = anyhow::Error::from(file).context("reading").context("opening");
+        let error = anyhow::Error::from(file).context("reading").context("opening");
         let once = "opening: reading: No such file or directory (os error 2)";
-        assert_eq!(in_words(&told), once);
-        let told = anyhow::anyhow!("No such file or directory (os error 2)").context(once);
-        assert_eq!(in_words(&told), once);
+        assert_eq!(message_of(&error), once);
+        let error = anyhow::anyhow!("No such file or directory (os error 2)").context(once);
+        assert_eq!(message_of(&error), once);
     }
 
     #[test]
     fn exit_code_is_1_for_a_refusal_and_2_for_a_failure() {
-        let deep = |error: anyhow::Error| code(&error.context("publishing").context("demo"));
-        assert_eq!(deep(CommandRefusal("no".into()).into()), 1);
-        assert_eq!(deep(PublishError::NoTopic("a".into()).into()), 1);
-        assert_eq!(deep(PublishError::Unknown("cut".into()).into()), 2);
-        assert_eq!(deep(SubscribeError::Lost.into()), 1);
-        assert_eq!(deep(SubscribeError::Connection("refused".into()).into()), 2);
+        let exit_code_below_context =
+            |error: anyhow::Error| exit_code(&error.context("publishing").context("demo"));
+        assert_eq!(exit_code_below_context(CommandRefusal("no".into()).into()), 1);
+        assert_eq!(exit_code_below_context(PublishError::NoTopic("a".into()).into()), 1);
+        assert_eq!(exit_code_below_context(PublishError::Unknown("cut".into()).into()), 2);
+        assert_eq!(exit_code_below_context(SubscribeError::Lost.into()), 1);
+        assert_eq!(exit_code_below_context(SubscribeError::Connection("refused".into()).into()), 2);
         let file = std::fs::read("/nonexistent").context("reading").unwrap_err();
-        assert_eq!(deep(file), 2);
+        assert_eq!(exit_code_below_context(file), 2);
     }
 }

@@ -32,14 +32,14 @@ impl Program {
 
     /// Returns an error if the command cannot be run, before any record is taken.
     pub fn check(&self) -> Result<()> {
-        match self.missing() {
+        match self.unrunnable_reason() {
             Some(why) => Err(CommandRefusal(format!("{why}; no record was read")).into()),
             None => Ok(()),
         }
     }
 
     /// Returns the reason why the command cannot be run, if this is known before running it.
-    pub fn missing(&self) -> Option<String> {
+    pub fn unrunnable_reason(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
             false => {
@@ -61,14 +61,14 @@ impl Program {
     pub fn run(&self, record: &Record<'_>, attempt: u32) -> Result<ExitStatus> {
         let mut command = self.command(record);
         command.env("DUNLIN_ATTEMPT", attempt.to_string());
-        self.feed(command, record, |mut child| child.wait())
+        self.run_with_payload(command, record, |mut child| child.wait())
     }
 
     /// Runs the command until it ends, and returns its output.
     pub fn output(&self, record: &Record<'_>) -> Result<Output> {
         let mut command = self.command(record);
         command.stdout(Stdio::piped());
-        self.feed(command, record, Child::wait_with_output)
+        self.run_with_payload(command, record, Child::wait_with_output)
     }
 
     fn command(&self, record: &Record<'_>) -> Command {
@@ -85,7 +85,7 @@ impl Program {
         command
     }
 
-    fn feed<T>(
+    fn run_with_payload<T>(
         &self,
         mut command: Command,
         record: &Record<'_>,

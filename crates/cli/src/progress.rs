@@ -39,25 +39,25 @@ impl TransferProgress {
     }
 
     /// Sets the number of processed bytes.
-    pub fn reach(&self, bytes: u64) {
+    pub fn set_bytes(&self, bytes: u64) {
         self.0.set_position(bytes);
     }
 
     /// Sets the elapsed time and the message.
-    pub fn passed(&self, time: Duration, came_about: impl FnOnce() -> String) {
+    pub fn set_elapsed(&self, time: Duration, message: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
-            self.0.set_message(came_about());
+            self.0.set_message(message());
             self.0.set_position(time.as_millis() as u64);
         }
     }
 
     /// Sets the message.
-    pub fn at(&self, what: &str) {
+    pub fn set_message(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
     /// Runs `write` while the bar is hidden, so that output and bar do not mix.
-    pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.0.suspend(write)
     }
 }

@@ -46,7 +46,7 @@ impl RunningNode {
             None => Node::start(node_config(config)).context("cannot start the node")?,
         };
         if let Some(opening) = &opening {
-            opening.says(JOINING);
+            opening.set_step(JOINING);
         }
         let cluster = cluster_config(config, stop)?.map(|cluster| Cluster::start(&node, cluster)).transpose();
         let cluster = cluster.map_err(refused)?;
@@ -56,13 +56,13 @@ impl RunningNode {
         };
         let server = server.context("cannot open the listeners")?;
         if let Some(cluster) = &cluster {
-            server.take_part(cluster).context("cannot serve the other nodes")?;
+            server.join_cluster(cluster).context("cannot serve the other nodes")?;
         }
         let mut running = RunningNode { node, server, cluster, telemetry: None, workers: None };
         let workers = config.workers.as_ref().map(|workers| workers.start(&running.node, running.url()));
         running.workers = workers.transpose()?;
         if let Some(workers) = &running.workers {
-            running.server.shows_workers(workers);
+            running.server.show_workers(workers);
         }
         Ok(running)
     }
@@ -106,7 +106,7 @@ impl RunningNode {
 }
 
 /// Adds advice to an error if another program has the port.
-pub fn with_advice(error: anyhow::Error) -> anyhow::Error {
+pub fn add_port_advice(error: anyhow::Error) -> anyhow::Error {
     let taken = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { address, error }) if error.kind() == ErrorKind::AddrInUse => Some(*address),
         _ => None,
@@ -169,7 +169,7 @@ fn cluster_config(config: &NodeConfig, stop: &StopFlag) -> Result<Option<Cluster
         advertise: cluster.advertise.clone(),
         data_dir: data_dir.clone(),
         join,
-        give_up: stop.flag(),
+        cancel_join: stop.flag(),
         limits: ClusterLimits::default(),
         control,
         tasks,
@@ -188,7 +188,7 @@ fn node_config(config: &NodeConfig) -> dunlin::Config {
         topic: TopicConfig { retention, record_bytes_max, ..TopicConfig::default() },
         auto_create: config.auto_create,
         limits: config.limits.clone(),
-        is_of_cluster: config.cluster.is_some(),
+        is_cluster_member: config.cluster.is_some(),
         name: config.name.clone(),
     }
 }

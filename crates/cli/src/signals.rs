@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// Interval at which a sleeping thread checks for the end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a command that has to end waits for an outstanding response of its node.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The exit code that a shell reports after Ctrl-C.
@@ -22,7 +22,7 @@ const INTERRUPTED: i32 = 130;
 
 /// Makes a write beyond the process's file size limit fail like a write to a full disk. By default, such a write ends
 /// the process by the signal SIGXFSZ.
-pub fn outlive_file_size_limit() {
+pub fn ignore_file_size_signal() {
     // If the handler cannot be installed, the default stays.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
@@ -34,9 +34,9 @@ pub struct ReloadFlag(Arc<AtomicBool>);
 impl ReloadFlag {
     /// Installs the signal handler.
     pub fn on_signal() -> Result<ReloadFlag> {
-        let asked = Arc::new(AtomicBool::new(false));
-        flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for signals")?;
-        Ok(ReloadFlag(asked))
+        let requested = Arc::new(AtomicBool::new(false));
+        flag::register(SIGHUP, Arc::clone(&requested)).context("cannot listen for signals")?;
+        Ok(ReloadFlag(requested))
     }
 
     /// Returns whether a reload was requested since the last call.
@@ -65,22 +65,22 @@ impl StopFlag {
 
     /// Sets the flag also when the program that reads standard output has ended, such as `head -1`: a command without a
     /// next record would not notice this.
-    pub fn when_nobody_reads(&self) {
+    pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
             // The system reports the closed pipe although no event is requested. If standard output is a file, this
             // wait never ends.
-            let mut outs = [PollFd::new(&out, PollFlags::empty())];
-            while poll(&mut outs, None) == Err(Errno::INTR) {}
-            if outs[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            let mut poll_fds = [PollFd::new(&out, PollFlags::empty())];
+            while poll(&mut poll_fds, None) == Err(Errno::INTR) {}
+            if poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
                 stop.set();
             }
         });
     }
 
     /// Sets the flag also when standard input ends.
-    pub fn when_stdin_ends(&self) {
+    pub fn set_when_stdin_ends(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
@@ -89,11 +89,11 @@ impl StopFlag {
     }
 
     /// Ends the process if it still runs `grace` after the flag was set.
-    pub fn ends_within(&self, grace: Duration) {
+    pub fn enforce_exit_within(&self, grace: Duration) {
         let stop = self.clone();
         thread::spawn(move || {
             while !stop.is_set() {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
             thread::sleep(grace);
             eprintln!("error: the node did not end within {grace:?} after the signal, and exits now");
@@ -112,18 +112,18 @@ impl StopFlag {
     }
 
     /// Runs `call`. When the flag is set, interrupts its waits for a node and returns `None`.
-    pub fn breaks_off<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-        self.breaks_off_after(Duration::ZERO, call)
+    pub fn run_interruptible<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        self.run_interruptible_after(Duration::ZERO, call)
     }
 
-    /// Like [`breaks_off`](StopFlag::breaks_off), but gives `call` the time `grace` to end by itself.
-    pub fn breaks_off_after<T>(
+    /// Like [`run_interruptible`](StopFlag::run_interruptible), but gives `call` the time `grace` to end by itself.
+    pub fn run_interruptible_after<T>(
         &self,
         grace: Duration,
         call: impl FnOnce() -> Result<T>,
     ) -> Result<Option<T>> {
-        let (stop, seen) = (self.clone(), OnceCell::new());
-        let is_over = move || stop.is_set() && seen.get_or_init(Instant::now).elapsed() >= grace;
+        let (stop, set_at) = (self.clone(), OnceCell::new());
+        let is_over = move || stop.is_set() && set_at.get_or_init(Instant::now).elapsed() >= grace;
         match interruptible(is_over, call) {
             Err(_) if self.is_set() => Ok(None),
             done => done.map(Some),
@@ -140,7 +140,7 @@ impl StopFlag {
         while !self.is_set()
             && let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
         {
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 

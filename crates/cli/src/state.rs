@@ -73,7 +73,7 @@ impl State {
     }
 
     /// Returns the content of a record that turns any state of this kind into this state.
-    pub fn whole(&self) -> Vec<u8> {
+    pub fn encode_snapshot(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {
             State::Region(region) => return region.0.whole(),

@@ -82,7 +82,10 @@ mod tests {
         table.write(&mut text, TextPainter::PLAIN).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.lines().count(), 2);
-        assert!(!text.contains(|c: char| c != '\n' && crate::format::text::is_obeyed(c)), "{text:?}");
+        assert!(
+            !text.contains(|c: char| c != '\n' && crate::format::text::is_terminal_control(c)),
+            "{text:?}"
+        );
     }
 
     #[test]

@@ -63,6 +63,6 @@ fn lines(config: &NodeConfig, console: &Console) -> AnyLayer {
     if config.log_as_json {
         lines.json().flatten_event(true).with_filter(wanted).boxed()
     } else {
-        lines.with_ansi(console.errors.is_on()).with_filter(wanted).boxed()
+        lines.with_ansi(console.errors.has_colors()).with_filter(wanted).boxed()
     }
 }

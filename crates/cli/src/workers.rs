@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::Node;
 use dunlin_scale::Policy;
-use dunlin_server::workers::{WorkerCommand, Workers, WorkersLimits, of_node};
+use dunlin_server::workers::{WorkerCommand, Workers, WorkersLimits, node_load_reader};
 
 use crate::config::RawConfig;
 use crate::outcome::CommandRefusal;
@@ -65,7 +65,7 @@ impl WorkersConfig {
             !url.is_empty(),
             CommandRefusal("workers need a listener: set listen or unix, or set workers to off".to_owned())
         );
-        if let Some(why) = Program::new(&self.words).and_then(|program| program.missing()) {
+        if let Some(why) = Program::new(&self.words).and_then(|program| program.unrunnable_reason()) {
             bail!(CommandRefusal(format!("workers: {why}")));
         }
         let command = WorkerCommand {
@@ -78,8 +78,9 @@ impl WorkersConfig {
             Some(season) => policy.with_season(season.as_millis() as u64),
             None => policy,
         };
-        let look = of_node(node, &command.prefix);
-        Workers::start(policy, command, WorkersLimits::default(), look).context("cannot start the workers")
+        let load_source = node_load_reader(node, &command.prefix);
+        Workers::start(policy, command, WorkersLimits::default(), load_source)
+            .context("cannot start the workers")
     }
 }
 

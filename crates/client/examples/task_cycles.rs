@@ -37,9 +37,9 @@ fn main() -> Outcome {
         std::thread::sleep(Duration::from_secs(1));
         let (before, began) = (completed(&tasks), Instant::now());
         std::thread::sleep(Duration::from_secs(seconds));
-        let (after, took) = (completed(&tasks), began.elapsed());
+        let (after, duration) = (completed(&tasks), began.elapsed());
         stop.store(true, Ordering::Relaxed);
-        println!("{:.0} tasks/s", (after - before) as f64 / took.as_secs_f64());
+        println!("{:.0} tasks/s", (after - before) as f64 / duration.as_secs_f64());
         running.into_iter().filter_map(|thread| thread.join().ok()?.err()).for_each(|why| println!("{why}"));
     });
     Ok(())
@@ -53,13 +53,13 @@ fn completed(tasks: &Tasks) -> u64 {
 fn submit(tasks: &Tasks, stop: &AtomicBool) -> Outcome {
     let new: Vec<NewTask<'_>> = (0..BATCH).map(|_| NewTask::new(b"noop", b"")).collect();
     let command = [TaskCommand::Submit { tenant: b"bench", tasks: new }];
-    let (mut on_the_way, mut sent) = (VecDeque::new(), 0_u64);
+    let (mut in_flight, mut sent) = (VecDeque::new(), 0_u64);
     while !stop.load(Ordering::Relaxed) {
-        while on_the_way.len() < IN_FLIGHT {
-            on_the_way.push_back(tasks.begin(&command)?);
+        while in_flight.len() < IN_FLIGHT {
+            in_flight.push_back(tasks.begin(&command)?);
             sent += 1;
         }
-        if let Some(first) = on_the_way.pop_front() {
+        if let Some(first) = in_flight.pop_front() {
             for answer in first.wait()? {
                 answer?;
             }
@@ -77,8 +77,8 @@ fn work(tasks: &Tasks, stop: &AtomicBool) -> Outcome {
     let options = WorkerOptions { kinds: vec!["noop".to_owned()], slots: SLOTS, ..WorkerOptions::default() };
     let attachment = tasks.attach(options)?;
     while !stop.load(Ordering::Relaxed) {
-        let given = attachment.next_batch(SLOTS as usize, Duration::from_millis(100))?;
-        attachment.complete_all(&given, &TaskUsage::default());
+        let assigned = attachment.next_batch(SLOTS as usize, Duration::from_millis(100))?;
+        attachment.complete_all(&assigned, &TaskUsage::default());
     }
     Ok(())
 }

@@ -47,19 +47,19 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let no_address = |why| AddressError { text: text.to_owned(), why };
-        let error = || no_address(EXPECTED);
+        let invalid = |why| AddressError { text: text.to_owned(), why };
+        let error = || invalid(EXPECTED);
         if let Some(path) = text.strip_prefix("unix://") {
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
         }
         if let Some((first, rest)) = text.split_once(',') {
             let scheme = first.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-            let one = |part: &str| match part.contains("://") {
+            let parse_part = |part: &str| match part.contains("://") {
                 true => part.parse(),
                 false => format!("{scheme}{part}").parse(),
             };
             let all: Vec<Address> =
-                std::iter::once(first).chain(rest.split(',')).map(one).collect::<Result<_, _>>()?;
+                std::iter::once(first).chain(rest.split(',')).map(parse_part).collect::<Result<_, _>>()?;
             return Ok(Address::Any(all));
         }
         let (is_tls, rest) = match text.split_once("://") {
@@ -74,12 +74,12 @@ impl FromStr for Address {
             Some((host, port)) if !port.ends_with(']') => {
                 let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let why = if is_number { PORTS } else { EXPECTED };
-                (host, port.parse().map_err(|_| no_address(why))?)
+                (host, port.parse().map_err(|_| invalid(why))?)
             }
             _ => (rest, PORT_DEFAULT),
         };
-        let plain = !host.is_empty() && !host.contains(['/', '@', ' ']);
-        match (plain, is_tls) {
+        let is_valid_host = !host.is_empty() && !host.contains(['/', '@', ' ']);
+        match (is_valid_host, is_tls) {
             (true, true) => Ok(Address::Tls { host: host.to_owned(), port }),
             (true, false) => Ok(Address::Tcp { host: host.to_owned(), port }),
             (false, _) => Err(error()),
@@ -101,7 +101,6 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// One address to connect to.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),
@@ -121,11 +120,11 @@ impl Address {
     /// Resolves the address to endpoints, in the order in which the client tries them. Each endpoint comes with the
     /// index of its node in the address.
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
-        let of_one = |(at, address): (usize, &Address)| {
+        let resolve_indexed = |(at, address): (usize, &Address)| {
             address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))
         };
-        let Address::Any(all) = self else { return of_one((0, self)).map(Iterator::collect) };
-        let found: Vec<_> = all.iter().enumerate().map(of_one).collect();
+        let Address::Any(all) = self else { return resolve_indexed((0, self)).map(Iterator::collect) };
+        let found: Vec<_> = all.iter().enumerate().map(resolve_indexed).collect();
         let why = found.iter().find_map(|found| found.as_ref().err().map(|error| error.kind()));
         let known: Vec<_> = found.into_iter().flatten().flatten().collect();
         match (known.is_empty(), why) {
@@ -138,7 +137,7 @@ impl Address {
         match self {
             // A nested list counts as part of the outer list.
             Address::Any(all) => {
-                Ok(all.iter().flat_map(|one| one.resolve_one().unwrap_or_default()).collect())
+                Ok(all.iter().flat_map(|address| address.resolve_one().unwrap_or_default()).collect())
             }
             Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
             Address::Tcp { host, port } | Address::Tls { host, port } => {

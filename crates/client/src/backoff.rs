@@ -5,7 +5,6 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The waits between attempts to connect.
 #[derive(Debug, Clone)]
 pub(crate) struct ReconnectBackoff {
     base_ms: u64,
@@ -19,7 +18,6 @@ impl ReconnectBackoff {
         ReconnectBackoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
     }
 
-    /// The wait before the next attempt.
     pub(crate) fn next_wait(&mut self) -> Duration {
         let span_ms = self.base_ms.saturating_mul(1 << self.attempt.min(20)).clamp(1, self.max_ms.max(1));
         self.attempt = self.attempt.saturating_add(1);
@@ -31,7 +29,6 @@ impl ReconnectBackoff {
         self.attempt
     }
 
-    /// Resets the span after a successful attempt.
     pub(crate) fn reset(&mut self) {
         self.attempt = 0;
     }

@@ -5,74 +5,73 @@
 
 use std::sync::Arc;
 
-use crate::limits::CHUNKS_KEPT_MAX;
+use crate::limits::SPARE_CHUNKS_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Chunks {
-    bytes_wanted: usize,
+    chunk_bytes: usize,
     current: Arc<Vec<u8>>,
     /// The number of bytes at the beginning of `current` whose messages were delivered.
-    done: usize,
+    delivered: usize,
     /// Chunks that subscribers still held when the thread began to read into another one.
-    kept: Vec<Arc<Vec<u8>>>,
+    spare: Vec<Arc<Vec<u8>>>,
 }
 
 impl Chunks {
-    pub(crate) fn new(bytes_wanted: usize) -> Chunks {
-        Chunks { bytes_wanted, current: Arc::default(), done: 0, kept: Vec::new() }
+    pub(crate) fn new(chunk_bytes: usize) -> Chunks {
+        Chunks { chunk_bytes, current: Arc::default(), delivered: 0, spare: Vec::new() }
     }
 
     /// Discards all bytes, for a new connection.
     pub(crate) fn clear(&mut self) {
-        self.done = self.current.len();
+        self.delivered = self.current.len();
     }
 
     /// The current chunk, and the index of its first undelivered byte.
     #[inline]
     pub(crate) fn unread(&self) -> (&Arc<Vec<u8>>, usize) {
-        (&self.current, self.done)
+        (&self.current, self.delivered)
     }
 
-    /// Marks the bytes before `done` as delivered.
     #[inline]
-    pub(crate) fn advance_to(&mut self, done: usize) {
-        self.done = done;
+    pub(crate) fn advance_to(&mut self, delivered: usize) {
+        self.delivered = delivered;
     }
 
     /// Returns a buffer with room for a message of `need` bytes, which begins with the undelivered bytes.
     #[inline]
-    pub(crate) fn room(&mut self, need: usize) -> &mut Vec<u8> {
-        let capacity = need.max(self.bytes_wanted);
+    pub(crate) fn reserve(&mut self, need: usize) -> &mut Vec<u8> {
+        let capacity = need.max(self.chunk_bytes);
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
-            self.change(capacity);
+            self.switch_chunk(capacity);
         }
         // At this point, no subscriber holds the current chunk. This call therefore never clones.
         let chunk = Arc::make_mut(&mut self.current);
-        if self.done == chunk.len() {
+        if self.delivered == chunk.len() {
             chunk.clear();
-            self.done = 0;
-        } else if chunk.capacity() - self.done < need
-            || chunk.capacity() - chunk.len() < self.bytes_wanted / 4
+            self.delivered = 0;
+        } else if chunk.capacity() - self.delivered < need
+            || chunk.capacity() - chunk.len() < self.chunk_bytes / 4
         {
-            chunk.drain(..self.done);
-            self.done = 0;
+            chunk.drain(..self.delivered);
+            self.delivered = 0;
         }
         chunk
     }
 
     /// Switches to another chunk, and copies the undelivered bytes there.
-    fn change(&mut self, capacity: usize) {
-        let free = self.kept.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some());
-        let mut next = free.map(|at| self.kept.swap_remove(at)).unwrap_or_default();
+    fn switch_chunk(&mut self, capacity: usize) {
+        let free = self.spare.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some());
+        let mut next = free.map(|at| self.spare.swap_remove(at)).unwrap_or_default();
         let chunk = Arc::make_mut(&mut next);
         chunk.clear();
         chunk.reserve_exact(capacity);
-        chunk.extend_from_slice(&self.current[self.done..]);
+        chunk.extend_from_slice(&self.current[self.delivered..]);
         let last = std::mem::replace(&mut self.current, next);
-        self.done = 0;
+        self.delivered = 0;
         // Chunks that grew for one large message are not kept.
-        if self.kept.len() < CHUNKS_KEPT_MAX && last.capacity() <= 4 * self.bytes_wanted {
-            self.kept.push(last);
+        if self.spare.len() < SPARE_CHUNKS_MAX && last.capacity() <= 4 * self.chunk_bytes {
+            self.spare.push(last);
         }
     }
 }
@@ -84,37 +83,37 @@ mod tests {
     #[test]
     fn unreferenced_chunk_is_reused() {
         let mut chunks = Chunks::new(64);
-        chunks.room(8).extend_from_slice(&[1; 10]);
+        chunks.reserve(8).extend_from_slice(&[1; 10]);
         let first = chunks.unread().0.as_ptr();
         chunks.advance_to(10);
-        assert_eq!(chunks.room(8).as_ptr(), first);
+        assert_eq!(chunks.reserve(8).as_ptr(), first);
         assert!(chunks.unread().0.is_empty());
     }
 
     #[test]
     fn referenced_chunk_is_reused_only_after_its_release() {
         let mut chunks = Chunks::new(64);
-        chunks.room(8).extend_from_slice(&[1; 10]);
-        let held = Arc::clone(chunks.unread().0);
+        chunks.reserve(8).extend_from_slice(&[1; 10]);
+        let referenced = Arc::clone(chunks.unread().0);
         chunks.advance_to(8);
-        chunks.room(8).extend_from_slice(&[2; 3]);
-        assert_eq!(**held, [1; 10]);
-        let (now, done) = chunks.unread();
-        assert_eq!(&now[done..], [1, 1, 2, 2, 2], "the part of a message moved along");
-        let first = held.as_ptr();
-        drop(held);
+        chunks.reserve(8).extend_from_slice(&[2; 3]);
+        assert_eq!(**referenced, [1; 10]);
+        let (now, delivered) = chunks.unread();
+        assert_eq!(&now[delivered..], [1, 1, 2, 2, 2], "the part of a message moved along");
+        let first = referenced.as_ptr();
+        drop(referenced);
         let second = Arc::clone(chunks.unread().0);
         chunks.advance_to(5);
-        assert_eq!(chunks.room(8).as_ptr(), first);
+        assert_eq!(chunks.reserve(8).as_ptr(), first);
         drop(second);
     }
 
     #[test]
     fn message_larger_than_a_chunk_gets_a_large_enough_buffer() {
         let mut chunks = Chunks::new(64);
-        chunks.room(8).extend_from_slice(&[3; 60]);
+        chunks.reserve(8).extend_from_slice(&[3; 60]);
         chunks.advance_to(40);
-        let room = chunks.room(1000);
+        let room = chunks.reserve(1000);
         assert!(room.capacity() >= 1000);
         assert_eq!(room[..], [3; 20]);
     }

@@ -10,6 +10,7 @@ use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
 use crate::address::{Address, AddressError};
 use crate::backoff::random_seed;
 use crate::credentials::Credentials;
+use crate::disconnect_reason::DisconnectReason;
 use crate::drive::WaitOutcome;
 use crate::flusher::Flusher;
 use crate::follow::{Followers, HandleWaker, lock};
@@ -23,7 +24,6 @@ use crate::publishing::PublisherShared;
 use crate::session::{ClientSession, Disconnection, FollowRequest, SubscriptionRequest};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
-use crate::why::DisconnectReason;
 
 /// Options of a client: its name, credentials, TLS and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,7 +67,6 @@ pub struct Client {
     pub(crate) shared: Arc<SharedClient>,
 }
 
-/// State that all handles of a client share.
 #[derive(Debug)]
 pub(crate) struct SharedClient {
     pub(crate) address: Address,
@@ -107,12 +106,12 @@ impl Client {
         let shared = &client.shared;
         let each = Duration::from_millis(shared.limits.connect_ms_max);
         let until = Instant::now() + each * endpoints + TICK;
-        let mut interrupt = Interrupt::of_this_thread();
+        let mut interrupt = Interrupt::current();
         let mut link = lock(&shared.link);
         let mut opening = None;
         let why = loop {
             let why = match link.pump(shared, PumpWait::Block(each.min(TICK))) {
-                PumpOutcome::Heard | PumpOutcome::Quiet => break None,
+                PumpOutcome::Received | PumpOutcome::Quiet => break None,
                 PumpOutcome::Closed => break Some(DisconnectReason::New),
                 PumpOutcome::Disconnected(why @ DisconnectReason::Refused(_), _) => break Some(why),
                 PumpOutcome::Disconnected(..) if interrupt.is_due() => {
@@ -160,12 +159,12 @@ impl Client {
 
     /// Whether the client was connected when a thread last read or wrote its connection.
     pub fn is_up(&self) -> bool {
-        lock(&self.shared.session).up
+        lock(&self.shared.session).is_up
     }
 
     /// The time and reason of the lost connection, as the client last saw it; `None` while connected.
     pub fn disconnection(&self) -> Option<Disconnection> {
-        lock(&self.shared.session).away.clone()
+        lock(&self.shared.session).disconnection.clone()
     }
 
     /// The number of connections made so far; more than 1 if the connection was lost in between.
@@ -186,20 +185,20 @@ impl Client {
         subject: &str,
         options: PublisherOptions,
     ) -> Result<Publisher, PublishError> {
-        let publisher = self.publisher_at_once(subject, options);
+        let publisher = self.publisher_nowait(subject, options);
         publisher.wait_opened()?;
         Ok(publisher)
     }
 
     /// Makes a publisher that accepts records before the node has responded.
-    pub(crate) fn publisher_at_once(&self, subject: &str, options: PublisherOptions) -> Publisher {
+    pub(crate) fn publisher_nowait(&self, subject: &str, options: PublisherOptions) -> Publisher {
         let (producer, epoch) = match options.identity {
             Some(identity) => (identity.producer, identity.epoch),
             None if options.quiet => (NO_PRODUCER, 0),
             None => (random_seed().max(1), 1),
         };
         let mut session = lock(&self.shared.session);
-        let publishing = Arc::new(PublisherShared::new(session.number(), subject, producer, epoch));
+        let publishing = Arc::new(PublisherShared::new(session.next_number(), subject, producer, epoch));
         let mut out = Vec::new();
         publishing.open(&publishing.lock(), session.version, &mut out);
         session.add_publisher(Arc::clone(&publishing));
@@ -212,8 +211,8 @@ impl Client {
     pub fn subscribe(&self, pattern: &str, options: SubscribeOptions) -> Result<Subscriber, SubscribeError> {
         let wait = options.wait;
         let registered = options.registered;
-        let follow = follow_asked(&options);
-        let asked = SubscriptionRequest {
+        let follow = follow_request(&options);
+        let request = SubscriptionRequest {
             pattern: pattern.to_owned(),
             name: options.name,
             start: start_at(options.start),
@@ -224,19 +223,19 @@ impl Client {
             reports_start: false,
             group: None,
         };
-        self.begin(asked, wait)
+        self.open_subscription(request, wait)
     }
 
     /// Makes a subscription without waiting for the node. Logs in `after` continue after their position; other logs
     /// start as the options say. The first read reports a refusal.
-    pub fn subscribe_at_once(
+    pub fn subscribe_nowait(
         &self,
         pattern: &str,
         options: SubscribeOptions,
         after: Vec<(Arc<LogName>, Position)>,
     ) -> Subscriber {
-        let follow = follow_asked(&options);
-        let asked = SubscriptionRequest {
+        let follow = follow_request(&options);
+        let request = SubscriptionRequest {
             pattern: pattern.to_owned(),
             name: options.name,
             start: start_at(options.start),
@@ -247,23 +246,22 @@ impl Client {
             reports_start: true,
             group: None,
         };
-        self.begin_at_once(asked, after, options.wait)
+        self.open_subscription_nowait(request, after, options.wait)
     }
 
-    /// Begins a subscription or membership without waiting for the node.
-    pub(crate) fn begin_at_once(
+    pub(crate) fn open_subscription_nowait(
         &self,
-        asked: SubscriptionRequest,
+        request: SubscriptionRequest,
         after: Vec<(Arc<LogName>, Position)>,
         wait: Wait,
     ) -> Subscriber {
-        let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+        let reports_consumed = request.registered || request.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
         let inbox = Arc::new(SubscriberInbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);
-            let number = session.subscribe_after(asked, after, &inbox, &mut out);
+            let number = session.subscribe_after(request, after, &inbox, &mut out);
             self.shared.outbox.write(&out);
             number
         };
@@ -271,14 +269,18 @@ impl Client {
     }
 
     /// Begins a subscription or membership and waits for the node's response.
-    pub(crate) fn begin(&self, asked: SubscriptionRequest, wait: Wait) -> Result<Subscriber, SubscribeError> {
-        let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+    pub(crate) fn open_subscription(
+        &self,
+        request: SubscriptionRequest,
+        wait: Wait,
+    ) -> Result<Subscriber, SubscribeError> {
+        let reports_consumed = request.registered || request.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
         let inbox = Arc::new(SubscriberInbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);
-            let number = session.subscribe(asked, &inbox, &mut out);
+            let number = session.subscribe(request, &inbox, &mut out);
             self.shared.outbox.write(&out);
             number
         };
@@ -286,9 +288,9 @@ impl Client {
         let subscriber =
             Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, reports_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
-        let done = || !matches!(inbox.standing(), Ok(false));
-        match self.shared.wait_until(&inbox.waiting, self.shared.options.wait, Some(until), done) {
-            WaitOutcome::Done => inbox.standing().map(|_| subscriber),
+        let done = || !matches!(inbox.is_subscribed(), Ok(false));
+        match self.shared.wait_until(&inbox.waker, self.shared.options.wait, Some(until), done) {
+            WaitOutcome::Done => inbox.is_subscribed().map(|_| subscriber),
             WaitOutcome::TimedOut => {
                 Err(SubscribeError::Connection("the node did not answer in time".to_owned()))
             }
@@ -298,9 +300,8 @@ impl Client {
 }
 
 impl SharedClient {
-    /// Sends the partly filled batches of all publishers.
     #[inline]
-    pub(crate) fn hand_over_batches(&self) {
+    pub(crate) fn send_partial_batches(&self) {
         let filling = {
             let mut filling = lock(&self.filling);
             if filling.is_empty() {
@@ -309,27 +310,24 @@ impl SharedClient {
             std::mem::take(&mut *filling)
         };
         for publishing in filling {
-            publishing.hand_over_listed(self);
+            publishing.send_listed_batches(self);
         }
     }
 
-    /// Takes the list of publishers with a partly filled batch; the list is empty afterwards.
-    pub(crate) fn take_filling(&self) -> Vec<Arc<PublisherShared>> {
+    pub(crate) fn take_partial(&self) -> Vec<Arc<PublisherShared>> {
         std::mem::take(&mut *lock(&self.filling))
     }
 
-    /// Writes one message.
-    pub(crate) fn say(&self, message: &FromClient<'_>) {
+    pub(crate) fn send_message(&self, message: &FromClient<'_>) {
         let mut out = Vec::new();
         message.encode(&mut out);
         self.outbox.write(&out);
     }
 
-    /// Waits until the socket has taken all written bytes.
-    pub(crate) fn wait_written(&self, waiting: &HandleWaker) {
+    pub(crate) fn wait_until_written(&self, waker: &HandleWaker) {
         if !self.outbox.is_empty() {
             // The result does not matter: either the bytes have left, or the connection is lost.
-            let _ = self.wait_until(waiting, Wait::Parked, None, || self.outbox.is_empty());
+            let _ = self.wait_until(waker, Wait::Parked, None, || self.outbox.is_empty());
         }
     }
 }
@@ -337,7 +335,7 @@ impl SharedClient {
 impl Drop for SharedClient {
     fn drop(&mut self) {
         self.flusher.end();
-        self.say(&FromClient::Leave);
+        self.send_message(&FromClient::Leave);
         let link = std::mem::replace(&mut self.link, Mutex::new(Link::new(&self.limits)));
         if let Ok(mut link) = link.into_inner() {
             link.close(self);
@@ -346,7 +344,7 @@ impl Drop for SharedClient {
     }
 }
 
-fn follow_asked(options: &SubscribeOptions) -> Option<FollowRequest> {
+fn follow_request(options: &SubscribeOptions) -> Option<FollowRequest> {
     (options.follows_state() || options.test_loss_every.is_some()).then(|| FollowRequest {
         start: options.start == dunlin_topic::Start::Snapshot,
         on_gap: options.on_gap == dunlin_topic::OnGap::Snapshot,

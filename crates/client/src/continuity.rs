@@ -26,48 +26,48 @@ pub(crate) enum BatchContinuity {
     NewEpoch,
 }
 
-/// Compares the batch `run` with the position `at` of its channel.
+/// Compares the batch `batch` with the position `at` of its channel.
 #[inline]
-pub(crate) fn join(at: Position, run: &BatchHeader) -> BatchContinuity {
-    if run.epoch == at.epoch && run.prev_seq <= at.seq && at.seq < run.first_seq {
+pub(crate) fn classify(at: Position, batch: &BatchHeader) -> BatchContinuity {
+    if batch.epoch == at.epoch && batch.prev_seq <= at.seq && at.seq < batch.first_seq {
         return BatchContinuity::Follows;
     }
-    if run.epoch > at.epoch {
+    if batch.epoch > at.epoch {
         return BatchContinuity::NewEpoch;
     }
-    if run.epoch < at.epoch || run.last_seq() <= at.seq {
+    if batch.epoch < at.epoch || batch.last_seq() <= at.seq {
         return BatchContinuity::Stale;
     }
-    if run.first_seq <= at.seq {
+    if batch.first_seq <= at.seq {
         // At least the batch's last record is new, so that the result is less than the batch's count, which is a u32.
-        return BatchContinuity::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
+        return BatchContinuity::Overlaps { skip: (at.seq - batch.first_seq + 1) as u32 };
     }
-    BatchContinuity::Missing { first: at.seq + 1, last: run.prev_seq }
+    BatchContinuity::Missing { first: at.seq + 1, last: batch.prev_seq }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judged(at: (u32, u64), epoch: u32, prev_seq: u64, first_seq: u64, count: u32) -> BatchContinuity {
-        let run = BatchHeader { topic_id: 1, epoch, prev_seq, first_seq, count, bytes: 0 };
-        join(Position { epoch: at.0, seq: at.1 }, &run)
+    fn classify_at(at: (u32, u64), epoch: u32, prev_seq: u64, first_seq: u64, count: u32) -> BatchContinuity {
+        let batch = BatchHeader { topic_id: 1, epoch, prev_seq, first_seq, count, bytes: 0 };
+        classify(Position { epoch: at.0, seq: at.1 }, &batch)
     }
 
     #[test]
     fn batch_is_classified_relative_to_the_subscribers_position() {
-        assert_eq!(judged((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
-        assert_eq!(judged((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
+        assert_eq!(classify_at((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
+        assert_eq!(classify_at((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
         assert_eq!(
-            judged((2, 10), 2, 8, 11, 5),
+            classify_at((2, 10), 2, 8, 11, 5),
             BatchContinuity::Follows,
             "the hole began before the subscriber"
         );
-        assert_eq!(judged((2, 10), 2, 12, 13, 5), BatchContinuity::Missing { first: 11, last: 12 });
-        assert_eq!(judged((2, 10), 2, 3, 4, 7), BatchContinuity::Stale);
-        assert_eq!(judged((2, 10), 2, 3, 4, 8), BatchContinuity::Overlaps { skip: 7 });
-        assert_eq!(judged((2, 10), 1, 10, 11, 5), BatchContinuity::Stale, "a replaced owner");
-        assert_eq!(judged((2, 10), 3, 0, 1, 5), BatchContinuity::NewEpoch);
-        assert_eq!(judged((2, 0), 2, 0, 1, 5), BatchContinuity::Follows);
+        assert_eq!(classify_at((2, 10), 2, 12, 13, 5), BatchContinuity::Missing { first: 11, last: 12 });
+        assert_eq!(classify_at((2, 10), 2, 3, 4, 7), BatchContinuity::Stale);
+        assert_eq!(classify_at((2, 10), 2, 3, 4, 8), BatchContinuity::Overlaps { skip: 7 });
+        assert_eq!(classify_at((2, 10), 1, 10, 11, 5), BatchContinuity::Stale, "a replaced owner");
+        assert_eq!(classify_at((2, 10), 3, 0, 1, 5), BatchContinuity::NewEpoch);
+        assert_eq!(classify_at((2, 0), 2, 0, 1, 5), BatchContinuity::Follows);
     }
 }

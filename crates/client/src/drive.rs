@@ -6,20 +6,17 @@ use std::time::{Duration, Instant};
 use dunlin_topic::Wait;
 
 use crate::client::SharedClient;
+use crate::disconnect_reason::DisconnectReason;
 use crate::follow::{HandleWaker, thread_waker};
 use crate::interrupt::Interrupt;
 use crate::limits::TICK;
 use crate::link::{Link, PumpOutcome, PumpWait};
-use crate::why::DisconnectReason;
 
-/// The reason why a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
-    /// The awaited event has happened.
     Done,
-    /// The time limit has passed.
     TimedOut,
-    /// There was no connection for longer than `patience`.
+    /// There was no connection for longer than [`Link::silence_max`].
     Disconnected(DisconnectReason),
 }
 
@@ -28,22 +25,22 @@ impl SharedClient {
     #[inline]
     pub(crate) fn wait_until(
         &self,
-        waiting: &HandleWaker,
+        waker: &HandleWaker,
         wait: Wait,
         until: Option<Instant>,
         mut done: impl FnMut() -> bool,
     ) -> WaitOutcome {
-        self.hand_over_batches();
+        self.send_partial_batches();
         if done() {
             return WaitOutcome::Done;
         }
         if let Ok(mut link) = self.link.try_lock() {
             let waited = self.lead(&mut link, wait, until, &mut done);
             drop(link);
-            self.followers.thread_left();
+            self.followers.wake_next_reader();
             return waited;
         }
-        self.follow(waiting, wait, until, &mut done)
+        self.follow(waker, wait, until, &mut done)
     }
 
     /// Reads the connection on behalf of all waiting threads until `done` returns `true`.
@@ -60,11 +57,11 @@ impl SharedClient {
         }
         let (began, budget) = (Instant::now(), Duration::from_nanos(link.spinning.budget_ns()));
         let waited = self.lead_spinning(link, wait, budget, until, done);
-        let took = began.elapsed();
-        if took < budget {
-            link.spinning.caught();
+        let elapsed = began.elapsed();
+        if elapsed < budget {
+            link.spinning.record_spun();
         } else {
-            link.spinning.parked(took.as_nanos() as u64);
+            link.spinning.record_parked(elapsed.as_nanos() as u64);
         }
         waited
     }
@@ -81,10 +78,10 @@ impl SharedClient {
     ) -> WaitOutcome {
         let mut began = None;
         let mut spins = wait == Wait::Spin || !budget.is_zero();
-        let mut interrupt = Interrupt::of_this_thread();
+        let mut interrupt = Interrupt::current();
         loop {
             // Block for at most one tick, so that the next call of `pump` checks the connection's timeouts.
-            let patience = match (spins, until) {
+            let pump_wait = match (spins, until) {
                 (true, _) if wait == Wait::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,
                 (false, None) => PumpWait::Block(TICK),
@@ -92,14 +89,14 @@ impl SharedClient {
                     PumpWait::Block(until.saturating_duration_since(Instant::now()).min(TICK))
                 }
             };
-            let pumped = link.pump(self, patience);
+            let pumped = link.pump(self, pump_wait);
             if done() {
                 return WaitOutcome::Done;
             }
             if interrupt.is_due() {
                 return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
-            if matches!(pumped, PumpOutcome::Heard) {
+            if matches!(pumped, PumpOutcome::Received) {
                 continue;
             }
             let now = Instant::now();
@@ -107,7 +104,9 @@ impl SharedClient {
             if until.is_some_and(|until| now >= until) {
                 // A series of short waits must detect a dead node as one long wait does.
                 return match pumped {
-                    PumpOutcome::Disconnected(why, since) if now >= since + link.patience(&self.limits) => {
+                    PumpOutcome::Disconnected(why, since)
+                        if now >= since + link.silence_max(&self.limits) =>
+                    {
                         WaitOutcome::Disconnected(why)
                     }
                     _ => WaitOutcome::TimedOut,
@@ -118,7 +117,7 @@ impl SharedClient {
                     return WaitOutcome::Disconnected(DisconnectReason::Refused(refused));
                 }
                 PumpOutcome::Disconnected(why, since) => {
-                    if now >= since.max(began) + link.patience(&self.limits) {
+                    if now >= since.max(began) + link.silence_max(&self.limits) {
                         return WaitOutcome::Disconnected(why);
                     }
                     spins = false;
@@ -133,7 +132,7 @@ impl SharedClient {
                     // The other thread may need this processor core to continue.
                     std::thread::yield_now();
                 }
-                PumpOutcome::Quiet | PumpOutcome::Heard => {}
+                PumpOutcome::Quiet | PumpOutcome::Received => {}
             }
         }
     }
@@ -142,24 +141,24 @@ impl SharedClient {
     #[cold]
     fn follow(
         &self,
-        waiting: &HandleWaker,
+        waker: &HandleWaker,
         wait: Wait,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {
-        let waker = thread_waker();
-        let number = self.followers.number();
-        let mut interrupt = Interrupt::of_this_thread();
+        let own_waker = thread_waker();
+        let number = self.followers.next_number();
+        let mut interrupt = Interrupt::current();
         loop {
-            waiting.set(&waker);
-            self.followers.add_thread(number, &waker);
+            waker.set(&own_waker);
+            self.followers.add_thread(number, &own_waker);
             let outcome = if done() {
                 Some(WaitOutcome::Done)
             } else if let Ok(mut link) = self.link.try_lock() {
                 self.followers.remove_thread(number);
                 let waited = self.lead(&mut link, wait, until, done);
                 drop(link);
-                self.followers.thread_left();
+                self.followers.wake_next_reader();
                 Some(waited)
             } else if until.is_some_and(|until| Instant::now() >= until) {
                 Some(WaitOutcome::TimedOut)
@@ -169,7 +168,7 @@ impl SharedClient {
                 None
             };
             if let Some(outcome) = outcome {
-                waiting.clear();
+                waker.clear();
                 self.followers.remove_thread(number);
                 return outcome;
             }
@@ -186,11 +185,11 @@ impl SharedClient {
 
     /// Reads what the socket holds without waiting, unless another thread reads.
     #[inline]
-    pub(crate) fn poke(&self) -> PumpOutcome {
+    pub(crate) fn try_pump(&self) -> PumpOutcome {
         let Ok(mut link) = self.link.try_lock() else { return PumpOutcome::Quiet };
         let pumped = link.pump(self, PumpWait::Now);
         drop(link);
-        self.followers.thread_left();
+        self.followers.wake_next_reader();
         pumped
     }
 }

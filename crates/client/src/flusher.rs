@@ -12,9 +12,9 @@ use crate::follow::lock;
 use crate::publishing::PublisherShared;
 
 /// The longest time for which a partly filled batch waits for more records.
-const FILLING: Duration = Duration::from_micros(500);
+const FLUSH_DELAY: Duration = Duration::from_micros(500);
 /// The interval at which the thread reads responses while batches are unanswered.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(crate) struct Flusher {
@@ -24,34 +24,31 @@ pub(crate) struct Flusher {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the thread is running.
-    runs: bool,
+    is_running: bool,
     /// Whether a publisher has a partly filled batch.
-    due: bool,
-    /// Whether the thread has to end.
-    ended: bool,
+    is_due: bool,
+    must_end: bool,
 }
 
 impl Flusher {
     /// Makes the thread send a publisher's batch soon.
-    pub(crate) fn soon(self: &Arc<Flusher>, shared: &Arc<SharedClient>) {
+    pub(crate) fn schedule(self: &Arc<Flusher>, shared: &Arc<SharedClient>) {
         let mut state = lock(&self.state);
-        if std::mem::replace(&mut state.due, true) || state.ended {
+        if std::mem::replace(&mut state.is_due, true) || state.must_end {
             return;
         }
-        if state.runs {
+        if state.is_running {
             drop(state);
             return self.changed.notify_one();
         }
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
         // If no thread could start, the next call sends the batch.
-        state.runs = thread.spawn(move || flusher.run(&shared)).is_ok();
+        state.is_running = thread.spawn(move || flusher.run(&shared)).is_ok();
     }
 
-    /// Ends the thread when the client closes.
     pub(crate) fn end(&self) {
-        lock(&self.state).ended = true;
+        lock(&self.state).must_end = true;
         self.changed.notify_one();
     }
 
@@ -59,42 +56,42 @@ impl Flusher {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
         while self.sleep(!unanswered.is_empty()) {
             let Some(shared) = shared.upgrade() else { return };
-            for publishing in shared.take_filling() {
-                publishing.hand_over_listed(&shared);
+            for publishing in shared.take_partial() {
+                publishing.send_listed_batches(&shared);
                 if !unanswered.iter().any(|known| Arc::ptr_eq(known, &publishing)) {
                     unanswered.push(publishing);
                 }
             }
             shared.outbox.flush();
             if !unanswered.is_empty() {
-                shared.poke();
-                unanswered.retain(|publishing| publishing.looks_after_itself(&shared));
+                shared.try_pump();
+                unanswered.retain(|publishing| publishing.resend_if_needed(&shared));
             }
         }
     }
 
-    /// Sleeps until a batch has to be sent or, if `looks`, until the thread has to read responses. Returns `false` if
+    /// Sleeps until a batch has to be sent or, if `polls`, until the thread has to read responses. Returns `false` if
     /// the thread has to end.
-    fn sleep(&self, looks: bool) -> bool {
+    fn sleep(&self, polls: bool) -> bool {
         let mut state = lock(&self.state);
-        while !state.due && !state.ended {
-            if !looks {
+        while !state.is_due && !state.must_end {
+            if !polls {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let (woken, timed_out) =
-                self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             if timed_out.timed_out() {
                 break;
             }
         }
-        if state.due && !state.ended {
+        if state.is_due && !state.must_end {
             drop(state);
-            std::thread::sleep(FILLING);
+            std::thread::sleep(FLUSH_DELAY);
             state = lock(&self.state);
         }
-        state.due = false;
-        !state.ended
+        state.is_due = false;
+        !state.must_end
     }
 }

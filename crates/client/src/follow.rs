@@ -15,7 +15,7 @@ pub(crate) struct HandleWaker {
 impl HandleWaker {
     pub(crate) fn set(&self, waker: &Waker) {
         let mut slot = lock(&self.waker);
-        if !slot.as_ref().is_some_and(|there| there.will_wake(waker)) {
+        if !slot.as_ref().is_some_and(|current| current.will_wake(waker)) {
             *slot = Some(waker.clone());
         }
     }
@@ -52,7 +52,7 @@ struct WakerList {
 
 impl Followers {
     /// Returns a number that identifies a waiting thread in the list.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -67,14 +67,13 @@ impl Followers {
     /// Wakes one waiting thread to read the connection, or all tasks if no thread waits. Call this after the reading
     /// thread has stopped.
     #[inline]
-    pub(crate) fn thread_left(&self) {
+    pub(crate) fn wake_next_reader(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.threads.wake_one() {
             self.tasks.wake_all();
         }
     }
 
-    /// Wakes all waiters.
     pub(crate) fn wake_all(&self) {
         self.threads.wake_all();
         self.tasks.wake_all();
@@ -97,7 +96,7 @@ impl Followers {
     }
 
     /// Wakes the other tasks after the task that read the connection has left, unless the reactor wakes them.
-    pub(crate) fn task_left(&self) {
+    pub(crate) fn wake_readers_unless_armed(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();
         if !self.armed.load(Ordering::SeqCst) {
@@ -174,7 +173,6 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// A waker that unparks the current thread.
 pub(crate) fn thread_waker() -> Waker {
     thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(ThreadWaker(thread::current())));

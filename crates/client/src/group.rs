@@ -48,7 +48,7 @@ pub struct GroupOptions {
     pub ends_with_last: bool,
     /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
-    pub gives_back: bool,
+    pub returns_unconsumed: bool,
     /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards this
     /// user's share. Empty without users.
     pub for_user: String,
@@ -105,17 +105,17 @@ impl Client {
     /// Joins a group, and creates it if it does not exist. Waits for the node.
     pub fn join(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
-        Ok(Member { subscriber: self.begin(self.membership(group, options)?, wait)?, kind })
+        Ok(Member { subscriber: self.open_subscription(self.join_request(group, options)?, wait)?, kind })
     }
 
     /// Joins a group without waiting for the node. The first read reports a refusal.
-    pub fn join_at_once(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
+    pub fn join_nowait(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
-        let asked = SubscriptionRequest { reports_start: true, ..self.membership(group, options)? };
-        Ok(Member { subscriber: self.begin_at_once(asked, Vec::new(), wait), kind })
+        let request = SubscriptionRequest { reports_start: true, ..self.join_request(group, options)? };
+        Ok(Member { subscriber: self.open_subscription_nowait(request, Vec::new(), wait), kind })
     }
 
-    fn membership(
+    fn join_request(
         &self,
         group: Group<'_>,
         options: GroupOptions,
@@ -137,7 +137,7 @@ impl Client {
             on_gap: dunlin_wire::OnGap::Oldest,
             // A registered member of a `share` group reports consumed records. Without these reports, the node would
             // stop delivering.
-            registered: kind == GroupKind::Share && !options.gives_back,
+            registered: kind == GroupKind::Share && !options.returns_unconsumed,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             reports_start: false,
@@ -151,7 +151,7 @@ impl Client {
                 attempts_max: match kind {
                     GroupKind::Share => {
                         u32::from(options.ends_with_last) * JoinGroup::ENDS_WITH_LAST
-                            + u32::from(options.gives_back) * JoinGroup::GIVES_BACK
+                            + u32::from(options.returns_unconsumed) * JoinGroup::RETURNS_UNCONSUMED
                     }
                     GroupKind::Work => options.attempts_max,
                 },
@@ -165,10 +165,10 @@ impl Client {
 }
 
 impl Member {
-    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_at_once`].
+    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_nowait`].
     /// Only the first call after the response returns it; other calls return `None`. Fails if the node refused.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
-        self.subscriber.stands()?;
+        self.subscriber.is_subscribed()?;
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
@@ -192,17 +192,17 @@ impl Member {
     /// If the call before was not `ready` with the result `true`.
     pub fn take(&mut self) -> GroupEvent<'_> {
         let at = self.subscriber.at();
-        let taken = match self.subscriber.item() {
+        let item_bytes = match self.subscriber.current_item() {
             (InboxItem::Notice(..), _) => 0,
-            (InboxItem::Run(_), bytes) => {
+            (InboxItem::Batch(_), bytes) => {
                 let frame = Frame::split(&bytes[at + CLAIM_BYTES..]);
                 CLAIM_BYTES + frame.expect("claims are checked when they are received").1
             }
         };
-        self.subscriber.step(taken);
-        match self.subscriber.item() {
+        self.subscriber.step(item_bytes);
+        match self.subscriber.current_item() {
             (InboxItem::Notice(notice, _), _) => GroupEvent::Notice(notice.clone()),
-            (InboxItem::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log)
+            (InboxItem::Batch(batch), bytes) => read_claim(&bytes[at..at + item_bytes], &batch.log)
                 .expect("claims are checked when they are received"),
         }
     }
@@ -234,33 +234,33 @@ impl Member {
     }
 
     /// Reports these records, and all that were delivered before them, as consumed. For members with
-    /// [`gives_back`](GroupOptions::gives_back).
+    /// [`returns_unconsumed`](GroupOptions::returns_unconsumed).
     pub fn consume(&mut self, consumed: &[ConsumedPosition]) {
-        self.subscriber.say_consumed(consumed);
+        self.subscriber.report_consumed_for(consumed);
     }
 
-    /// Asks the node to deliver no more records to a member with `gives_back`. After the last record, the member
+    /// Asks the node to deliver no more records to a member with `returns_unconsumed`. After the last record, the member
     /// receives an error.
     pub fn end(&self) {
-        self.subscriber.say_end();
+        self.subscriber.send_unsubscribe();
     }
 
     /// Leaves the group. Open claims are available to other members at once, and their attempts do not count.
     /// In a `share` group all delivered records count as consumed; a member that is dropped instead loses its
     /// last records, and the others receive a gap.
     pub fn leave(mut self) {
-        if let Some(last) = self.last_given() {
+        if let Some(last) = self.last_taken() {
             self.subscriber.consume_through(last);
         }
     }
 
     /// The position of the last record of the current item that the member took.
-    fn last_given(&self) -> Option<ConsumedPosition> {
-        let (InboxItem::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
-        let mut rest = &bytes[run.start..self.subscriber.at()];
+    fn last_taken(&self) -> Option<ConsumedPosition> {
+        let (InboxItem::Batch(batch), bytes) = self.subscriber.current_item_if_any()? else { return None };
+        let mut rest = &bytes[batch.start..self.subscriber.at()];
         let mut last = None;
-        while let Some(GroupEvent::Record { position, .. }) = read_claim(rest, &run.log) {
-            last = Some((Arc::clone(&run.log), position));
+        while let Some(GroupEvent::Record { position, .. }) = read_claim(rest, &batch.log) {
+            last = Some((Arc::clone(&batch.log), position));
             rest = &rest[CLAIM_BYTES + Frame::split(&rest[CLAIM_BYTES..])?.1..];
         }
         last
@@ -323,8 +323,8 @@ impl Settler {
     }
 
     fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, CallError> {
-        let bytes = self.shared.ask(request)?;
-        match self.shared.read_answer(&bytes) {
+        let bytes = self.shared.call(request)?;
+        match self.shared.decode_response(&bytes) {
             Some(FromNode::Settled(settled)) => {
                 Ok(Settlement { settled: settled.settled, stale: settled.stale.iter().collect() })
             }

@@ -19,7 +19,7 @@ pub(crate) struct InboxBatch {
 
 #[derive(Debug)]
 pub(crate) enum InboxItem {
-    Run(BatchItem),
+    Batch(BatchItem),
     /// A notice, and the credit that it used.
     Notice(Notice, u64),
 }
@@ -31,9 +31,7 @@ pub(crate) struct BatchItem {
     pub(crate) epoch: u32,
     /// The sequence number of the subscriber's record before the first record of this item.
     pub(crate) prev_seq: u64,
-    /// The sequence number of the first record.
     pub(crate) first_seq: u64,
-    /// The number of records.
     pub(crate) count: u32,
     /// The chunk that holds the frames; `None` if they are in the batch's own bytes.
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
@@ -57,7 +55,7 @@ impl InboxBatch {
 /// The received items of a subscription, shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
 pub(crate) struct SubscriberInbox {
-    pub(crate) waiting: HandleWaker,
+    pub(crate) waker: HandleWaker,
     unread_bytes_max: u64,
     /// The number of refunded bytes of credit above which the client reports them to the node even if the subscriber
     /// reads nothing.
@@ -70,10 +68,9 @@ pub(crate) struct InboxState {
     batch: InboxBatch,
     /// The size of the items in `batch`, counted as credit.
     unread_bytes: usize,
-    /// The error with which the subscription ended.
-    ended: Option<SubscribeError>,
+    end_error: Option<SubscribeError>,
     /// Whether the node has announced all existing logs.
-    subscribed: bool,
+    is_subscribed: bool,
     /// The number of bytes received since the subscription began, over all connections.
     received: u64,
     /// The number of bytes consumed by the subscriber, including bytes of messages without an event.
@@ -81,7 +78,7 @@ pub(crate) struct InboxState {
     /// The number of bytes of messages without an event since the last credit report.
     refunded: u64,
     /// The size of unread states. They may exceed the credit, because a node sends each state completely.
-    states: u64,
+    unread_state_bytes: u64,
 }
 
 impl SubscriberInbox {
@@ -89,7 +86,7 @@ impl SubscriberInbox {
     /// the node even if the subscriber read nothing, because the node may wait for that credit.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {
-            waiting: HandleWaker::default(),
+            waker: HandleWaker::default(),
             unread_bytes_max,
             refund_max,
             state: Mutex::default(),
@@ -101,7 +98,7 @@ impl SubscriberInbox {
     pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {
             let state = self.lock();
-            (state.received - state.consumed).saturating_sub(state.states)
+            (state.received - state.consumed).saturating_sub(state.unread_state_bytes)
         };
         if sent <= self.unread_bytes_max {
             return Ok(());
@@ -114,25 +111,25 @@ impl SubscriberInbox {
     pub(crate) fn take(&self, batch: &mut InboxBatch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {
-            return state.ended.clone().map_or(Ok(false), Err);
+            return state.end_error.clone().map_or(Ok(false), Err);
         }
         std::mem::swap(&mut state.batch, batch);
         state.unread_bytes = 0;
         Ok(true)
     }
 
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         let state = self.lock();
-        !state.batch.items.is_empty() || state.ended.is_some() || state.refunded >= self.refund_max
+        !state.batch.items.is_empty() || state.end_error.is_some() || state.refunded >= self.refund_max
     }
 
     /// Whether so much credit was refunded that the client has to report it before the subscriber reads.
-    pub(crate) fn owes_credit(&self) -> bool {
+    pub(crate) fn needs_credit_report(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
 
     /// Adds a batch whose frames are `chunk[item.start..item.end]`.
-    pub(crate) fn push_run(&self, mut item: BatchItem, chunk: &Arc<Vec<u8>>) {
+    pub(crate) fn push_batch(&self, mut item: BatchItem, chunk: &Arc<Vec<u8>>) {
         let mut state = self.lock();
         let bytes = item.end - item.start;
         if bytes >= PIN_BYTES_MIN && state.unread_bytes < PINNED_UNREAD_BYTES_MAX {
@@ -144,37 +141,36 @@ impl SubscriberInbox {
         }
         state.unread_bytes += bytes;
         state.received += item.cost;
-        state.batch.items.push(InboxItem::Run(item));
+        state.batch.items.push(InboxItem::Batch(item));
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 
     pub(crate) fn push_notice(&self, notice: Notice, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
         if let Notice::Snapshot(_) = &notice {
-            state.states += cost;
+            state.unread_state_bytes += cost;
         }
         state.batch.items.push(InboxItem::Notice(notice, cost));
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 
-    /// Ends the subscription with an error.
     pub(crate) fn end(&self, why: SubscribeError) {
-        self.lock().ended.get_or_insert(why);
-        self.waiting.wake();
+        self.lock().end_error.get_or_insert(why);
+        self.waker.wake();
     }
 
-    pub(crate) fn subscribed(&self) {
-        self.lock().subscribed = true;
-        self.waiting.wake();
+    pub(crate) fn set_subscribed(&self) {
+        self.lock().is_subscribed = true;
+        self.waker.wake();
     }
 
     /// Whether the node has responded to the subscription. Fails if the node refused it.
-    pub(crate) fn standing(&self) -> Result<bool, SubscribeError> {
+    pub(crate) fn is_subscribed(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
-        match (&state.ended, state.subscribed) {
+        match (&state.end_error, state.is_subscribed) {
             (_, true) => Ok(true),
             (Some(why), false) => Err(why.clone()),
             (None, false) => Ok(false),
@@ -197,17 +193,16 @@ impl SubscriberInbox {
         state.received += cost;
         state.consumed += cost;
         state.refunded += cost;
-        let owes = state.refunded >= self.refund_max;
+        let needs_report = state.refunded >= self.refund_max;
         drop(state);
-        if owes {
-            self.waiting.wake();
+        if needs_report {
+            self.waker.wake();
         }
     }
 
-    /// Records that the subscriber has read a state of `cost` bytes.
-    pub(crate) fn state_read(&self, cost: u64) {
+    pub(crate) fn record_snapshot_read(&self, cost: u64) {
         let mut state = self.lock();
-        state.states = state.states.saturating_sub(cost);
+        state.unread_state_bytes = state.unread_state_bytes.saturating_sub(cost);
     }
 
     /// Adds consumed bytes, and returns their total.

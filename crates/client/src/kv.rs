@@ -6,11 +6,11 @@
 //!   connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
-mod asking;
 mod error;
 mod lease;
 mod lock;
-mod questioning;
+mod pending_command;
+mod pending_query;
 mod transaction;
 mod watch;
 
@@ -23,11 +23,11 @@ use dunlin_control::{
 use dunlin_wire::ControlKind;
 
 use crate::client::{Client, SharedClient};
-pub use asking::PendingCommand;
 pub use error::KvError;
 pub use lease::{Lease, LeaseHandle, LeaseLostError};
 pub use lock::HeldLock;
-pub use questioning::PendingQuery;
+pub use pending_command::PendingCommand;
+pub use pending_query::PendingQuery;
 pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
@@ -35,7 +35,7 @@ pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 #[derive(Debug, Clone)]
 pub struct Kv {
     shared: Arc<SharedClient>,
-    questions: ControlKind,
+    query_kind: ControlKind,
 }
 
 /// A key with its value, its lease, and the revisions that wrote it.
@@ -78,7 +78,7 @@ pub struct WriteResult {
 impl Client {
     /// Returns a handle for keys and values, leases and locks.
     pub fn kv(&self) -> Kv {
-        Kv { shared: Arc::clone(&self.shared), questions: ControlKind::Question }
+        Kv { shared: Arc::clone(&self.shared), query_kind: ControlKind::Query }
     }
 }
 
@@ -86,7 +86,7 @@ impl Kv {
     /// Returns a handle with stale reads: the node answers from its own state, without a request to the
     /// leader.
     pub fn stale(&self) -> Kv {
-        Kv { questions: ControlKind::StaleQuestion, ..self.clone() }
+        Kv { query_kind: ControlKind::StaleQuery, ..self.clone() }
     }
 
     /// Reads a key.
@@ -96,11 +96,11 @@ impl Kv {
 
     /// Writes a key. Returns the revision.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
-        self.put_under(key, value, 0)
+        self.put_with_lease(key, value, 0)
     }
 
     /// Writes a key that ends with `lease`; 0 for none. Returns the revision.
-    pub fn put_under(
+    pub fn put_with_lease(
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
@@ -168,7 +168,7 @@ impl Kv {
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
         match self.query(&ControlQuery::Lease { lease })? {
             QueryAnswer::Leases { mut leases, .. } => Ok(leases.pop()),
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 
@@ -176,7 +176,7 @@ impl Kv {
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
             QueryAnswer::Status { epoch, revision, .. } => Ok((epoch, revision)),
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 
@@ -184,7 +184,7 @@ impl Kv {
     pub fn query(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.retry_until_answered(self.questions, &bytes, self.patience())?;
+        let answer = self.retry_until_answered(self.query_kind, &bytes, self.response_timeout())?;
         Ok(QueryAnswer::decode(&answer)?)
     }
 
@@ -196,7 +196,7 @@ impl Kv {
     fn write(&self, command: &ControlCommand<'_>) -> Result<WriteResult, KvError> {
         match self.command(command)? {
             ControlReply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 
@@ -205,11 +205,11 @@ impl Kv {
             QueryAnswer::Found { revision, found: FoundKeys { items, more } } => {
                 Ok(Page { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
             }
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn response_timeout(&self) -> Duration {
         Duration::from_millis(self.shared.limits.answer_ms_max)
     }
 }

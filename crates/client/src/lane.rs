@@ -34,19 +34,16 @@ pub(crate) struct PublishLane {
     count: u32,
     /// Batches that were sent and have no response yet, in order.
     unanswered: VecDeque<SentBatch>,
-    /// The size of these batches in bytes.
     unanswered_bytes: usize,
     /// The number of records that the node has acknowledged with a position.
     acknowledged: u64,
     /// The number of the first refused record; `None` if no refusal is pending.
     refused_from: Option<u64>,
     /// Refused batches, in the order in which the owner must append them.
-    aside: VecDeque<SentBatch>,
+    refused_batches: VecDeque<SentBatch>,
     /// Whether a single record was refused and all other kept records have to be sent again.
-    leaves_out: bool,
-    /// The number of records pushed so far.
+    record_refused: bool,
     pushed: u64,
-    /// The position of the last acknowledged record.
     pub(crate) acknowledged_at: Option<Position>,
     /// Empty buffers for later batches.
     spare: Vec<Vec<u8>>,
@@ -60,7 +57,7 @@ pub(crate) enum BatchOutcome {
     /// The batch may have been appended.
     Unknown,
     /// The batch did not reach the topic's log in this attempt. An earlier attempt may have appended it.
-    NotTaken,
+    NotAccepted,
     /// The topic's log refused the batch. No earlier attempt has appended it.
     Refused,
 }
@@ -68,7 +65,6 @@ pub(crate) enum BatchOutcome {
 /// The part of a batch that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
-    /// The whole batch.
     Batch,
     /// One record, by its number in the lane; the others are sent again.
     Record(u64),
@@ -87,8 +83,8 @@ impl PublishLane {
             unanswered_bytes: 0,
             acknowledged: 0,
             refused_from: None,
-            aside: VecDeque::new(),
-            leaves_out: false,
+            refused_batches: VecDeque::new(),
+            record_refused: false,
             pushed: 0,
             acknowledged_at: None,
             spare: Vec::new(),
@@ -116,33 +112,32 @@ impl PublishLane {
         Ok(self.batch.len())
     }
 
-    /// Discards the batch that is being filled.
-    pub(crate) fn drop_batch(&mut self) {
+    pub(crate) fn discard_batch(&mut self) {
         self.batch.clear();
         self.count = 0;
     }
 
     /// Moves the batch that is being filled behind the refused batches.
-    pub(crate) fn put_batch_aside(&mut self) {
+    pub(crate) fn move_batch_to_refused(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
             let count = std::mem::take(&mut self.count);
             let pushed_before = self.pushed - u64::from(count);
-            self.aside.push_back(SentBatch {
+            self.refused_batches.push_back(SentBatch {
                 bytes,
                 first: 0,
                 count,
-                unknown: false,
-                loose: true,
+                outcome_unknown: false,
+                splittable: true,
                 pushed_before,
             });
         }
     }
 
     /// Gives all refused batches new numbers and passes them to `send`.
-    pub(crate) fn send_again(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
-        self.leaves_out = false;
-        for mut sent in std::mem::take(&mut self.aside) {
+    pub(crate) fn resend_refused(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
+        self.record_refused = false;
+        for mut sent in std::mem::take(&mut self.refused_batches) {
             if sent.count == 0 {
                 continue;
             }
@@ -154,13 +149,13 @@ impl PublishLane {
     }
 
     /// Whether a single record was refused and the other records of its batch are not sent again yet.
-    pub(crate) fn has_left_out(&self) -> bool {
-        self.leaves_out
+    pub(crate) fn has_refused_record(&self) -> bool {
+        self.record_refused
     }
 
     /// Whether the kept batches are to be sent again without the refused record.
-    pub(crate) fn leaves_out(&self) -> bool {
-        self.leaves_out && self.unanswered.is_empty()
+    pub(crate) fn can_resend_rest(&self) -> bool {
+        self.record_refused && self.unanswered.is_empty()
     }
 
     fn send_numbered(&mut self, sent: SentBatch, send: &mut impl FnMut(&[u8])) {
@@ -173,7 +168,9 @@ impl PublishLane {
     /// Sends again the batches that may have been appended. The owner recognizes records that it already has.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
         // The outcome of the refusal is known: the owner has appended nothing of these batches.
-        while let Some(sent) = self.aside.pop_front_if(|sent| sent.unknown && sent.first == self.next_seq) {
+        while let Some(sent) =
+            self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
+        {
             self.send_numbered(sent, &mut send);
         }
     }
@@ -200,12 +197,12 @@ impl PublishLane {
         flags: u8,
         expect_seq: u64,
         answered: bool,
-        loose: bool,
+        splittable: bool,
         mut send: impl FnMut(&[u8]),
     ) {
         self.resend_unknown(&mut send);
         // A new record ends the attempt to send refused records again.
-        self.aside.clear();
+        self.refused_batches.clear();
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
         bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, flags));
@@ -220,8 +217,8 @@ impl PublishLane {
                 bytes,
                 first,
                 count,
-                unknown: false,
-                loose,
+                outcome_unknown: false,
+                splittable,
                 pushed_before,
             });
         } else {
@@ -230,7 +227,7 @@ impl PublishLane {
     }
 
     /// Numbers the batch and passes it to `send` record by record, without keeping it.
-    pub(crate) fn seal_one_by_one(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
+    pub(crate) fn seal_each_record(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
         let mut rest = batch.get(RUN_HEAD_BYTES..).unwrap_or_default();
@@ -252,17 +249,14 @@ impl PublishLane {
         self.next_seq - 1
     }
 
-    /// The number of acknowledged records.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// The size of sent and unanswered batches in bytes.
     pub(crate) fn unanswered_bytes(&self) -> usize {
         self.unanswered_bytes
     }
 
-    /// The size of the batch being filled in bytes.
     pub(crate) fn batch_bytes(&self) -> usize {
         self.batch.len()
     }
@@ -271,13 +265,12 @@ impl PublishLane {
         self.unanswered.is_empty()
     }
 
-    /// Whether all records up to `seq` are answered.
     pub(crate) fn is_answered_through(&self, seq: u64) -> bool {
         self.unanswered.front().is_none_or(|sent| sent.first > seq)
     }
 
     /// Marks all records up to `through` as appended.
-    pub(crate) fn published(&mut self, through: u64) {
+    pub(crate) fn acknowledge_through(&mut self, through: u64) {
         // The owner has accepted records after the refused ones, so that the numbers of the refused ones cannot be used
         // again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
@@ -286,64 +279,69 @@ impl PublishLane {
             && let Some(sent) = self.unanswered.pop_front()
         {
             self.acknowledged += u64::from(sent.count);
-            self.answered(sent);
+            self.finish(sent);
         }
     }
 
     /// Handles a refusal of the batch that begins with `first`. `record` is the refused record, counted from 1, or 0
     /// if the node did not name it; the other records are kept to be sent again.
-    pub(crate) fn refused(&mut self, first: u64, outcome: BatchOutcome, record: Option<u32>) -> RefusedPart {
-        let mut blame = RefusedPart::Batch;
+    pub(crate) fn handle_refusal(
+        &mut self,
+        first: u64,
+        outcome: BatchOutcome,
+        record: Option<u32>,
+    ) -> RefusedPart {
+        let mut refused_part = RefusedPart::Batch;
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
             self.unanswered_bytes -= sent.bytes.len();
-            let unknown = match outcome {
+            let outcome_unknown = match outcome {
                 BatchOutcome::Unknown => true,
-                BatchOutcome::NotTaken => sent.unknown,
+                BatchOutcome::NotAccepted => sent.outcome_unknown,
                 BatchOutcome::Refused => false,
             };
-            let sent = SentBatch { unknown, ..sent };
+            let sent = SentBatch { outcome_unknown, ..sent };
             let parts = match record {
-                Some(record) if sent.loose && !unknown => {
-                    self.leaves_out = true;
+                Some(record) if sent.splittable && !outcome_unknown => {
+                    self.record_refused = true;
                     let record = if sent.count == 1 { 1 } else { record };
-                    let named = (1..=sent.count).contains(&record);
-                    blame = if named {
+                    let is_named = (1..=sent.count).contains(&record);
+                    refused_part = if is_named {
                         RefusedPart::Record(sent.pushed_before + u64::from(record))
                     } else {
                         RefusedPart::Unknown
                     };
                     let half = sent.count / 2;
-                    if named { sent.without(record) } else { sent.split(half) }
+                    if is_named { sent.without(record) } else { sent.split(half) }
                 }
                 _ => [Some(sent), None],
             };
             // Batches are in the order of their numbers; a batch without numbers is the last.
-            let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
-            let place = place.unwrap_or(self.aside.len());
+            let index = self.refused_batches.iter().position(|other| other.first > first || other.first == 0);
+            let index = index.unwrap_or(self.refused_batches.len());
             for part in parts.into_iter().flatten().rev() {
-                self.aside.insert(place, part);
+                self.refused_batches.insert(index, part);
             }
-            self.settle();
+            self.rewind_if_answered();
         }
-        blame
+        refused_part
     }
 
     /// Discards the refused batches. Returns their number of records.
-    pub(crate) fn drop_aside(&mut self) -> u64 {
-        self.leaves_out = false;
-        std::mem::take(&mut self.aside).iter().map(|sent| u64::from(sent.count)).sum()
+    pub(crate) fn discard_refused(&mut self) -> u64 {
+        self.record_refused = false;
+        std::mem::take(&mut self.refused_batches).iter().map(|sent| u64::from(sent.count)).sum()
     }
 
-    fn answered(&mut self, sent: SentBatch) {
+    fn finish(&mut self, sent: SentBatch) {
         self.unanswered_bytes -= sent.bytes.len();
         self.recycle(sent.bytes);
-        self.settle();
+        self.rewind_if_answered();
     }
 
-    fn settle(&mut self) {
+    fn rewind_if_answered(&mut self) {
         if self.unanswered.is_empty()
             && let Some(first) = self.refused_from.take()
         {
@@ -362,18 +360,18 @@ impl PublishLane {
     }
 
     /// Discards all unanswered batches and restarts the numbering.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn discard_all(&mut self) {
         self.unanswered.clear();
-        self.aside.clear();
-        self.leaves_out = false;
+        self.refused_batches.clear();
+        self.record_refused = false;
         self.unanswered_bytes = 0;
         self.refused_from = None;
         self.next_seq = 1;
     }
 
     /// Continues the numbering after `last`, the producer's last number at the owner.
-    pub(crate) fn follow(&mut self, last: u64) {
-        if self.unanswered.is_empty() && self.aside.is_empty() && self.refused_from.is_none() {
+    pub(crate) fn continue_after(&mut self, last: u64) {
+        if self.unanswered.is_empty() && self.refused_batches.is_empty() && self.refused_from.is_none() {
             self.next_seq = last + 1;
         }
     }
@@ -411,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_numbered_one_after_another() {
+    fn batches_are_numbered_consecutively() {
         let mut lane = PublishLane::new(3);
         let first = send(&mut lane, &[b"a", b"b"]);
         let second = send(&mut lane, &[b"c"]);
@@ -424,11 +422,11 @@ mod tests {
     fn unanswered_batches_are_resent_byte_for_byte() {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = (0..3).map(|_| send(&mut lane, &[b"a", b"b"])).collect();
-        lane.published(2);
+        lane.acknowledge_through(2);
         assert_eq!(lane.unanswered().collect::<Vec<_>>(), [&sent[1][..], &sent[2][..]]);
-        lane.published(5);
+        lane.acknowledge_through(5);
         assert_eq!(lane.unanswered().count(), 1, "half a batch is no answer");
-        lane.published(6);
+        lane.acknowledge_through(6);
         assert!(lane.is_answered() && lane.unanswered_bytes() == 0);
     }
 
@@ -438,26 +436,26 @@ mod tests {
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
-        lane.published(2);
-        lane.refused(3, BatchOutcome::Refused, None);
+        lane.acknowledge_through(2);
+        lane.handle_refusal(3, BatchOutcome::Refused, None);
         assert!(lane.is_settling());
-        lane.refused(5, BatchOutcome::Refused, None);
+        lane.handle_refusal(5, BatchOutcome::Refused, None);
         assert!(!lane.is_settling());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
     }
 
     #[test]
-    fn refused_batches_are_resent_in_order_before_new_ones() {
+    fn refused_batches_are_resent_in_order_before_new_batches() {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> =
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
-        lane.published(2);
-        lane.refused(3, BatchOutcome::Refused, None);
-        lane.refused(5, BatchOutcome::Refused, None);
-        lane.put_batch_aside();
+        lane.acknowledge_through(2);
+        lane.handle_refusal(3, BatchOutcome::Refused, None);
+        lane.handle_refusal(5, BatchOutcome::Refused, None);
+        lane.move_batch_to_refused();
         let mut again = Vec::new();
-        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        lane.resend_refused(7, |bytes| again.push(bytes.to_vec()));
         let headers: Vec<PublishHeader> = again.iter().map(|bytes| publish(bytes).header).collect();
         assert_eq!(
             headers.iter().map(|h| (h.producer_seq, h.count)).collect::<Vec<_>>(),
@@ -467,7 +465,7 @@ mod tests {
             [publish(&again[0]).frames, publish(&again[1]).frames],
             [1, 2].map(|n| publish(&sent[n]).frames)
         );
-        lane.published(7);
+        lane.acknowledge_through(7);
         assert!(lane.is_answered() && lane.unanswered_bytes() == 0);
         assert_eq!(lane.acknowledged(), 7);
     }
@@ -477,9 +475,9 @@ mod tests {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // Responses for different batches may arrive out of order.
-        lane.refused(3, BatchOutcome::Unknown, None);
-        lane.refused(1, BatchOutcome::Unknown, None);
-        lane.refused(2, BatchOutcome::Refused, None);
+        lane.handle_refusal(3, BatchOutcome::Unknown, None);
+        lane.handle_refusal(1, BatchOutcome::Unknown, None);
+        lane.handle_refusal(2, BatchOutcome::Refused, None);
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         let mut again = Vec::new();
         lane.seal(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
@@ -490,7 +488,7 @@ mod tests {
             (2, 2),
             "the third cannot be there without the second"
         );
-        lane.published(2);
+        lane.acknowledge_through(2);
         assert!(lane.is_answered() && lane.acknowledged() == 2);
     }
 
@@ -498,18 +496,18 @@ mod tests {
     fn batch_of_unknown_outcome_keeps_its_number_until_refused() {
         let mut lane = PublishLane::new(0);
         let sent = send(&mut lane, &[b"a"]);
-        lane.refused(1, BatchOutcome::Unknown, None);
+        lane.handle_refusal(1, BatchOutcome::Unknown, None);
         for _ in 0..2 {
             let mut again = Vec::new();
             lane.resend_unknown(|bytes| again.push(bytes.to_vec()));
             assert_eq!(again, std::slice::from_ref(&sent), "the owner may have appended the first attempt");
-            lane.refused(1, BatchOutcome::NotTaken, Some(1));
+            lane.handle_refusal(1, BatchOutcome::NotAccepted, Some(1));
         }
         let both = send(&mut lane, &[b"b"]);
         assert!(both.starts_with(&sent));
         assert_eq!(publish(&both[sent.len()..]).header.producer_seq, 2);
-        lane.refused(1, BatchOutcome::Refused, None);
-        lane.refused(2, BatchOutcome::Refused, None);
+        lane.handle_refusal(1, BatchOutcome::Refused, None);
+        lane.handle_refusal(2, BatchOutcome::Refused, None);
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 1, "nothing was appended");
     }
 
@@ -518,12 +516,12 @@ mod tests {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c"]);
         send(&mut lane, &[b"d"]);
-        assert_eq!(lane.refused(1, BatchOutcome::Refused, Some(2)), RefusedPart::Record(2));
-        assert!(!lane.leaves_out(), "the second batch has no answer yet");
-        assert_eq!(lane.refused(4, BatchOutcome::Refused, None), RefusedPart::Batch);
-        assert!(lane.leaves_out());
+        assert_eq!(lane.handle_refusal(1, BatchOutcome::Refused, Some(2)), RefusedPart::Record(2));
+        assert!(!lane.can_resend_rest(), "the second batch has no answer yet");
+        assert_eq!(lane.handle_refusal(4, BatchOutcome::Refused, None), RefusedPart::Batch);
+        assert!(lane.can_resend_rest());
         let mut again = Vec::new();
-        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        lane.resend_refused(7, |bytes| again.push(bytes.to_vec()));
         let headers = again.iter().map(|bytes| publish(bytes).header);
         assert_eq!(headers.map(|h| (h.producer_seq, h.count)).collect::<Vec<_>>(), [(1, 1), (2, 1), (3, 1)]);
         let payloads = again
@@ -537,16 +535,16 @@ mod tests {
     fn unnamed_refused_record_is_found_by_bisection() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
-        assert_eq!(lane.refused(1, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
+        assert_eq!(lane.handle_refusal(1, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
         let mut again = Vec::new();
-        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        lane.resend_refused(7, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again.iter().map(|bytes| publish(bytes).header.count).collect::<Vec<_>>(), [2, 2]);
-        lane.published(2);
-        assert_eq!(lane.refused(3, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
-        lane.send_again(7, |_| ());
-        lane.published(3);
-        assert_eq!(lane.refused(4, BatchOutcome::Refused, Some(0)), RefusedPart::Record(4));
-        lane.send_again(7, |bytes| panic!("{bytes:?}"));
+        lane.acknowledge_through(2);
+        assert_eq!(lane.handle_refusal(3, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
+        lane.resend_refused(7, |_| ());
+        lane.acknowledge_through(3);
+        assert_eq!(lane.handle_refusal(4, BatchOutcome::Refused, Some(0)), RefusedPart::Record(4));
+        lane.resend_refused(7, |bytes| panic!("{bytes:?}"));
         assert_eq!(lane.acknowledged(), 3);
     }
 
@@ -554,9 +552,9 @@ mod tests {
     fn refused_batch_is_not_resent_after_a_newer_batch() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
-        lane.refused(1, BatchOutcome::Refused, None);
+        lane.handle_refusal(1, BatchOutcome::Refused, None);
         send(&mut lane, &[b"b"]);
-        lane.send_again(7, |bytes| panic!("{bytes:?}"));
+        lane.resend_refused(7, |bytes| panic!("{bytes:?}"));
     }
 
     #[test]
@@ -565,8 +563,8 @@ mod tests {
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
-        lane.refused(1, BatchOutcome::Refused, None);
-        lane.published(6);
+        lane.handle_refusal(1, BatchOutcome::Refused, None);
+        lane.acknowledge_through(6);
         assert!(!lane.is_settling() && lane.is_answered());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 7);
     }

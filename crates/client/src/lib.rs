@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Guarantees:
-//! - The thread that waits drives the connection. The client starts a thread only for [`Lease::keep`], for
+//! - The thread that waits drives the connection. The client starts a thread only for [`Lease::start_renewal`], for
 //!   each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send) without waiting.
 //! - A subscriber receives every missing record as part of a gap, even if the node does not report the gap.
 //! - A subscription holds at most its credit in unread bytes ([`ClientLimits::credit_bytes`]), and does not delay
@@ -38,6 +38,7 @@ mod chunk;
 mod client;
 mod continuity;
 mod credentials;
+mod disconnect_reason;
 mod drive;
 mod flusher;
 mod follow;
@@ -61,16 +62,16 @@ mod respond;
 mod session;
 mod socket;
 pub mod space;
-pub mod started;
 mod subscriber;
 mod tasks;
 pub mod tls;
 mod topics;
-mod why;
+pub mod worker_launch;
 
 pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ClientOptions, ConnectError};
 pub use credentials::Credentials;
+pub use disconnect_reason::DisconnectReason;
 pub use dunlin_control as state;
 pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
@@ -89,7 +90,6 @@ pub use relay::{Relay, RelayBatch, RelayCallback, RelayOutcome};
 pub use request::Requester;
 pub use respond::Responder;
 pub use session::Disconnection;
-pub use started::WorkerLaunch;
 pub use subscriber::Subscriber;
 pub use tasks::{
     AssignedTask, Attachment, AttachmentLoad, PendingTaskCommands, Submission, Task, TaskFailure, TaskPage,
@@ -98,4 +98,4 @@ pub use tasks::{
 pub use topics::{
     CallError, GroupDescription, LogDescription, SubscriptionDescription, TopicDescription, TopicSummary,
 };
-pub use why::DisconnectReason;
+pub use worker_launch::WorkerLaunch;

@@ -79,6 +79,6 @@ pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
 /// hold more chunks.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
 /// Maximum number of chunks that are kept for reading while subscribers hold other chunks.
-pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
+pub(crate) const SPARE_CHUNKS_MAX: usize = 8;
 /// The longest time for which a caller blocks before it checks the clock again.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

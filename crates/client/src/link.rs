@@ -4,7 +4,7 @@
 //! two calls, by blocking or as a task.
 //!
 //! ```text
-//! Away --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Away
+//! Disconnected --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Disconnected
 //! ```
 
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use dunlin_wire::{
 use crate::backoff::{ReconnectBackoff, random_seed};
 use crate::chunk::Chunks;
 use crate::client::{ClientOptions, SharedClient};
+use crate::disconnect_reason::DisconnectReason;
 use crate::follow::lock;
 use crate::limits::{ClientLimits, TICK};
 use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
-use crate::why::DisconnectReason;
 
 /// How long a closing client waits for the node to close first.
-const FAREWELL: Duration = Duration::from_millis(200);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The number of checks of the socket between two readings of the clock, while the caller spins.
 const SPINS: u32 = 16;
@@ -43,17 +43,15 @@ pub(crate) struct Link {
     /// The index of the next endpoint to try.
     endpoint: usize,
     /// Whether the last read took all available bytes from the socket.
-    dry: bool,
+    is_drained: bool,
     /// Whether to skip the next read, because it would find no bytes.
-    skip: bool,
+    skip_read: bool,
     /// The time since which nothing arrived while at least one caller waited; `None` after a message.
     silent_since: Option<Instant>,
     /// The time at which a caller last waited without receiving anything.
-    listened_at: Instant,
-    /// The interval of the node's heartbeats.
+    last_wait: Instant,
     heartbeat: Duration,
-    /// Whether a node has accepted this client before.
-    was_up: bool,
+    was_connected: bool,
     /// How long a wait spins before it blocks, learned from earlier waits.
     pub(crate) spinning: SpinBudget,
 }
@@ -61,8 +59,8 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum Phase {
     Disconnected { why: DisconnectReason, since: Instant, retry_at: Instant },
-    Connecting { socket: Arc<Socket>, deadline: Instant, away: (DisconnectReason, Instant) },
-    Greeting { socket: Arc<Socket>, deadline: Instant, away: (DisconnectReason, Instant) },
+    Connecting { socket: Arc<Socket>, deadline: Instant, disconnected: (DisconnectReason, Instant) },
+    Greeting { socket: Arc<Socket>, deadline: Instant, disconnected: (DisconnectReason, Instant) },
     Up { socket: Arc<Socket> },
     Closed,
 }
@@ -71,12 +69,10 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) enum PumpOutcome {
     /// At least one message was delivered, or a connection was made.
-    Heard,
-    /// Nothing arrived.
+    Received,
     Quiet,
     /// There is no connection, for this reason and since this time.
     Disconnected(DisconnectReason, Instant),
-    /// The client is closed.
     Closed,
 }
 
@@ -86,7 +82,6 @@ pub(crate) enum PumpWait {
     Now,
     /// The call checks the socket a few times without blocking.
     Spin,
-    /// Blocks for about this duration.
     Block(Duration),
 }
 
@@ -113,25 +108,25 @@ impl Link {
             decoder: Decoder::new(wire_limits),
             backoff: ReconnectBackoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
             endpoint: 0,
-            dry: false,
-            skip: false,
+            is_drained: false,
+            skip_read: false,
             silent_since: None,
-            listened_at: now,
+            last_wait: now,
             heartbeat: Duration::from_secs(1),
-            was_up: false,
+            was_connected: false,
             spinning: SpinBudget::default(),
         }
     }
 
     /// Does all work that is possible without waiting longer than `wait` allows.
     #[inline]
-    pub(crate) fn pump(&mut self, shared: &SharedClient, patience: PumpWait) -> PumpOutcome {
+    pub(crate) fn pump(&mut self, shared: &SharedClient, wait: PumpWait) -> PumpOutcome {
         match &self.phase {
             Phase::Up { socket } => {
                 let socket = Arc::clone(socket);
-                self.pump_up(shared, &socket, patience)
+                self.pump_connected(shared, &socket, wait)
             }
-            _ => self.pump_away(shared, patience),
+            _ => self.pump_disconnected(shared, wait),
         }
     }
 
@@ -141,93 +136,94 @@ impl Link {
     }
 
     /// How long a caller may wait without a message from the node.
-    pub(crate) fn patience(&self, limits: &ClientLimits) -> Duration {
+    pub(crate) fn silence_max(&self, limits: &ClientLimits) -> Duration {
         self.heartbeat * limits.patience_heartbeats
     }
 
     #[inline]
-    fn pump_up(&mut self, shared: &SharedClient, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
+    fn pump_connected(&mut self, shared: &SharedClient, socket: &Arc<Socket>, wait: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
-        let blocking = match patience {
+        let blocking = match wait {
             // Skip only one check of the socket: a caller that never waits must check it in its next call.
-            PumpWait::Now if std::mem::take(&mut self.skip) => return PumpOutcome::Quiet,
+            PumpWait::Now if std::mem::take(&mut self.skip_read) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),
             PumpWait::Block(longest) if flushed && longest >= TICK => true,
             PumpWait::Block(longest) => {
                 if !socket.wait(!flushed, longest.min(TICK)).read {
-                    return self.quiet(shared);
+                    return self.handle_silence(shared);
                 }
                 false
             }
         };
-        let room = self.chunks.room(self.need);
+        let room = self.chunks.reserve(self.need);
         let spare = room.capacity() - room.len();
         let read = socket.recv(room, blocking);
-        self.dry = read.as_ref().map_or(true, |read| *read < spare);
-        self.skip = self.dry && read.is_ok();
-        self.received(shared, read)
+        self.is_drained = read.as_ref().map_or(true, |read| *read < spare);
+        self.skip_read = self.is_drained && read.is_ok();
+        self.handle_read(shared, read)
     }
 
     /// Stops reading until the runtime that watches the socket reports an event.
     #[cfg(feature = "tokio")]
-    pub(crate) fn rest(&mut self, shared: &SharedClient) -> Option<PumpOutcome> {
-        let resting = self.dry && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
-        resting.then(|| self.quiet(shared))
+    pub(crate) fn pause_reading(&mut self, shared: &SharedClient) -> Option<PumpOutcome> {
+        let can_pause = self.is_drained && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
+        can_pause.then(|| self.handle_silence(shared))
     }
 
     /// Makes the next call read the socket.
     #[cfg(feature = "tokio")]
-    pub(crate) fn stir(&mut self) {
-        (self.dry, self.skip) = (false, false);
+    pub(crate) fn resume_reading(&mut self) {
+        (self.is_drained, self.skip_read) = (false, false);
     }
 
     /// Reads the clock only after several checks of the socket, because reading the clock takes as long as one check.
     #[inline]
     fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
-        let room = self.chunks.room(self.need);
+        let room = self.chunks.reserve(self.need);
         let mut read = socket.recv(room, false);
         for _ in 1..SPINS {
-            if !read.as_ref().is_err_and(is_quiet) {
+            if !read.as_ref().is_err_and(would_block) {
                 break;
             }
             read = socket.recv(room, false);
         }
-        self.received(shared, read)
+        self.handle_read(shared, read)
     }
 
     #[inline]
-    fn received(&mut self, shared: &SharedClient, read: std::io::Result<usize>) -> PumpOutcome {
+    fn handle_read(&mut self, shared: &SharedClient, read: std::io::Result<usize>) -> PumpOutcome {
         match read {
-            Ok(0) => {
-                self.lost(shared, DisconnectReason::Io("the node closed the connection".to_owned()), None)
-            }
-            Ok(_) => self.heard(shared),
-            Err(error) if is_quiet(&error) => self.quiet(shared),
+            Ok(0) => self.disconnect(
+                shared,
+                DisconnectReason::Io("the node closed the connection".to_owned()),
+                None,
+            ),
+            Ok(_) => self.deliver_received(shared),
+            Err(error) if would_block(&error) => self.handle_silence(shared),
             Err(error) => {
-                self.lost(shared, DisconnectReason::Io(format!("reading from the node: {error}")), None)
+                self.disconnect(shared, DisconnectReason::Io(format!("reading from the node: {error}")), None)
             }
         }
     }
 
     #[inline]
-    fn heard(&mut self, shared: &SharedClient) -> PumpOutcome {
+    fn deliver_received(&mut self, shared: &SharedClient) -> PumpOutcome {
         self.silent_since = None;
         match self.deliver_messages(shared) {
-            Ok(()) => PumpOutcome::Heard,
+            Ok(()) => PumpOutcome::Received,
             Err(ConnectionError::Goodbye { reconnect_after_ms, reason }) => {
                 if reason.code == ErrorCode::ShuttingDown && reason.numbers[0] == ALL_ANSWERED {
-                    lock(&shared.session).say_the_rest_again();
+                    lock(&shared.session).resend_unanswered();
                 }
                 let why = DisconnectReason::Io(format!("the node is shutting down: {reason}"));
-                self.lost(shared, why, Some(Duration::from_millis(reconnect_after_ms.into())));
-                PumpOutcome::Heard
+                self.disconnect(shared, why, Some(Duration::from_millis(reconnect_after_ms.into())));
+                PumpOutcome::Received
             }
-            Err(broken) => self.lost(shared, DisconnectReason::Io(broken.to_string()), None),
+            Err(broken) => self.disconnect(shared, DisconnectReason::Io(broken.to_string()), None),
         }
     }
 
-    /// Delivers all complete messages.
     #[inline]
     fn deliver_messages(&mut self, shared: &SharedClient) -> Result<(), ConnectionError> {
         let mut session = lock(&shared.session);
@@ -235,7 +231,7 @@ impl Link {
         loop {
             match self.decoder.next_from_node(&chunk[at..])? {
                 Decoded::Message(message, taken) => {
-                    session.deliver_messages(&message, chunk, at, at + taken)?;
+                    session.deliver_message(&message, chunk, at, at + taken)?;
                     at += taken;
                 }
                 Decoded::Need(bytes) => {
@@ -250,29 +246,34 @@ impl Link {
 
     /// Handles silence: after two heartbeats without a message while a caller listened, the node counts as
     /// dead.
-    fn quiet(&mut self, shared: &SharedClient) -> PumpOutcome {
+    fn handle_silence(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
         // Time in which no caller waited does not count as silence of the node.
-        if now.duration_since(self.listened_at) > self.heartbeat {
+        if now.duration_since(self.last_wait) > self.heartbeat {
             self.silent_since = None;
         }
-        self.listened_at = now;
+        self.last_wait = now;
         let since = *self.silent_since.get_or_insert(now);
         let silence = now.duration_since(since);
         if silence < 2 * self.heartbeat {
             return PumpOutcome::Quiet;
         }
         let why = DisconnectReason::Io(format!("no message from the node for {} ms", silence.as_millis()));
-        self.lose(shared, why, since, None)
+        self.disconnect_since(shared, why, since, None)
     }
 
-    fn lost(&mut self, shared: &SharedClient, why: DisconnectReason, wait: Option<Duration>) -> PumpOutcome {
-        self.lose(shared, why, Instant::now(), wait)
+    fn disconnect(
+        &mut self,
+        shared: &SharedClient,
+        why: DisconnectReason,
+        wait: Option<Duration>,
+    ) -> PumpOutcome {
+        self.disconnect_since(shared, why, Instant::now(), wait)
     }
 
     /// Ends the connection or the attempt to connect. `since` is the time at which the connection was lost or the
     /// node's silence began.
-    fn lose(
+    fn disconnect_since(
         &mut self,
         shared: &SharedClient,
         why: DisconnectReason,
@@ -286,40 +287,40 @@ impl Link {
             socket.shutdown();
         }
         shared.outbox.close();
-        lock(&shared.session).lost(&why.to_string(), since);
+        lock(&shared.session).handle_disconnect(&why.to_string(), since);
         self.chunks.clear();
         self.need = 0;
         self.silent_since = None;
-        (self.dry, self.skip) = (false, false);
+        (self.is_drained, self.skip_read) = (false, false);
         let retry_at = Instant::now() + wait.unwrap_or_default() + self.backoff.next_wait();
         self.phase = Phase::Disconnected { why: why.clone(), since, retry_at };
         shared.followers.wake_all();
         PumpOutcome::Disconnected(why, since)
     }
 
-    fn pump_away(&mut self, shared: &SharedClient, patience: PumpWait) -> PumpOutcome {
+    fn pump_disconnected(&mut self, shared: &SharedClient, wait: PumpWait) -> PumpOutcome {
         let now = Instant::now();
         let (write, until) = match &self.phase {
             Phase::Disconnected { retry_at, .. } if now < *retry_at => (false, *retry_at),
             Phase::Disconnected { why, since, .. } => {
-                let away = (why.clone(), *since);
-                return self.connect(shared, away, now);
+                let disconnected = (why.clone(), *since);
+                return self.connect(shared, disconnected, now);
             }
             Phase::Connecting { deadline, .. } => (true, *deadline),
             Phase::Greeting { deadline, .. } => (false, *deadline),
             Phase::Closed | Phase::Up { .. } => return PumpOutcome::Closed,
         };
-        let longest = match patience {
+        let longest = match wait {
             PumpWait::Now | PumpWait::Spin => Duration::ZERO,
             PumpWait::Block(longest) => longest.min(until.saturating_duration_since(now)),
         };
-        let (socket, away) = match &self.phase {
-            Phase::Connecting { socket, away, .. } | Phase::Greeting { socket, away, .. } => {
-                (Arc::clone(socket), away.clone())
+        let (socket, disconnected) = match &self.phase {
+            Phase::Connecting { socket, disconnected, .. } | Phase::Greeting { socket, disconnected, .. } => {
+                (Arc::clone(socket), disconnected.clone())
             }
             Phase::Disconnected { why, since, .. } => {
                 if !longest.is_zero() {
-                    crate::socket::pause(longest);
+                    crate::socket::sleep(longest);
                 }
                 return PumpOutcome::Disconnected(why.clone(), *since);
             }
@@ -328,82 +329,91 @@ impl Link {
         let ready = socket.wait(write, longest);
         if Instant::now() >= until {
             let why = DisconnectReason::Io(format!("{} did not answer in time", shared.address));
-            return self.lose(shared, why, away.1, None);
+            return self.disconnect_since(shared, why, disconnected.1, None);
         }
         match (write && ready.write, !write && ready.read) {
-            (true, _) => self.greet(shared, &socket, away, until),
-            (_, true) => self.read_greeting(shared, &socket, away),
-            _ => PumpOutcome::Disconnected(away.0, away.1),
+            (true, _) => self.send_greeting(shared, &socket, disconnected, until),
+            (_, true) => self.read_greeting_response(shared, &socket, disconnected),
+            _ => PumpOutcome::Disconnected(disconnected.0, disconnected.1),
         }
     }
 
     fn connect(
         &mut self,
         shared: &SharedClient,
-        away: (DisconnectReason, Instant),
+        disconnected: (DisconnectReason, Instant),
         now: Instant,
     ) -> PumpOutcome {
-        let begun = shared.address.resolve().and_then(|endpoints| {
+        let result = shared.address.resolve().and_then(|endpoints| {
             let at = self.endpoint % endpoints.len().max(1);
             let (node, endpoint) = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
             self.endpoint = at + 1;
             Socket::connect(endpoint, shared.tls.get(*node).and_then(Option::as_ref))
         });
-        match begun {
+        match result {
             Ok(socket) => {
                 let deadline = now + Duration::from_millis(shared.limits.connect_ms_max);
-                self.phase = Phase::Connecting { socket: Arc::new(socket), deadline, away: away.clone() };
-                PumpOutcome::Disconnected(away.0, away.1)
+                self.phase = Phase::Connecting {
+                    socket: Arc::new(socket),
+                    deadline,
+                    disconnected: disconnected.clone(),
+                };
+                PumpOutcome::Disconnected(disconnected.0, disconnected.1)
             }
-            Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
+            Err(error) => self.disconnect_since(shared, connect_error(shared, &error), disconnected.1, None),
         }
     }
 
-    fn greet(
+    fn send_greeting(
         &mut self,
         shared: &SharedClient,
         socket: &Arc<Socket>,
-        away: (DisconnectReason, Instant),
+        disconnected: (DisconnectReason, Instant),
         deadline: Instant,
     ) -> PumpOutcome {
         let greeting = greeting(&shared.options);
         // The greeting always fits into the empty send buffer of a new socket.
         if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
-            return self.lose(shared, connecting(shared, &error), away.1, None);
+            return self.disconnect_since(shared, connect_error(shared, &error), disconnected.1, None);
         }
-        self.phase = Phase::Greeting { socket: Arc::clone(socket), deadline, away: away.clone() };
-        PumpOutcome::Disconnected(away.0, away.1)
+        self.phase =
+            Phase::Greeting { socket: Arc::clone(socket), deadline, disconnected: disconnected.clone() };
+        PumpOutcome::Disconnected(disconnected.0, disconnected.1)
     }
 
-    fn read_greeting(
+    fn read_greeting_response(
         &mut self,
         shared: &SharedClient,
         socket: &Arc<Socket>,
-        away: (DisconnectReason, Instant),
+        disconnected: (DisconnectReason, Instant),
     ) -> PumpOutcome {
-        match socket.recv(self.chunks.room(self.need), false) {
+        match socket.recv(self.chunks.reserve(self.need), false) {
             Ok(0) => {
                 let why = DisconnectReason::Io(format!("{} closed the connection at once", shared.address));
-                self.lose(shared, why, away.1, None)
+                self.disconnect_since(shared, why, disconnected.1, None)
             }
-            Ok(_) => match self.answered(shared, socket) {
-                Ok(true) => self.heard(shared),
-                Ok(false) => PumpOutcome::Disconnected(away.0, away.1),
+            Ok(_) => match self.read_welcome(shared, socket) {
+                Ok(true) => self.deliver_received(shared),
+                Ok(false) => PumpOutcome::Disconnected(disconnected.0, disconnected.1),
                 Err(why) => {
                     // If the address has several nodes, the pause that one node requests is ignored, because another
                     // node may accept the client.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
-                    self.lose(shared, why, away.1, wait)
+                    self.disconnect_since(shared, why, disconnected.1, wait)
                 }
             },
-            Err(error) if is_quiet(&error) => PumpOutcome::Disconnected(away.0, away.1),
-            Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
+            Err(error) if would_block(&error) => PumpOutcome::Disconnected(disconnected.0, disconnected.1),
+            Err(error) => self.disconnect_since(shared, connect_error(shared, &error), disconnected.1, None),
         }
     }
 
     /// Reads the response to the greeting. Returns whether the node's WELCOME has arrived; then the connection is
     /// usable, and the session sends its state again.
-    fn answered(&mut self, shared: &SharedClient, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
+    fn read_welcome(
+        &mut self,
+        shared: &SharedClient,
+        socket: &Arc<Socket>,
+    ) -> Result<bool, DisconnectReason> {
         let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
@@ -414,7 +424,7 @@ impl Link {
                 shared.address
             )));
         }
-        if let Some(protocol) = other_protocol(bytes) {
+        if let Some(protocol) = detect_other_protocol(bytes) {
             return Err(DisconnectReason::Io(format!(
                 "{} is the address of {protocol}: use the port of Dunlin's own protocol, by default 4220",
                 shared.address
@@ -428,7 +438,7 @@ impl Link {
             }
             Decoded::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
             Decoded::Message(FromNode::Refused(refusal), _) => {
-                return Err(DisconnectReason::refused(RefusedError::new(&refusal), self.was_up));
+                return Err(DisconnectReason::refused(RefusedError::new(&refusal), self.was_connected));
             }
             Decoded::Message(..) => {
                 return Err(DisconnectReason::Io("the node's first message is not WELCOME".to_owned()));
@@ -446,11 +456,11 @@ impl Link {
         self.decoder.set_version(preamble.version_max);
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
-        self.was_up = true;
+        self.was_connected = true;
         // Messages of other threads wait until the session has sent its state again.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
-        lock(&shared.session).welcomed(&welcome, preamble.version_max, &mut again);
+        lock(&shared.session).handle_welcome(&welcome, preamble.version_max, &mut again);
         shared.outbox.uncork(again);
         let done = at + PREAMBLE_BYTES + taken;
         self.chunks.advance_to(done);
@@ -463,7 +473,7 @@ impl Link {
     /// connection. If the client closed it with unread responses, the operating system would discard bytes that are
     /// still being sent.
     pub(crate) fn close(&mut self, shared: &SharedClient) {
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + CLOSE_TIMEOUT;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
             while !shared.outbox.flush() && Instant::now() < until {
                 socket.wait(true, TICK);
@@ -474,7 +484,7 @@ impl Link {
                 unread.clear();
                 match socket.recv(&mut unread, false) {
                     Ok(0) => break,
-                    Err(error) if !is_quiet(&error) => break,
+                    Err(error) if !would_block(&error) => break,
                     Ok(_) => {}
                     Err(_) => drop(socket.wait(false, until.saturating_duration_since(Instant::now()))),
                 }
@@ -484,7 +494,7 @@ impl Link {
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn wants(&self, shared: &SharedClient) -> WakeConditions {
+    pub(crate) fn wake_conditions(&self, shared: &SharedClient) -> WakeConditions {
         let tick = Instant::now() + self.heartbeat / 2;
         match &self.phase {
             Phase::Up { socket } => WakeConditions {
@@ -514,19 +524,19 @@ fn greeting(options: &ClientOptions) -> Vec<u8> {
     out
 }
 
-fn connecting(shared: &SharedClient, error: &std::io::Error) -> DisconnectReason {
+fn connect_error(shared: &SharedClient, error: &std::io::Error) -> DisconnectReason {
     DisconnectReason::Io(format!("connecting to {}: {error}", shared.address))
 }
 
-fn is_quiet(error: &std::io::Error) -> bool {
+fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
 /// The protocol of another listener, if the first bytes show that the port speaks it.
-fn other_protocol(began: &[u8]) -> Option<&'static str> {
+fn detect_other_protocol(first_bytes: &[u8]) -> Option<&'static str> {
     // An HTTP/2 server begins with a SETTINGS frame.
-    let is_http2 = began.len() > 4 && began[..2] == [0, 0] && began[3] == 4;
-    match began {
+    let is_http2 = first_bytes.len() > 4 && first_bytes[..2] == [0, 0] && first_bytes[3] == 4;
+    match first_bytes {
         [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS listener"),
         [b'H', b'T', b'T', b'P', b'/', ..] => Some("an HTTP listener"),
         _ if is_http2 => Some("a gRPC listener"),

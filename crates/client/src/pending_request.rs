@@ -21,7 +21,7 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     shared: Arc<SharedClient>,
-    question: Arc<ResponseSlot>,
+    slot: Arc<ResponseSlot>,
     number: u32,
 }
 
@@ -32,9 +32,9 @@ impl SharedClient {
         request: impl FnOnce(u32) -> FromClient<'a>,
     ) -> Result<PendingRequest, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
-        let question = Arc::new(ResponseSlot::default());
-        let up = || lock(&self.session).up;
-        match self.wait_until(&question.waiting, self.options.wait, Some(until), up) {
+        let slot = Arc::new(ResponseSlot::default());
+        let is_up = || lock(&self.session).is_up;
+        match self.wait_until(&slot.waker, self.options.wait, Some(until), is_up) {
             WaitOutcome::Done => {}
             WaitOutcome::TimedOut => {
                 return Err(CallError::Disconnected("no connection within the time limit".to_owned()));
@@ -42,77 +42,75 @@ impl SharedClient {
             WaitOutcome::Disconnected(why) => return Err(CallError::Disconnected(why.to_string())),
         }
         let mut session = lock(&self.session);
-        let number = session.number();
-        session.add_question(number, Arc::clone(&question));
+        let number = session.next_number();
+        session.add_request(number, Arc::clone(&slot));
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
         // The connection may have been lost since the request was written, so that it was not sent.
-        let is_unsent = !session.up;
+        let is_unsent = !session.is_up;
         if !is_unsent {
             self.outbox.write(&message);
         }
         // Only these requests do not depend on this connection. The next connection can send them again.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
-            question.keep(message, is_unsent);
+            slot.store_message(message, is_unsent);
         }
         drop(session);
-        Ok(PendingRequest { shared: Arc::clone(self), question, number })
+        Ok(PendingRequest { shared: Arc::clone(self), slot, number })
     }
 }
 
 impl Client {
     /// Requests the settings of a topic without waiting. `callback` receives the result on the thread that
     /// drives the connection, or at once if there is no connection.
-    pub fn topic_settings_at_once(
+    pub fn topic_settings_nowait(
         &self,
         topic: &str,
         callback: impl FnOnce(Result<Vec<(String, String)>, CallError>) + Send + 'static,
     ) {
         let shared = Arc::downgrade(&self.shared);
-        let question = ResponseSlot::with_callback(Box::new(move |answer| {
-            let bytes = match answer {
+        let slot = ResponseSlot::with_callback(Box::new(move |outcome| {
+            let bytes = match outcome {
                 RequestOutcome::Done => Ok(Vec::new()),
                 RequestOutcome::Message(bytes) => Ok(bytes),
                 RequestOutcome::Refused(refused) => Err(CallError::Refused(refused)),
                 RequestOutcome::Lost(why) => Err(CallError::Unknown(why)),
             };
-            let away = || CallError::Unknown("the client is closed".to_owned());
-            let read = |bytes: Vec<u8>| shared.upgrade().ok_or_else(away)?.read_settings(&bytes);
+            let closed = || CallError::Unknown("the client is closed".to_owned());
+            let read = |bytes: Vec<u8>| shared.upgrade().ok_or_else(closed)?.read_settings(&bytes);
             callback(bytes.and_then(read));
         }));
         let mut session = lock(&self.shared.session);
-        if !session.up {
+        if !session.is_up {
             drop(session);
-            return question.lost("there is no connection");
+            return slot.fail("there is no connection");
         }
-        let request = session.number();
-        session.add_question(request, Arc::new(question));
-        self.shared.say(&FromClient::DescribeSettings(NamedTopic { request, topic }));
+        let request = session.next_number();
+        session.add_request(request, Arc::new(slot));
+        self.shared.send_message(&FromClient::DescribeSettings(NamedTopic { request, topic }));
     }
 }
 
 impl PendingRequest {
-    /// Whether the response has arrived.
     pub(crate) fn is_answered(&self) -> bool {
-        self.question.is_answered()
+        self.slot.is_answered()
     }
 
     /// Waits for the response until `until`, and returns its bytes; empty for a plain "done".
     pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, CallError> {
-        let answered = || self.question.is_answered();
-        let waited =
-            self.shared.wait_until(&self.question.waiting, self.shared.options.wait, until, answered);
-        self.answer(waited)
+        let answered = || self.slot.is_answered();
+        let waited = self.shared.wait_until(&self.slot.waker, self.shared.options.wait, until, answered);
+        self.take_result(waited)
     }
 
     /// Waits for the response until `until`. Returns `false` if the time has passed, `true` if the wait ended
     /// for any other reason.
-    pub(crate) fn wait_a_while(&self, until: Instant) -> bool {
-        let answered = || self.question.is_answered();
+    pub(crate) fn wait_until(&self, until: Instant) -> bool {
+        let answered = || self.slot.is_answered();
         let wait = self.shared.options.wait;
         !matches!(
-            self.shared.wait_until(&self.question.waiting, wait, Some(until), answered),
+            self.shared.wait_until(&self.slot.waker, wait, Some(until), answered),
             WaitOutcome::TimedOut
         )
     }
@@ -121,23 +119,23 @@ impl PendingRequest {
     #[cfg(feature = "tokio")]
     pub(crate) async fn answered(self) -> Result<Vec<u8>, CallError> {
         let waited = std::future::poll_fn(|cx| {
-            let answered = || self.question.is_answered();
-            self.shared.poll_until(&self.question.waiting, u64::from(self.number) | TASK, cx, answered)
+            let answered = || self.slot.is_answered();
+            self.shared.poll_until(&self.slot.waker, u64::from(self.number) | TASK, cx, answered)
         });
         let waited = waited.await;
-        self.answer(waited)
+        self.take_result(waited)
     }
 
-    fn answer(&self, waited: WaitOutcome) -> Result<Vec<u8>, CallError> {
-        match (self.question.take(), waited) {
+    fn take_result(&self, waited: WaitOutcome) -> Result<Vec<u8>, CallError> {
+        match (self.slot.take(), waited) {
             (Some(RequestOutcome::Done), _) => Ok(Vec::new()),
             (Some(RequestOutcome::Message(bytes)), _) => Ok(bytes),
             (Some(RequestOutcome::Refused(refused)), _) => Err(CallError::Refused(refused)),
             (Some(RequestOutcome::Lost(why)), _) => Err(CallError::Unknown(why)),
-            (None, WaitOutcome::Disconnected(why)) if self.question.is_unsent() => {
+            (None, WaitOutcome::Disconnected(why)) if self.slot.is_unsent() => {
                 Err(CallError::Disconnected(why.to_string()))
             }
-            (None, _) if self.question.is_unsent() => {
+            (None, _) if self.slot.is_unsent() => {
                 Err(CallError::Disconnected("no connection within the time limit".to_owned()))
             }
             (None, WaitOutcome::Disconnected(why)) => Err(CallError::Unknown(why.to_string())),
@@ -153,6 +151,6 @@ const TASK: u64 = 1 << 40;
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        lock(&self.shared.session).remove_question(self.number);
+        lock(&self.shared.session).remove_request(self.number);
     }
 }

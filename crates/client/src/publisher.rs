@@ -43,62 +43,68 @@ pub struct Publisher {
     quiet: bool,
 }
 
-/// The header values of a batch.
 #[derive(Debug, Clone, Copy)]
 struct BatchHeader {
     flags: u8,
     expect_seq: u64,
     /// Whether the records are sent one by one.
-    loose: bool,
+    splittable: bool,
 }
 
 impl BatchHeader {
-    const ONE: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, loose: false };
-    const ACK: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, loose: true };
-    const PLAIN: BatchHeader = BatchHeader { flags: 0, expect_seq: 0, loose: true };
-    const QUIET: BatchHeader = BatchHeader { flags: FLAG_QUIET, expect_seq: 0, loose: true };
+    const ONE: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, splittable: false };
+    const ACK: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, splittable: true };
+    const PLAIN: BatchHeader = BatchHeader { flags: 0, expect_seq: 0, splittable: true };
+    const QUIET: BatchHeader = BatchHeader { flags: FLAG_QUIET, expect_seq: 0, splittable: true };
 }
 
 impl PublisherShared {
     /// Numbers and sends the partly filled batch of a lane.
-    fn seal(&self, state: &mut PublisherState, shared: &SharedClient, lane: usize, how: BatchHeader) {
-        let answered = how.flags & FLAG_QUIET == 0;
+    fn seal(&self, state: &mut PublisherState, shared: &SharedClient, lane: usize, header: BatchHeader) {
+        let answered = header.flags & FLAG_QUIET == 0;
         let mut written = true;
         let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
-        if state.goes_one_by_one() {
-            state.lanes[lane].seal_one_by_one(self.number, how.flags, &mut write);
+        if state.sends_records_singly() {
+            state.lanes[lane].seal_each_record(self.number, header.flags, &mut write);
         } else {
-            state.lanes[lane].seal(self.number, how.flags, how.expect_seq, answered, how.loose, &mut write);
+            state.lanes[lane].seal(
+                self.number,
+                header.flags,
+                header.expect_seq,
+                answered,
+                header.splittable,
+                &mut write,
+            );
         }
         if !written && !answered {
             state.fail(PublishError::Unknown("no connection to the node".to_owned()));
         }
     }
 
-    fn seal_all(&self, state: &mut PublisherState, shared: &SharedClient, how: BatchHeader) {
+    fn seal_all(&self, state: &mut PublisherState, shared: &SharedClient, header: BatchHeader) {
         for lane in 0..state.lanes.len() {
             if state.lanes[lane].has_batch() {
-                self.seal(state, shared, lane, how);
+                self.seal(state, shared, lane, header);
             }
         }
     }
 
     /// Sends the batches of the publishers in the list that a waiting thread or the flusher has taken.
-    pub(crate) fn hand_over_listed(&self, shared: &SharedClient) {
+    pub(crate) fn send_listed_batches(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
-        if !state.troubled() {
-            let how = if state.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-            self.seal_all(&mut state, shared, how);
+        if !state.is_blocked() {
+            let header = if state.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
+            self.seal_all(&mut state, shared, header);
         }
     }
 
     /// Sends records again after a refusal, if this does not need the caller. Returns whether the flusher still has to
     /// wait for responses.
-    pub(crate) fn looks_after_itself(&self, shared: &SharedClient) -> bool {
+    pub(crate) fn resend_if_needed(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
-        if state.unsettled && state.failed.is_none() && !state.refused {
-            state.send_what_was_left(self.number, shared);
+        if state.refusal_pending && state.failed.is_none() && !state.refused {
+            state.resend_after_refusal(self.number, shared);
         }
         if state.failed.is_some() || state.refused {
             return false;
@@ -131,13 +137,13 @@ impl Publisher {
         let mut state = self.ready()?;
         let number = self.publishing.number;
         for lane in &mut state.lanes {
-            lane.send_again(number, |bytes| {
+            lane.resend_refused(number, |bytes| {
                 self.shared.outbox.write(bytes);
             });
         }
-        state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
+        state.over_limit = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
-        self.shared.wait_written(&self.publishing.waiting);
+        self.shared.wait_until_written(&self.publishing.waker);
         Ok(())
     }
 
@@ -154,8 +160,7 @@ impl Publisher {
         let publishing = &self.publishing;
         let wait = self.shared.options.wait;
         let why =
-            match self.shared.wait_until(&publishing.waiting, wait, Some(until), || done(&publishing.lock()))
-            {
+            match self.shared.wait_until(&publishing.waker, wait, Some(until), || done(&publishing.lock())) {
                 WaitOutcome::Done => return Ok(()),
                 WaitOutcome::TimedOut => "the node did not answer in time".to_owned(),
                 WaitOutcome::Disconnected(why) => why.to_string(),
@@ -180,7 +185,7 @@ impl Publisher {
     #[inline(always)]
     fn ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
-        if state.troubled() { self.settle(state) } else { Ok(state) }
+        if state.is_blocked() { self.settle(state) } else { Ok(state) }
     }
 
     #[cold]
@@ -188,12 +193,12 @@ impl Publisher {
         &'s self,
         mut state: MutexGuard<'s, PublisherState>,
     ) -> Result<MutexGuard<'s, PublisherState>, PublishError> {
-        if state.crowded {
+        if state.over_limit {
             drop(state);
             let max = self.shared.limits.in_flight_bytes_max;
             self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2)?;
             state = self.publishing.lock();
-            state.crowded = false;
+            state.over_limit = false;
         }
         if state.is_settling() {
             drop(state);
@@ -202,12 +207,12 @@ impl Publisher {
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }
-        if state.unsettled && state.failed.is_none() {
-            state.send_what_was_left(self.publishing.number, &self.shared);
+        if state.refusal_pending && state.failed.is_none() {
+            state.resend_after_refusal(self.publishing.number, &self.shared);
         }
         if let Some(error) = state.failed.take() {
-            state.unsettled = false;
-            state.lanes.iter_mut().for_each(crate::lane::PublishLane::put_batch_aside);
+            state.refusal_pending = false;
+            state.lanes.iter_mut().for_each(crate::lane::PublishLane::move_batch_to_refused);
             return Err(error);
         }
         if state.refused {
@@ -222,7 +227,7 @@ impl Publisher {
     /// Adds a record to the batch of its lane. Returns the lane and the batch's size in bytes.
     #[inline(always)]
     fn push(&self, state: &mut PublisherState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
-        let lane = lane_of(state.lanes.len(), draft.meta.key);
+        let lane = lane_index(state.lanes.len(), draft.meta.key);
         let PublisherState { lanes, tail, record_bytes_max, .. } = state;
         let payload = draft.payload.as_slice();
         let bytes = if tail.is_empty() {
@@ -234,13 +239,13 @@ impl Publisher {
     }
 
     /// Sends `drafts` as one append and waits for the response.
-    fn publish_as_one(&self, drafts: &[Draft<'_>], how: BatchHeader) -> Result<Receipt, PublishError> {
+    fn publish_and_wait(&self, drafts: &[Draft<'_>], header: BatchHeader) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
             let mut state = self.ready()?;
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.seal_all(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
-            self.publishing.seal(&mut state, &self.shared, lane, how);
+            self.publishing.seal(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
         };
         let done =
@@ -257,8 +262,8 @@ impl Publisher {
 
     fn push_all(&self, state: &mut PublisherState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {
         let first = drafts.first().ok_or(PublishError::Batch("a batch needs at least one record"))?;
-        let lane = lane_of(state.lanes.len(), first.meta.key);
-        if drafts.iter().any(|draft| lane_of(state.lanes.len(), draft.meta.key) != lane) {
+        let lane = lane_index(state.lanes.len(), first.meta.key);
+        if drafts.iter().any(|draft| lane_index(state.lanes.len(), draft.meta.key) != lane) {
             return Err(PublishError::Batch(
                 "its records' keys belong to several partitions: publish the records one by one",
             ));
@@ -269,7 +274,7 @@ impl Publisher {
                 if fits { Ok(()) } else { Err(PublishError::Batch("the batch exceeds the largest message")) }
             });
             if let Err(error) = pushed {
-                state.lanes[lane].drop_batch();
+                state.lanes[lane].discard_batch();
                 return Err(error);
             }
         }
@@ -280,23 +285,23 @@ impl Publisher {
     fn send_draft(&mut self, draft: &Draft<'_>) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let (lane, bytes) = self.push(&mut state, draft)?;
-        let left_out = state.left_out.take();
+        let refused_record = state.refused_record.take();
         if bytes < self.shared.limits.batch_bytes {
             if !state.listed {
                 state.listed = true;
                 lock(&self.shared.filling).push(Arc::clone(&self.publishing));
                 drop(state);
-                self.shared.flusher.soon(&self.shared);
+                self.shared.flusher.schedule(&self.shared);
             }
-            return left_out.map_or(Ok(()), Err);
+            return refused_record.map_or(Ok(()), Err);
         }
-        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal(&mut state, &self.shared, lane, how);
+        let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
+        self.publishing.seal(&mut state, &self.shared, lane, header);
         // This call succeeds; the next call waits until enough records are acknowledged.
-        state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
+        state.over_limit = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
-        self.shared.wait_written(&self.publishing.waiting);
-        left_out.map_or(Ok(()), Err)
+        self.shared.wait_until_written(&self.publishing.waker);
+        refused_record.map_or(Ok(()), Err)
     }
 
     /// Writes all batches and requests an immediate response.
@@ -307,16 +312,16 @@ impl Publisher {
                 self.shared.outbox.write(bytes);
             });
         }
-        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::ACK };
-        self.publishing.seal_all(&mut state, &self.shared, how);
+        let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::ACK };
+        self.publishing.seal_all(&mut state, &self.shared, header);
         Ok(())
     }
 
     fn end_flush(&self) -> Result<Option<Receipt>, PublishError> {
         let state = self.publishing.lock();
-        let mut state = if state.troubled() { self.settle(state)? } else { state };
-        if let Some(left_out) = state.left_out.take() {
-            return Err(left_out);
+        let mut state = if state.is_blocked() { self.settle(state)? } else { state };
+        if let Some(refused_record) = state.refused_record.take() {
+            return Err(refused_record);
         }
         let receipt = state.last.take();
         let new_epoch = receipt.is_some() && std::mem::take(&mut state.new_epoch);
@@ -329,7 +334,7 @@ impl Publisher {
     }
 
     /// Returns the error of an earlier record.
-    pub(crate) fn take_failure(&mut self) -> Result<(), PublishError> {
+    pub(crate) fn check_failure(&mut self) -> Result<(), PublishError> {
         self.ready().map(drop)
     }
 
@@ -342,23 +347,23 @@ impl Publisher {
     }
 
     /// Sends all unsent batches without waiting for a response.
-    pub fn hand_over(&mut self) -> Result<(), PublishError> {
+    pub fn send_batches(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
-        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal_all(&mut state, &self.shared, how);
+        let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
+        self.publishing.seal_all(&mut state, &self.shared, header);
         drop(state);
-        self.shared.wait_written(&self.publishing.waiting);
+        self.shared.wait_until_written(&self.publishing.waker);
         Ok(())
     }
 }
 
 impl Publish for Publisher {
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
-        self.publish_as_one(&[draft.into()], BatchHeader::ONE)
+        self.publish_and_wait(&[draft.into()], BatchHeader::ONE)
     }
 
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
-        self.publish_as_one(drafts, BatchHeader::ONE)
+        self.publish_and_wait(drafts, BatchHeader::ONE)
     }
 
     fn publish_expecting<'a>(
@@ -366,8 +371,8 @@ impl Publish for Publisher {
         last_seq: u64,
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError> {
-        let how = BatchHeader { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq, loose: false };
-        self.publish_as_one(&[draft.into()], how)
+        let header = BatchHeader { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq, splittable: false };
+        self.publish_and_wait(&[draft.into()], header)
     }
 
     #[inline]
@@ -377,7 +382,7 @@ impl Publish for Publisher {
 
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
         self.begin_flush()?;
-        self.shared.wait_written(&self.publishing.waiting);
+        self.shared.wait_until_written(&self.publishing.waker);
         loop {
             self.wait(Publisher::is_flushed)?;
             // Sends records again that were refused only because of another record.
@@ -396,12 +401,12 @@ impl Publish for Publisher {
         let publishing = &self.publishing;
         let done = || {
             let mut state = publishing.lock();
-            if state.unsettled && state.failed.is_none() {
-                state.send_what_was_left(publishing.number, &self.shared);
+            if state.refusal_pending && state.failed.is_none() {
+                state.resend_after_refusal(publishing.number, &self.shared);
             }
-            Publisher::is_flushed(&state) && (!state.unsettled || state.failed.is_some())
+            Publisher::is_flushed(&state) && (!state.refusal_pending || state.failed.is_some())
         };
-        match self.shared.poll_until(&publishing.waiting, publishing.number.into(), cx, done) {
+        match self.shared.poll_until(&publishing.waker, publishing.number.into(), cx, done) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(WaitOutcome::Done) => Poll::Ready(self.end_flush()),
             Poll::Ready(WaitOutcome::TimedOut) => {
@@ -424,8 +429,8 @@ impl Drop for Publisher {
     /// result.
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
-        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
-        self.publishing.seal_all(&mut state, &self.shared, how);
+        let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
+        self.publishing.seal_all(&mut state, &self.shared, header);
         drop(state);
         let mut session = lock(&self.shared.session);
         session.remove_publisher(self.publishing.number);
@@ -437,7 +442,7 @@ impl Drop for Publisher {
 
 /// The partition to which the node's rule assigns a key.
 #[inline(always)]
-fn lane_of(lanes: usize, key: Option<&[u8]>) -> usize {
+fn lane_index(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {
         Some(key) if lanes > 1 => (key_hash(key) % lanes as u64) as usize,
         _ => 0,

@@ -15,12 +15,12 @@ use crate::refusal::publish_error;
 
 /// Maximum number of single refused records between two calls that report them. If more are refused, the records that
 /// are kept to be sent again are discarded.
-const LEFT_OUT_MAX: u64 = 64;
+const REFUSED_RECORDS_MAX: u64 = 64;
 
 #[derive(Debug)]
 pub(crate) struct PublisherShared {
     pub(crate) number: u32,
-    pub(crate) waiting: HandleWaker,
+    pub(crate) waker: HandleWaker,
     state: Mutex<PublisherState>,
 }
 
@@ -36,22 +36,22 @@ pub(crate) struct PublisherState {
     /// The topic's name in the node's response; empty before the response.
     topic: String,
     /// The properties of the topic in the node's response; `None` before protocol version 4.
-    of_topic: Option<PublisherTopic>,
+    topic_properties: Option<PublisherTopic>,
     pub(crate) lanes: Vec<PublishLane>,
     /// The first unreported error.
     pub(crate) failed: Option<PublishError>,
     /// An unreported refusal of a single record; the other records of its batch are appended.
-    pub(crate) left_out: Option<PublishError>,
+    pub(crate) refused_record: Option<PublishError>,
     /// Whether the topic began a new epoch that no receipt has reported yet.
     pub(crate) new_epoch: bool,
     /// Whether a refusal is not handled yet.
-    pub(crate) unsettled: bool,
+    pub(crate) refusal_pending: bool,
     /// Whether the topic refused the publisher itself.
     pub(crate) refused: bool,
     /// The last receipt, until a flush reports it.
     pub(crate) last: Option<Receipt>,
     /// Whether too many bytes are unanswered. The next call then waits.
-    pub(crate) crowded: bool,
+    pub(crate) over_limit: bool,
     /// Whether the publisher requests no acknowledgements.
     pub(crate) quiet: bool,
     /// Whether the publisher is in the list of publishers with a batch.
@@ -62,7 +62,7 @@ impl PublisherShared {
     pub(crate) fn new(number: u32, subject: &str, producer: u64, producer_epoch: u32) -> PublisherShared {
         PublisherShared {
             number,
-            waiting: HandleWaker::default(),
+            waker: HandleWaker::default(),
             state: Mutex::new(PublisherState {
                 subject: subject.to_owned(),
                 producer,
@@ -71,16 +71,16 @@ impl PublisherShared {
                 record_bytes_max: usize::MAX,
                 opened: false,
                 topic: String::new(),
-                of_topic: None,
+                topic_properties: None,
                 lanes: vec![PublishLane::new(0)],
                 failed: None,
-                left_out: None,
+                refused_record: None,
                 new_epoch: false,
-                unsettled: false,
+                refusal_pending: false,
                 refused: false,
                 last: None,
                 quiet: false,
-                crowded: false,
+                over_limit: false,
                 listed: false,
             }),
         }
@@ -95,7 +95,7 @@ impl PublisherShared {
     /// automatically.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
-        state.of_topic.filter(|of| !of.by_itself).map(|_| state.topic.clone())
+        state.topic_properties.filter(|topic| !topic.created_automatically).map(|_| state.topic.clone())
     }
 
     /// Opens the publisher on a new connection and sends unanswered batches again.
@@ -108,7 +108,7 @@ impl PublisherShared {
     /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of the
     /// topic, which may have begun a new epoch.
     pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
-        if let Some(of_topic) = state.of_topic
+        if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()
         {
             let at = |(partition, lane): (usize, &PublishLane)| {
@@ -117,7 +117,7 @@ impl PublisherShared {
                 Some(LastAcknowledged { partition: partition as u16, position })
             };
             let acknowledged: Vec<_> = state.lanes.iter().enumerate().filter_map(at).collect();
-            let (create, acknowledged) = (of_topic.by_itself, List::new(&acknowledged));
+            let (create, acknowledged) = (properties.created_automatically, List::new(&acknowledged));
             FromClient::ExpectTopic(ExpectTopic { publisher: self.number, create, acknowledged }).encode(out);
         }
         let open = OpenPublisher {
@@ -129,7 +129,7 @@ impl PublisherShared {
         FromClient::OpenPublisher(open).encode(out);
     }
 
-    pub(crate) fn opened(&self, opened: &PublisherOpened<'_>) {
+    pub(crate) fn handle_opened(&self, opened: &PublisherOpened<'_>) {
         let mut state = self.lock();
         let tail = state.subject.strip_prefix(opened.subject_prefix).unwrap_or("").to_owned();
         // A publisher of a pattern needs a tail for each record.
@@ -138,7 +138,11 @@ impl PublisherShared {
         // When a publisher opens again, numbers continue after those that the owner knows. The first time,
         // numbers begin with 1, so that the owner recognizes a retry under the same identity.
         if state.opened || state.refused {
-            state.lanes.iter_mut().zip(opened.last_seqs.iter()).for_each(|(lane, last)| lane.follow(last));
+            state
+                .lanes
+                .iter_mut()
+                .zip(opened.last_seqs.iter())
+                .for_each(|(lane, last)| lane.continue_after(last));
         }
         for partition in state.lanes.len() as u32..u32::from(opened.partitions) {
             state.lanes.push(PublishLane::new(partition));
@@ -147,31 +151,31 @@ impl PublisherShared {
         state.opened = true;
         state.refused = false;
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 
-    pub(crate) fn opened_topic(&self, of_topic: PublisherTopic) {
-        self.lock().of_topic = Some(of_topic);
+    pub(crate) fn handle_topic(&self, topic: PublisherTopic) {
+        self.lock().topic_properties = Some(topic);
     }
 
     /// Handles the topic's refusal of the publisher: its batches will receive no response.
-    pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
+    pub(crate) fn handle_refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
         state.refused = true;
-        state.lanes.iter_mut().for_each(PublishLane::give_up);
+        state.lanes.iter_mut().for_each(PublishLane::discard_all);
         if refusal.code == ErrorCode::StateLost {
-            state.begin_anew();
+            state.reset_acknowledged();
         }
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 
-    pub(crate) fn published(&self, published: &Published) {
+    pub(crate) fn handle_published(&self, published: &Published) {
         let mut state = self.lock();
         let mut new_epoch = false;
         if let Some(lane) = state.lanes.get_mut(published.partition as usize) {
-            lane.published(published.through);
+            lane.acknowledge_through(published.through);
             let receipt = receipt(published);
             let before = lane.acknowledged_at.replace(receipt.position);
             new_epoch = before.is_some_and(|before| before.epoch != receipt.position.epoch);
@@ -180,24 +184,24 @@ impl PublisherShared {
         state.new_epoch |= new_epoch;
         state.last = Some(receipt(published));
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 
-    pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
+    pub(crate) fn handle_publish_refused(&self, refused: &PublishRefused<'_>) {
         let mut state = self.lock();
         let code = refused.refusal.code;
-        let record = of_one_record(code).then_some(refused.refusal.numbers[0] as u32);
-        state.unsettled = true;
-        let mut blame = RefusedPart::Batch;
+        let record = concerns_one_record(code).then_some(refused.refusal.numbers[0] as u32);
+        state.refusal_pending = true;
+        let mut refused_part = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
             // Whether the record was refused only because of an earlier record. The lane then keeps the record and
             // sends it again.
-            follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
-            blame = lane.refused(refused.producer_seq, outcome_of(code), record);
+            follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_refused_record();
+            refused_part = lane.handle_refusal(refused.producer_seq, batch_outcome(code), record);
         }
-        match blame {
-            RefusedPart::Record(record) => state.leave_out(record, publish_error(&refused.refusal)),
+        match refused_part {
+            RefusedPart::Record(record) => state.store_refusal(record, publish_error(&refused.refusal)),
             RefusedPart::Unknown => {}
             RefusedPart::Batch if follows => {}
             RefusedPart::Batch => state.fail(publish_error(&refused.refusal)),
@@ -212,16 +216,16 @@ impl PublisherShared {
         if code == ErrorCode::Closed {
             // The topic was deleted, and may have been created again.
             state.refused = true;
-            state.begin_anew();
+            state.reset_acknowledged();
         }
         drop(state);
-        self.waiting.wake();
+        self.waker.wake();
     }
 }
 
 /// The outcome of a batch that was refused with this code. The codes of [`BatchOutcome::Refused`] come from the topic's
 /// log, which checks for duplicates before it refuses a batch.
-fn outcome_of(code: ErrorCode) -> BatchOutcome {
+fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     use ErrorCode::{
         DuplicateForgotten, OutcomeUnknown, ProducerFenced, ProducerGap, Reducer, SeqMoved, StateLost,
     };
@@ -230,13 +234,13 @@ fn outcome_of(code: ErrorCode) -> BatchOutcome {
         Reducer | SeqMoved | ProducerGap | ProducerFenced | DuplicateForgotten | StateLost => {
             BatchOutcome::Refused
         }
-        _ => BatchOutcome::NotTaken,
+        _ => BatchOutcome::NotAccepted,
     }
 }
 
 /// Whether the refusal may concern single records of a batch: with `BATCH`, the node has already appended
 /// some of them. Only `REDUCER` names the record.
-fn of_one_record(code: ErrorCode) -> bool {
+fn concerns_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)
 }
@@ -248,43 +252,45 @@ impl PublisherState {
     }
 
     /// Stores the refusal of a single record, to report it later.
-    fn leave_out(&mut self, record: u64, why: PublishError) {
-        match &mut self.left_out {
+    fn store_refusal(&mut self, record: u64, why: PublishError) {
+        match &mut self.refused_record {
             Some(PublishError::LeftOut { more, .. }) => *more += 1,
-            _ => self.left_out = Some(PublishError::LeftOut { record, more: 0, why: Box::new(why) }),
+            _ => self.refused_record = Some(PublishError::LeftOut { record, more: 0, why: Box::new(why) }),
         }
     }
 
     /// Handles the end of the topic: the publisher opens it again.
-    fn begin_anew(&mut self) {
+    fn reset_acknowledged(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
     /// Whether to send each record in its own message, because the other records of a refused batch could not be sent
     /// again.
-    pub(crate) fn goes_one_by_one(&self) -> bool {
-        self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
+    pub(crate) fn sends_records_singly(&self) -> bool {
+        self.quiet && self.topic_properties.is_some_and(|topic| topic.keeps_state)
     }
 
     /// Sends records again that were refused because of another record, once all batches have a response. If too many
     /// records are refused, the rest is discarded and counted.
-    pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &SharedClient) {
+    pub(crate) fn resend_after_refusal(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
         }
-        self.unsettled = false;
-        let gives_up =
-            matches!(&self.left_out, Some(PublishError::LeftOut { more, .. }) if *more >= LEFT_OUT_MAX);
-        for lane in self.lanes.iter_mut().filter(|lane| lane.leaves_out()) {
-            if gives_up {
-                let given_up = lane.drop_aside();
-                if let Some(PublishError::LeftOut { more, .. }) = &mut self.left_out {
-                    *more += given_up;
+        self.refusal_pending = false;
+        let discards_rest = matches!(
+            &self.refused_record,
+            Some(PublishError::LeftOut { more, .. }) if *more >= REFUSED_RECORDS_MAX
+        );
+        for lane in self.lanes.iter_mut().filter(|lane| lane.can_resend_rest()) {
+            if discards_rest {
+                let discarded = lane.discard_refused();
+                if let Some(PublishError::LeftOut { more, .. }) = &mut self.refused_record {
+                    *more += discarded;
                 }
                 continue;
             }
-            lane.send_again(number, |bytes| {
+            lane.resend_refused(number, |bytes| {
                 shared.outbox.write(bytes);
             });
         }
@@ -292,8 +298,8 @@ impl PublisherState {
 
     /// Whether an error must be handled before further records are sent.
     #[inline(always)]
-    pub(crate) fn troubled(&self) -> bool {
-        self.failed.is_some() || self.refused || self.crowded || self.unsettled
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.failed.is_some() || self.refused || self.over_limit || self.refusal_pending
     }
 
     /// Whether responses to later batches are still expected after a refusal.

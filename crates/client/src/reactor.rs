@@ -13,11 +13,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Sleep;
 
 use crate::client::SharedClient;
+use crate::disconnect_reason::DisconnectReason;
 use crate::drive::WaitOutcome;
 use crate::follow::{HandleWaker, lock};
 use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
-use crate::why::DisconnectReason;
 
 /// The registration of the socket with the runtime of the first task that polled.
 #[derive(Debug, Default)]
@@ -25,26 +25,26 @@ pub(crate) struct Reactor {
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time since which a task has waited for a connection.
-    away_since: Option<Instant>,
+    disconnected_since: Option<Instant>,
 }
 
 impl SharedClient {
     /// Async form of [`wait_until`](SharedClient::wait_until). `number` identifies the task.
     pub(crate) fn poll_until(
         &self,
-        waiting: &HandleWaker,
+        waker: &HandleWaker,
         number: u64,
         cx: &mut Context<'_>,
         mut done: impl FnMut() -> bool,
     ) -> Poll<WaitOutcome> {
-        self.hand_over_batches();
+        self.send_partial_batches();
         if done() {
             return Poll::Ready(WaitOutcome::Done);
         }
-        waiting.set(cx.waker());
+        waker.set(cx.waker());
         self.followers.add_task(number, cx.waker());
-        let led = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, &mut done));
-        let polled = match &led {
+        let lead_result = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, &mut done));
+        let polled = match &lead_result {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
             // Another thread reads the connection. When that thread stops reading, it wakes a waiting thread or all
@@ -52,11 +52,11 @@ impl SharedClient {
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
-            waiting.clear();
+            waker.clear();
             self.followers.remove_task(number);
         }
-        if led.is_ok() {
-            self.followers.task_left();
+        if lead_result.is_ok() {
+            self.followers.wake_readers_unless_armed();
         }
         polled
     }
@@ -64,44 +64,44 @@ impl SharedClient {
     fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<WaitOutcome> {
         let mut reactor = lock(&self.reactor);
         loop {
-            let rested = if reactor.socket.is_some() { link.rest(self) } else { None };
-            let pumped = rested.unwrap_or_else(|| link.pump(self, PumpWait::Now));
+            let paused = if reactor.socket.is_some() { link.pause_reading(self) } else { None };
+            let pumped = paused.unwrap_or_else(|| link.pump(self, PumpWait::Now));
             if done() {
-                reactor.away_since = None;
+                reactor.disconnected_since = None;
                 return Poll::Ready(WaitOutcome::Done);
             }
             match pumped {
-                PumpOutcome::Heard => continue,
-                PumpOutcome::Quiet => reactor.away_since = None,
+                PumpOutcome::Received => continue,
+                PumpOutcome::Quiet => reactor.disconnected_since = None,
                 PumpOutcome::Closed => {
                     return Poll::Ready(WaitOutcome::Disconnected(DisconnectReason::Io(
                         "the client is closed".to_owned(),
                     )));
                 }
                 PumpOutcome::Disconnected(why, _) => {
-                    let since = *reactor.away_since.get_or_insert_with(Instant::now);
+                    let since = *reactor.disconnected_since.get_or_insert_with(Instant::now);
                     if matches!(why, DisconnectReason::Refused(_))
-                        || since.elapsed() >= link.patience(&self.limits)
+                        || since.elapsed() >= link.silence_max(&self.limits)
                     {
-                        reactor.away_since = None;
+                        reactor.disconnected_since = None;
                         return Poll::Ready(WaitOutcome::Disconnected(why));
                     }
                 }
             }
             self.followers.arm();
             let waker = Waker::from(Arc::clone(&self.followers));
-            if reactor.arm(&link.wants(self), &mut Context::from_waker(&waker)).is_pending() {
+            if reactor.arm(&link.wake_conditions(self), &mut Context::from_waker(&waker)).is_pending() {
                 return Poll::Pending;
             }
-            link.stir();
+            link.resume_reading();
         }
     }
 }
 
 impl Reactor {
     /// Registers for the wanted events. Returns `Ready` if one of them has already occurred.
-    fn arm(&mut self, wants: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
-        let at = tokio::time::Instant::from_std(wants.at);
+    fn arm(&mut self, conditions: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
+        let at = tokio::time::Instant::from_std(conditions.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         // The timer is reset only to an earlier time: a timer that fires too early costs less than a reset at every
         // wait.
@@ -111,11 +111,11 @@ impl Reactor {
         if sleep.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let Some(socket) = &wants.socket else {
+        let Some(socket) = &conditions.socket else {
             self.socket = None;
             return Poll::Pending;
         };
-        if !self.socket.as_ref().is_some_and(|there| Arc::ptr_eq(there.get_ref(), socket)) {
+        if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
             // If the system cannot watch another socket, the timer still wakes the task, only later.
             #[expect(
                 deprecated,
@@ -125,17 +125,17 @@ impl Reactor {
             self.socket = registered.ok();
         }
         let Some(fd) = &self.socket else { return Poll::Pending };
-        let mut look = false;
+        let mut is_ready = false;
         if let Poll::Ready(guard) = fd.poll_read_ready(cx) {
             guard.into_iter().for_each(|mut guard| guard.clear_ready());
-            look = true;
+            is_ready = true;
         }
-        if wants.write
+        if conditions.write
             && let Poll::Ready(guard) = fd.poll_write_ready(cx)
         {
             guard.into_iter().for_each(|mut guard| guard.clear_ready());
-            look = true;
+            is_ready = true;
         }
-        if look { Poll::Ready(()) } else { Poll::Pending }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
     }
 }

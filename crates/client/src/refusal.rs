@@ -62,7 +62,7 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::OutcomeUnknown => PublishError::Unknown(text()),
         ErrorCode::DiskFull => PublishError::DiskFull(text()),
         ErrorCode::DiskFailed => PublishError::DiskFailed(text()),
-        ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },
+        ErrorCode::BudgetSpent => PublishError::BudgetSpent { requested: a, used: b, limit: c },
         ErrorCode::Reducer => {
             let named = format!("record {a} of the batch: ");
             let why = ReducerError(refusal.text.strip_prefix(&named).unwrap_or(refusal.text).to_owned());
@@ -87,7 +87,7 @@ pub(crate) fn subscribe_error(refusal: &Refusal<'_>, pattern: &str) -> Subscribe
         ErrorCode::ManyLogs => SubscribeError::ManyLogs { pattern: pattern.to_owned(), logs: a as usize },
         ErrorCode::Ahead => {
             let last = Position { epoch: a as u32, seq: b };
-            SubscribeError::Ahead { asked: Position { epoch: a as u32, seq: c }, last }
+            SubscribeError::Ahead { requested: Position { epoch: a as u32, seq: c }, last }
         }
         ErrorCode::Lost => SubscribeError::Lost,
         ErrorCode::Ended | ErrorCode::Closed => SubscribeError::Closed,

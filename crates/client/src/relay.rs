@@ -26,7 +26,7 @@ pub enum RelayOutcome {
     /// The node's response.
     Answered(Result<Receipt, PublishError>),
     /// The batch was not sent, or the node did not accept it: nothing was appended.
-    NotTaken(String),
+    NotAccepted(String),
     /// The batch was sent, and the connection ended before the response.
     Lost,
 }
@@ -37,7 +37,7 @@ pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 /// Forwards batches of records of other publishers to one topic.
 pub struct Relay {
     shared: Arc<SharedClient>,
-    lane: Arc<RelayShared>,
+    inner: Arc<RelayShared>,
 }
 
 pub(crate) struct RelayShared {
@@ -52,9 +52,7 @@ pub(crate) struct RelayShared {
 struct State {
     /// For each partition, the number of the next batch that has no producer's number.
     next: Vec<u64>,
-    /// Batches that were sent and have no response yet.
     unanswered: VecDeque<UnansweredBatch>,
-    /// The error with which the node refused this relay.
     refused: Option<PublishError>,
 }
 
@@ -62,7 +60,7 @@ struct UnansweredBatch {
     partition: u32,
     first: u64,
     last: u64,
-    told: RelayCallback,
+    callback: RelayCallback,
 }
 
 /// A batch of records to forward, with its partition and its producer's sequence number.
@@ -87,18 +85,18 @@ impl Client {
     /// Makes a relay to the topic with exactly this pattern.
     pub fn relay(&self, pattern: &str, mark: Option<ProducerMark>) -> Relay {
         let mut session = lock(&self.shared.session);
-        let lane = Arc::new(RelayShared {
-            number: session.number(),
+        let inner = Arc::new(RelayShared {
+            number: session.next_number(),
             subject: pattern.to_owned(),
             producer: mark.map_or(NO_PRODUCER, |mark| mark.producer),
             producer_epoch: mark.map_or(0, |mark| mark.producer_epoch),
             state: Mutex::default(),
         });
         let mut out = Vec::new();
-        lane.open(&mut out);
-        session.add_relay(Arc::clone(&lane));
+        inner.open(&mut out);
+        session.add_relay(Arc::clone(&inner));
         self.shared.outbox.write(&out);
-        Relay { shared: Arc::clone(&self.shared), lane }
+        Relay { shared: Arc::clone(&self.shared), inner }
     }
 
     /// Sends and receives on the connection for about `longest`. Returns whether anything arrived.
@@ -106,9 +104,9 @@ impl Client {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, PumpWait::Block(longest));
         drop(link);
-        self.shared.followers.thread_left();
+        self.shared.followers.wake_next_reader();
         self.shared.outbox.flush();
-        matches!(pumped, PumpOutcome::Heard)
+        matches!(pumped, PumpOutcome::Received)
     }
 
     /// Whether bytes wait to be written to the socket.
@@ -119,54 +117,54 @@ impl Client {
 
 impl Relay {
     /// Sends a batch. The callback receives the outcome later, or at once without a connection.
-    pub fn send(&self, run: RelayBatch<'_>, told: RelayCallback) {
-        let mut state = self.lane.state();
+    pub fn send(&self, batch: RelayBatch<'_>, callback: RelayCallback) {
+        let mut state = self.inner.state();
         if let Some(refused) = &state.refused {
             let refused = refused.clone();
             drop(state);
-            return told(RelayOutcome::Answered(Err(refused)));
+            return callback(RelayOutcome::Answered(Err(refused)));
         }
-        let partition = run.partition as usize;
+        let partition = batch.partition as usize;
         if state.next.len() <= partition {
             state.next.resize(partition + 1, 1);
         }
-        let producer_seq = run.producer_seq.unwrap_or(state.next[partition]);
-        state.next[partition] = producer_seq + u64::from(run.count);
+        let producer_seq = batch.producer_seq.unwrap_or(state.next[partition]);
+        state.next[partition] = producer_seq + u64::from(batch.count);
         let header = PublishHeader {
-            publisher: self.lane.number,
-            partition: run.partition,
-            expect_seq: run.expect_last.unwrap_or(0),
+            publisher: self.inner.number,
+            partition: batch.partition,
+            expect_seq: batch.expect_last.unwrap_or(0),
             producer_seq,
-            count: run.count,
-            bytes: run.frames.len() as u32,
+            count: batch.count,
+            bytes: batch.frames.len() as u32,
         };
-        let flags = FLAG_ACK | if run.expect_last.is_some() { FLAG_EXPECT } else { 0 };
-        let mut bytes = Vec::with_capacity(EXPECT_BYTES + RUN_HEAD_BYTES + run.frames.len());
-        if let Some(Position { epoch, seq }) = run.after {
+        let flags = FLAG_ACK | if batch.expect_last.is_some() { FLAG_EXPECT } else { 0 };
+        let mut bytes = Vec::with_capacity(EXPECT_BYTES + RUN_HEAD_BYTES + batch.frames.len());
+        if let Some(Position { epoch, seq }) = batch.after {
             let position = dunlin_wire::Position { epoch, seq };
-            let last = [LastAcknowledged { partition: run.partition as u16, position }];
-            let (publisher, acknowledged) = (self.lane.number, List::new(&last));
+            let last = [LastAcknowledged { partition: batch.partition as u16, position }];
+            let (publisher, acknowledged) = (self.inner.number, List::new(&last));
             FromClient::ExpectTopic(ExpectTopic { publisher, create: false, acknowledged })
                 .encode(&mut bytes);
         }
         bytes.extend_from_slice(&publish_head(&header, flags));
-        bytes.extend_from_slice(run.frames);
+        bytes.extend_from_slice(batch.frames);
         if !self.shared.outbox.write(&bytes) {
             drop(state);
-            return told(RelayOutcome::NotTaken("no connection to the node".to_owned()));
+            return callback(RelayOutcome::NotAccepted("no connection to the node".to_owned()));
         }
-        let (partition, last) = (run.partition, header.last_producer_seq());
-        state.unanswered.push_back(UnansweredBatch { partition, first: producer_seq, last, told });
+        let (partition, last) = (batch.partition, header.last_producer_seq());
+        state.unanswered.push_back(UnansweredBatch { partition, first: producer_seq, last, callback });
     }
 
     /// Whether the node refuses batches of this relay.
     pub fn is_refused(&self) -> bool {
-        self.lane.state().refused.is_some()
+        self.inner.state().refused.is_some()
     }
 
     /// Whether a batch has no response yet.
     pub fn has_unanswered(&self) -> bool {
-        !self.lane.state().unanswered.is_empty()
+        !self.inner.state().unanswered.is_empty()
     }
 }
 
@@ -181,33 +179,33 @@ impl RelayShared {
         FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }).encode(out);
     }
 
-    fn lose(&self) {
+    fn fail_unanswered(&self) {
         let lost = {
             let mut state = self.state();
             state.next.clear();
             std::mem::take(&mut state.unanswered)
         };
-        lost.into_iter().for_each(|sent| (sent.told)(RelayOutcome::Lost));
+        lost.into_iter().for_each(|sent| (sent.callback)(RelayOutcome::Lost));
     }
 
     /// Handles a new connection: batches sent on the previous connection are lost.
     pub(crate) fn resume(&self, out: &mut Vec<u8>) {
-        self.lose();
+        self.fail_unanswered();
         self.state().refused = None;
         self.open(out);
     }
 
-    pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
+    pub(crate) fn handle_refused(&self, refusal: &Refusal<'_>) {
         let error = publish_error(refusal);
         let lost = {
             let mut state = self.state();
             state.refused = Some(error.clone());
             std::mem::take(&mut state.unanswered)
         };
-        lost.into_iter().for_each(|sent| (sent.told)(RelayOutcome::Answered(Err(error.clone()))));
+        lost.into_iter().for_each(|sent| (sent.callback)(RelayOutcome::Answered(Err(error.clone()))));
     }
 
-    pub(crate) fn published(&self, published: &Published) {
+    pub(crate) fn handle_published(&self, published: &Published) {
         let answered = {
             let mut state = self.state();
             let through = |sent: &UnansweredBatch| {
@@ -217,22 +215,22 @@ impl RelayShared {
             at.and_then(|at| state.unanswered.remove(at))
         };
         if let Some(sent) = answered {
-            (sent.told)(RelayOutcome::Answered(Ok(receipt(published))));
+            (sent.callback)(RelayOutcome::Answered(Ok(receipt(published))));
         }
     }
 
-    pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
+    pub(crate) fn handle_publish_refused(&self, refused: &PublishRefused<'_>) {
         let answered = {
             let mut state = self.state();
-            let is_it = |sent: &UnansweredBatch| {
+            let is_refused_batch = |sent: &UnansweredBatch| {
                 sent.partition == refused.partition && sent.first == refused.producer_seq
             };
-            let at = state.unanswered.iter().position(is_it);
+            let at = state.unanswered.iter().position(is_refused_batch);
             at.and_then(|at| state.unanswered.remove(at))
         };
         if let Some(sent) = answered {
-            (sent.told)(match publish_error(&refused.refusal) {
-                PublishError::OwnerAway(why) => RelayOutcome::NotTaken(why),
+            (sent.callback)(match publish_error(&refused.refusal) {
+                PublishError::OwnerAway(why) => RelayOutcome::NotAccepted(why),
                 error => RelayOutcome::Answered(Err(error)),
             });
         }
@@ -241,22 +239,22 @@ impl RelayShared {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        lock(&self.shared.session).remove_publisher(self.lane.number);
+        lock(&self.shared.session).remove_publisher(self.inner.number);
         let mut out = Vec::new();
-        FromClient::ClosePublisher { publisher: self.lane.number }.encode(&mut out);
+        FromClient::ClosePublisher { publisher: self.inner.number }.encode(&mut out);
         self.shared.outbox.write(&out);
-        self.lane.lose();
+        self.inner.fail_unanswered();
     }
 }
 
 impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lane.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
 impl fmt::Debug for RelayShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relaying").field("subject", &self.subject).finish_non_exhaustive()
+        f.debug_struct("RelayShared").field("subject", &self.subject).finish_non_exhaustive()
     }
 }

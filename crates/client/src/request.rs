@@ -21,7 +21,7 @@ use crate::topics::CallError;
 
 /// The subject prefix with which DESCRIBE_SETTINGS asks whether a subject has a subscriber
 /// (`docs/protocol.md`).
-const HEARD: &str = "$DUNLIN.heard.";
+const SUBSCRIBER_QUERY_PREFIX: &str = "$DUNLIN.heard.";
 /// Maximum number of publishers that a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
 
@@ -32,11 +32,11 @@ pub struct Requester {
     client: Client,
     inbox: Option<ReplyInbox>,
     publishers: HashMap<String, Publisher>,
-    asked: u64,
+    requests: u64,
 }
 
 /// Returns a prefix for the reply subjects of one requester, within the inbox that all handles of the session share.
-pub(crate) fn within_inbox(session_prefix: &str) -> String {
+pub(crate) fn requester_prefix(session_prefix: &str) -> String {
     // Counts the requesters, so that each has a number that is unique within the process.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
     format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
@@ -55,13 +55,13 @@ struct ReplyInbox {
 impl Client {
     /// Creates a handle that sends requests to this node.
     pub fn requester(&self) -> Requester {
-        Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
+        Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), requests: 0 }
     }
 
     /// Returns an error if no subscriber reads the subject. If the node does not know this query, the subject counts as
     /// read.
-    fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
-        match self.topic_settings(&format!("{HEARD}{subject}")) {
+    fn check_subscriber(&self, subject: &str) -> Result<(), RequestError> {
+        match self.topic_settings(&format!("{SUBSCRIBER_QUERY_PREFIX}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
@@ -92,18 +92,18 @@ impl Requester {
         let until = deadline(timeout);
         self.open_inbox()?;
         if !self.publishers.contains_key(subject) {
-            self.client.is_heard(subject)?;
+            self.client.check_subscriber(subject)?;
         }
         self.open_publisher(subject)?;
-        self.asked += 1;
+        self.requests += 1;
         let (Some(inbox), Some(publisher)) = (&mut self.inbox, self.publishers.get_mut(subject)) else {
             return Err(SubscribeError::Closed.into());
         };
         let prefix_bytes = inbox.prefix.len();
-        let _ = write!(inbox.prefix, "{}", self.asked);
+        let _ = write!(inbox.prefix, "{}", self.requests);
         let mut draft = draft.into();
         draft.meta.reply = Some(&inbox.prefix);
-        let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
+        let sent = publisher.send(draft).and_then(|()| publisher.send_batches());
         let tail = inbox.prefix.split_off(prefix_bytes);
         let tail = format!("{}{tail}", &inbox.prefix[inbox.topic_prefix_bytes..]);
         sent?;
@@ -118,7 +118,7 @@ impl Requester {
         self.inbox = None;
         let wait = self.client.shared.options.wait;
         let session_prefix = self.client.shared.wait_for_inbox()?;
-        let prefix = within_inbox(&session_prefix);
+        let prefix = requester_prefix(&session_prefix);
         let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
         let subscriber = self.client.subscribe(&format!("{prefix}>"), options)?;
         let topic_prefix_bytes = session_prefix.len();
@@ -157,13 +157,13 @@ impl ReplyInbox {
                     return Ok((&record).into());
                 }
             }
-            publisher.take_failure()?;
+            publisher.check_failure()?;
             let now = Instant::now();
             if now >= until {
                 return Err(RequestError::TimedOut(timeout));
             }
-            let news = self.subscriber.wait_or(until - now, || publisher.has_failed())?;
-            if !news && publisher.connections() != connection {
+            let has_event = self.subscriber.wait_or(until - now, || publisher.has_failed())?;
+            if !has_event && publisher.connections() != connection {
                 return Err(PublishError::Unknown("the connection was lost".to_owned()).into());
             }
         }
@@ -173,9 +173,9 @@ impl ReplyInbox {
 impl crate::client::SharedClient {
     /// The inbox prefix of this connection, once there is one.
     pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
-        let waiting = crate::follow::HandleWaker::default();
-        let up = || lock(&self.session).up;
-        match self.wait_until(&waiting, self.options.wait, None, up) {
+        let waker = crate::follow::HandleWaker::default();
+        let is_up = || lock(&self.session).is_up;
+        match self.wait_until(&waker, self.options.wait, None, is_up) {
             crate::drive::WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
             _ => Ok(lock(&self.session).inbox_prefix.clone()),
         }

@@ -37,7 +37,7 @@ impl Responder {
         let Some(publisher) = self.publishers.get_mut(topic) else { return Err(PublishError::Closed) };
         let mut draft = draft.into();
         draft.meta.subject_tail = tail;
-        let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
+        let sent = publisher.send(draft).and_then(|()| publisher.send_batches());
         if sent.is_err() {
             // The requester has most likely disconnected; the error belongs to an earlier reply.
             self.publishers.remove(topic);
@@ -53,7 +53,7 @@ impl Responder {
         let publisher = if tail.is_empty() {
             self.client.publisher_with(topic, quiet)?
         } else {
-            self.client.publisher_at_once(&format!("{topic}>"), quiet)
+            self.client.publisher_nowait(&format!("{topic}>"), quiet)
         };
         self.publishers.insert(topic.to_owned(), publisher);
         Ok(())

@@ -5,8 +5,8 @@
 //! or an inbox, the outbox.
 
 mod deliver;
-mod following;
 mod resume;
+mod snapshots;
 mod tasks;
 
 use std::fmt;
@@ -19,7 +19,7 @@ use dunlin_wire::{FromNode, GroupKind, JoinGroup, OnGap, StartAt, WireError};
 use hashbrown::HashMap;
 
 use crate::follow::{HandleWaker, lock};
-use following::FollowState;
+use snapshots::FollowState;
 use tasks::WorkerTable;
 
 use crate::inbox::SubscriberInbox;
@@ -40,9 +40,9 @@ pub struct Disconnection {
 /// The tables of a client, and the data that the node sent about itself.
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
-    pub(crate) up: bool,
+    pub(crate) is_up: bool,
     /// Since when and why there is no connection; `None` before the first connection.
-    pub(crate) away: Option<Disconnection>,
+    pub(crate) disconnection: Option<Disconnection>,
     /// The number of connections made so far.
     pub(crate) generation: u64,
     /// The protocol version of the current connection.
@@ -58,10 +58,10 @@ pub(crate) struct ClientSession {
     channels: HashMap<u32, Channel>,
     publishers: HashMap<u32, Arc<PublisherShared>>,
     relays: HashMap<u32, Arc<RelayShared>>,
-    questions: HashMap<u32, Arc<ResponseSlot>>,
+    requests: HashMap<u32, Arc<ResponseSlot>>,
     /// Topics that this client created, at most [`CREATED_MAX`].
     created: HashMap<String, TopicConfig>,
-    working: WorkerTable,
+    workers: WorkerTable,
 }
 
 /// The contents of the message that begins or continues a subscription.
@@ -81,11 +81,11 @@ pub(crate) struct SubscriptionRequest {
 }
 
 impl SubscriptionRequest {
-    fn gives_back(&self) -> bool {
-        let gives_back = |of: &GroupJoinRequest| {
-            of.kind == GroupKind::Share && of.attempts_max & JoinGroup::GIVES_BACK > 0
+    fn returns_unconsumed(&self) -> bool {
+        let returns_unconsumed = |of: &GroupJoinRequest| {
+            of.kind == GroupKind::Share && of.attempts_max & JoinGroup::RETURNS_UNCONSUMED > 0
         };
-        self.group.as_ref().is_some_and(gives_back)
+        self.group.as_ref().is_some_and(returns_unconsumed)
     }
 }
 
@@ -110,19 +110,19 @@ pub(crate) struct GroupJoinRequest {
 
 #[derive(Debug)]
 struct Subscription {
-    asked: SubscriptionRequest,
+    request: SubscriptionRequest,
     inbox: Arc<SubscriberInbox>,
     /// For logs without a channel, the subscriber's position; `None` if the subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
     /// For logs that will receive a new channel, the number of the channel that ended.
-    gone: HashMap<(String, u16), u32>,
+    replaced_channels: HashMap<(String, u16), u32>,
     /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
-    stands: bool,
+    is_subscribed: bool,
     /// For each log, the position before the subscription's first record; filled only if the subscriber asked for these
     /// positions.
-    began: Vec<(Arc<LogName>, Position)>,
+    start_positions: Vec<(Arc<LogName>, Position)>,
     /// The number of bytes received on earlier connections.
     received_before: u64,
     claims: Claims,
@@ -131,10 +131,10 @@ struct Subscription {
 /// The total numbers of records that a member of a `work` group has requested and received.
 #[derive(Debug, Default)]
 struct Claims {
-    wanted: u64,
-    given: u64,
+    requested: u64,
+    delivered: u64,
     /// The number of records received on earlier connections; a node counts only those since JOIN_GROUP.
-    given_before: u64,
+    delivered_before: u64,
 }
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ struct Channel {
     at: Position,
     /// The sequence number up to which records were delivered or reported as missing. Records between this number and
     /// `at` did not match the pattern.
-    given_seq: u64,
+    delivered_seq: u64,
     /// Whether the subscription belongs to a group, whose members receive records in any order.
     in_group: bool,
     state: FollowState,
@@ -154,8 +154,8 @@ struct Channel {
 /// A request that waits for its response.
 #[derive(Default)]
 pub(crate) struct ResponseSlot {
-    pub(crate) waiting: HandleWaker,
-    answer: Mutex<Option<RequestOutcome>>,
+    pub(crate) waker: HandleWaker,
+    outcome: Mutex<Option<RequestOutcome>>,
     /// Called with the response if no thread waits for it.
     callback: Mutex<Option<Callback>>,
     /// The request's message, if it can be sent again.
@@ -181,51 +181,50 @@ impl ResponseSlot {
         ResponseSlot { callback: Mutex::new(Some(callback)), ..ResponseSlot::default() }
     }
 
-    pub(crate) fn lost(&self, why: &str) {
-        self.answer(RequestOutcome::Lost(why.to_owned()));
+    pub(crate) fn fail(&self, why: &str) {
+        self.complete(RequestOutcome::Lost(why.to_owned()));
     }
 
     /// Keeps the message, to send it again on the next connection if no node has received it.
-    pub(crate) fn keep(&self, message: Vec<u8>, is_unsent: bool) {
+    pub(crate) fn store_message(&self, message: Vec<u8>, is_unsent: bool) {
         let _ = self.message.set(message);
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
     /// Marks a request whose message was kept to be sent again, because the node has not received it.
-    fn send_again(&self) {
+    fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
     /// Returns the kept message if no node has received the request.
-    fn unsent(&self) -> Option<&Vec<u8>> {
+    fn take_unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }
 
-    /// Whether no node has received the request.
     pub(crate) fn is_unsent(&self) -> bool {
         self.is_unsent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_answered(&self) -> bool {
-        lock(&self.answer).is_some()
+        lock(&self.outcome).is_some()
     }
 
     pub(crate) fn take(&self) -> Option<RequestOutcome> {
-        lock(&self.answer).take()
+        lock(&self.outcome).take()
     }
 
-    fn answer(&self, answer: RequestOutcome) {
+    fn complete(&self, outcome: RequestOutcome) {
         if let Some(callback) = lock(&self.callback).take() {
-            return callback(answer);
+            return callback(outcome);
         }
-        *lock(&self.answer) = Some(answer);
-        self.waiting.wake();
+        *lock(&self.outcome) = Some(outcome);
+        self.waker.wake();
     }
 }
 
 impl fmt::Debug for ResponseSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question").field("answer", &self.answer).finish_non_exhaustive()
+        f.debug_struct("ResponseSlot").field("outcome", &self.outcome).finish_non_exhaustive()
     }
 }
 
@@ -253,7 +252,7 @@ impl ClientSession {
     }
 
     /// A number that is unique within the client.
-    pub(crate) fn number(&mut self) -> u32 {
+    pub(crate) fn next_number(&mut self) -> u32 {
         self.next_number = self.next_number.wrapping_add(1);
         self.next_number
     }
@@ -283,41 +282,46 @@ impl ClientSession {
         self.relays.insert(relay.number, relay);
     }
 
-    pub(crate) fn add_question(&mut self, number: u32, question: Arc<ResponseSlot>) {
-        self.questions.insert(number, question);
+    pub(crate) fn add_request(&mut self, number: u32, slot: Arc<ResponseSlot>) {
+        self.requests.insert(number, slot);
     }
 
-    pub(crate) fn remove_question(&mut self, number: u32) {
-        self.questions.remove(&number);
+    pub(crate) fn remove_request(&mut self, number: u32) {
+        self.requests.remove(&number);
     }
 
     /// Adds a worker's request; `attaches` marks the request that attaches the worker.
-    pub(crate) fn add_working(&mut self, number: u32, line: &Arc<crate::tasks::WorkerInbox>, attaches: bool) {
-        self.working.add(number, line, attaches);
+    pub(crate) fn add_worker_request(
+        &mut self,
+        number: u32,
+        inbox: &Arc<crate::tasks::WorkerInbox>,
+        attaches: bool,
+    ) {
+        self.workers.add(number, inbox, attaches);
     }
 
     /// Removes a worker that has ended.
-    pub(crate) fn remove_working(&mut self, line: &Arc<crate::tasks::WorkerInbox>) {
-        self.working.remove(line);
+    pub(crate) fn remove_worker(&mut self, inbox: &Arc<crate::tasks::WorkerInbox>) {
+        self.workers.remove(inbox);
     }
 
     /// Delivers one message, whose bytes are `chunk[start..end]`.
     #[inline]
-    pub(crate) fn deliver_messages(
+    pub(crate) fn deliver_message(
         &mut self,
         message: &FromNode<'_>,
         chunk: &Arc<Vec<u8>>,
         start: usize,
         end: usize,
     ) -> Result<(), ConnectionError> {
-        if let FromNode::Batch(run) = message {
-            self.check_credit(run.header.topic_id)?;
-            return Ok(self.hand_out_run(run, chunk, start, end)?);
+        if let FromNode::Batch(batch) = message {
+            self.check_credit(batch.header.topic_id)?;
+            return Ok(self.deliver_batch(batch, chunk, start, end)?);
         }
-        self.hand_out_other(message, chunk, start, end)
+        self.deliver_other(message, chunk, start, end)
     }
 
-    fn hand_out_other(
+    fn deliver_other(
         &mut self,
         message: &FromNode<'_>,
         chunk: &Arc<Vec<u8>>,
@@ -328,26 +332,26 @@ impl ClientSession {
         let bytes = || chunk[start..end].to_vec();
         match message {
             FromNode::Published(published) => {
-                self.publishers.get(&published.publisher).inspect(|p| p.published(published));
-                self.relays.get(&published.publisher).inspect(|r| r.published(published));
+                self.publishers.get(&published.publisher).inspect(|p| p.handle_published(published));
+                self.relays.get(&published.publisher).inspect(|r| r.handle_published(published));
             }
             FromNode::PublishRefused(refused) => {
-                self.publishers.get(&refused.publisher).inspect(|p| p.publish_refused(refused));
-                self.relays.get(&refused.publisher).inspect(|r| r.publish_refused(refused));
+                self.publishers.get(&refused.publisher).inspect(|p| p.handle_publish_refused(refused));
+                self.relays.get(&refused.publisher).inspect(|r| r.handle_publish_refused(refused));
             }
             FromNode::PublisherOpened(opened) => {
-                self.publishers.get(&opened.publisher).inspect(|p| p.opened(opened));
+                self.publishers.get(&opened.publisher).inspect(|p| p.handle_opened(opened));
             }
-            FromNode::PublisherTopic(of_topic) => {
-                self.publishers.get(&of_topic.publisher).inspect(|p| p.opened_topic(*of_topic));
+            FromNode::PublisherTopic(topic) => {
+                self.publishers.get(&topic.publisher).inspect(|p| p.handle_topic(*topic));
             }
             FromNode::PublisherRefused(refused) => {
-                self.publishers.get(&refused.publisher).inspect(|p| p.refused(&refused.refusal));
-                self.relays.get(&refused.publisher).inspect(|r| r.refused(&refused.refusal));
+                self.publishers.get(&refused.publisher).inspect(|p| p.handle_refused(&refused.refusal));
+                self.relays.get(&refused.publisher).inspect(|r| r.handle_refused(&refused.refusal));
             }
             FromNode::Deliver(deliver) => {
                 self.check_credit(deliver.channel)?;
-                self.hand_out_claimed(deliver, chunk, start, end);
+                self.deliver_claimed(deliver, chunk, start, end);
             }
             FromNode::Log(log) => {
                 if self.channels.len() >= self.channels_max {
@@ -355,40 +359,51 @@ impl ClientSession {
                 }
                 self.open_channel(log);
             }
-            FromNode::Gap(gap) => self.gap(gap, cost),
-            FromNode::Lagging(lagging) => self.lagging(lagging, cost),
-            FromNode::EpochChanged(changed) => self.epoch_changed(changed, cost),
-            FromNode::Advance(advance) => self.advance(advance, cost),
-            FromNode::Deleted(deleted) => self.deleted(deleted),
+            FromNode::Gap(gap) => self.handle_gap(gap, cost),
+            FromNode::Lagging(lagging) => self.handle_lagging(lagging, cost),
+            FromNode::EpochChanged(changed) => self.handle_epoch_changed(changed, cost),
+            FromNode::Advance(advance) => self.handle_advance(advance, cost),
+            FromNode::Deleted(deleted) => self.handle_deleted(deleted),
             FromNode::Snapshot(part) => self.receive_snapshot_part(part, cost)?,
-            FromNode::Checksum(checksum) => self.checksum(checksum, cost),
-            FromNode::Publishers(publishers) => self.publishers_of(publishers, cost),
-            FromNode::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
-            FromNode::Subscribed(subscribed) => self.subscribed(subscribed.subscription),
+            FromNode::Checksum(checksum) => self.handle_checksum(checksum, cost),
+            FromNode::Publishers(publishers) => self.handle_publishers(publishers, cost),
+            FromNode::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat),
+            FromNode::Subscribed(subscribed) => self.handle_subscribed(subscribed.subscription),
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
-                    subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
+                    subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.request.pattern));
                     // Members that return unconsumed records must first report the records that they consumed.
-                    if !subscription.asked.gives_back() {
+                    if !subscription.request.returns_unconsumed() {
                         self.remove_subscription(ended.subscription);
                     }
                 }
             }
-            FromNode::Done { request } => self.answer(*request, RequestOutcome::Done),
-            FromNode::RequestRefused(refused) if self.working.refused(refused) => {}
+            FromNode::Done { request } => self.complete_request(*request, RequestOutcome::Done),
+            FromNode::RequestRefused(refused) if self.workers.handle_refusal(refused) => {}
             FromNode::RequestRefused(refused) => {
-                self.answer(refused.request, RequestOutcome::Refused(RefusedError::new(&refused.refusal)));
+                self.complete_request(
+                    refused.request,
+                    RequestOutcome::Refused(RefusedError::new(&refused.refusal)),
+                );
             }
-            FromNode::Topics(topics) => self.answer(topics.request, RequestOutcome::Message(bytes())),
-            FromNode::Topic(topic) => self.answer(topic.request, RequestOutcome::Message(bytes())),
-            FromNode::Settings(settings) => self.answer(settings.request, RequestOutcome::Message(bytes())),
-            FromNode::ControlResult(controlled) => {
-                self.answer(controlled.request, RequestOutcome::Message(bytes()))
+            FromNode::Topics(topics) => {
+                self.complete_request(topics.request, RequestOutcome::Message(bytes()))
             }
-            FromNode::TasksResult(tasked) if self.working.tasked(tasked)? => {}
-            FromNode::TasksResult(tasked) => self.answer(tasked.request, RequestOutcome::Message(bytes())),
-            FromNode::TaskOrders(orders) => self.working.ordered(orders)?,
-            FromNode::Settled(settled) => self.answer(settled.request, RequestOutcome::Message(bytes())),
+            FromNode::Topic(topic) => self.complete_request(topic.request, RequestOutcome::Message(bytes())),
+            FromNode::Settings(settings) => {
+                self.complete_request(settings.request, RequestOutcome::Message(bytes()))
+            }
+            FromNode::ControlResult(result) => {
+                self.complete_request(result.request, RequestOutcome::Message(bytes()))
+            }
+            FromNode::TasksResult(result) if self.workers.handle_result(result)? => {}
+            FromNode::TasksResult(result) => {
+                self.complete_request(result.request, RequestOutcome::Message(bytes()))
+            }
+            FromNode::TaskOrders(orders) => self.workers.dispatch_orders(orders)?,
+            FromNode::Settled(settled) => {
+                self.complete_request(settled.request, RequestOutcome::Message(bytes()))
+            }
             FromNode::Error(refusal) => return Err(ConnectionError::Error(RefusedError::new(refusal))),
             FromNode::Goodbye(goodbye) => {
                 return Err(ConnectionError::Goodbye {
@@ -404,15 +419,14 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Fails if the node sent more than the credit allows.
     #[inline]
     fn check_credit(&self, channel: u32) -> Result<(), ConnectionError> {
         self.channels.get(&channel).map_or(Ok(()), |channel| channel.inbox.check_credit())
     }
 
-    fn answer(&mut self, request: u32, answer: RequestOutcome) {
-        if let Some(question) = self.questions.remove(&request) {
-            question.answer(answer);
+    fn complete_request(&mut self, request: u32, outcome: RequestOutcome) {
+        if let Some(slot) = self.requests.remove(&request) {
+            slot.complete(outcome);
         }
     }
 

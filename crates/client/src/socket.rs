@@ -18,9 +18,9 @@ use crate::address::Endpoint;
 use crate::limits::TICK;
 use crate::tls::Connector;
 
-mod secured;
+mod tls_socket;
 
-use secured::TlsSocket;
+use tls_socket::TlsSocket;
 
 /// The operations for which a socket is ready, so that they do not block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,14 +45,14 @@ impl Socket {
             Endpoint::Tcp(_) => AddressFamily::INET6,
         };
         let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-        let begun = match endpoint {
+        let result = match endpoint {
             Endpoint::Unix(path) => connect(&fd, &SocketAddrUnix::new(path)?),
             Endpoint::Tcp(addr) => {
                 sockopt::set_tcp_nodelay(&fd, true)?;
                 connect(&fd, addr)
             }
         };
-        match begun {
+        match result {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket { fd, tls }),
             Err(error) => Err(error.into()),
         }
@@ -134,7 +134,7 @@ impl Socket {
 }
 
 /// Sleeps for `longest`, if there is no socket on which to wait.
-pub(crate) fn pause(longest: Duration) {
+pub(crate) fn sleep(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }
 

@@ -1,9 +1,9 @@
 //! Worlds of moving entities, as clients see them: commands to entities, and the entities near a point.
 
 mod command;
-mod line;
-mod places;
 mod viewer;
+mod viewer_link;
+mod world_map;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub use dunlin_space::{
     Component, ComponentKind, Entity, EntityCommand, EntityId, RegionId, SceneChange, Schema, SchemaError,
     SurroundingsWatch, VisibilityRule, VisibleEntity, WorldNameError, check_world_name,
 };
-pub use places::{RegionOwner, WorldMap, WorldMapError};
 pub use viewer::{ViewError, Viewer};
+pub use world_map::{RegionOwner, WorldMap, WorldMapError};
 
 /// A world of the client's cluster, whose entities the client can watch and change.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ impl Client {
     }
 
     /// Makes a client of another node with the options of this client.
-    fn beside(&self, url: &str) -> Result<Client, ConnectError> {
+    fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }
 }
 
-fn subject(world: &str, process: u64, what: &str) -> String {
-    format!("space.{world}.process.{process}.{what}")
+fn subject(world: &str, process: u64, endpoint: &str) -> String {
+    format!("space.{world}.process.{process}.{endpoint}")
 }

@@ -7,12 +7,12 @@
 //! - A worker ([`Attachment`], [`Worker`]) continues after a lost connection: it attaches again and sends its results
 //!   again.
 
-mod asking;
 mod assigned;
 mod attachment;
 mod error;
-mod line;
+mod pending_commands;
 mod worker;
+mod worker_inbox;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use dunlin_tasks::{
 use dunlin_wire::TasksKind;
 
 use crate::client::{Client, SharedClient};
-pub use asking::PendingTaskCommands;
 pub use assigned::{AssignedTask, TaskUsage};
 pub use attachment::{Attachment, AttachmentLoad, WorkerOptions};
 pub use error::TasksError;
-pub(crate) use line::WorkerInbox;
+pub use pending_commands::PendingTaskCommands;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
+pub(crate) use worker_inbox::WorkerInbox;
 
 /// A handle to submit, list and change the tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<SharedClient>,
-    questions: TasksKind,
+    query_kind: TasksKind,
 }
 
 /// The result of submitting tasks: their ids, and how long the client must wait before it submits more.
@@ -61,20 +61,20 @@ pub struct TaskPage {
 impl Client {
     /// Returns a handle for tasks and workers.
     pub fn tasks(&self) -> Tasks {
-        Tasks { shared: Arc::clone(&self.shared), questions: TasksKind::Question }
+        Tasks { shared: Arc::clone(&self.shared), query_kind: TasksKind::Query }
     }
 }
 
 impl Tasks {
     /// Returns a handle with stale reads: the node answers from its own state, without asking the leader.
     pub fn stale(&self) -> Tasks {
-        Tasks { questions: TasksKind::StaleQuestion, ..self.clone() }
+        Tasks { query_kind: TasksKind::StaleQuery, ..self.clone() }
     }
 
     /// Submits a task for `tenant`. An empty `tenant` means the user's own tenant.
     pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<SubmittedTask, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
-        submitted.tasks.first().copied().ok_or_else(TasksError::odd)
+        submitted.tasks.first().copied().ok_or_else(TasksError::unexpected_response)
     }
 
     /// Submits tasks for `tenant`, either all or none.
@@ -83,7 +83,7 @@ impl Tasks {
             CommandReply::Submitted { tasks, slow_down_ms } => {
                 Ok(Submission { tasks, slow_down: Duration::from_millis(slow_down_ms.into()) })
             }
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -96,7 +96,7 @@ impl Tasks {
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.query(&TaskQuery::Get { task })? {
             TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -111,7 +111,7 @@ impl Tasks {
     ) -> Result<TaskPage, TasksError> {
         match self.query(&TaskQuery::List { filter: filter.clone(), from, limit, whole })? {
             TaskQueryResult::Tasks { tasks, next, now_ms } => Ok(TaskPage { tasks, next, now_ms }),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Tasks {
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
         match self.query(&TaskQuery::Why { task })? {
             TaskQueryResult::Why { why } => Ok(why),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -127,7 +127,7 @@ impl Tasks {
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Queues { queues } => Ok(queues),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -135,7 +135,7 @@ impl Tasks {
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
         match self.query(&TaskQuery::Tenants { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Tenants { tenants } => Ok(tenants),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -143,7 +143,7 @@ impl Tasks {
     pub fn workers(&self) -> Result<Vec<WorkerView>, TasksError> {
         match self.query(&TaskQuery::Workers)? {
             TaskQueryResult::Workers { workers } => Ok(workers),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -151,7 +151,7 @@ impl Tasks {
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
@@ -163,29 +163,29 @@ impl Tasks {
     /// Cancels a task and the tasks that depend on it. A running task ends when its worker has stopped it. Returns the
     /// number of changed tasks.
     pub fn cancel(&self, task: u64) -> Result<u64, TasksError> {
-        self.changed(&TaskCommand::Cancel { task })
+        self.count_changed(&TaskCommand::Cancel { task })
     }
 
     /// Runs a dead letter again with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
-        self.changed(&TaskCommand::Retry { task })
+        self.count_changed(&TaskCommand::Retry { task })
     }
 
     /// Runs the oldest dead letters of a tenant again, at most `count` (0 for the largest number). Returns their
     /// number, and whether there are more. Skips poisoned tasks: those whose workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
+        self.count_changed_with_more(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
 
     /// Like [`redrive`](Self::redrive), including poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
+        self.count_changed_with_more(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
     }
 
     /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns the number of
     /// removed dead letters, and whether there are more.
     pub fn discard(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
+        self.count_changed_with_more(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
     }
 
     /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
@@ -214,7 +214,7 @@ impl Tasks {
     /// Sends any command once, and waits for its response.
     pub fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
-        let answer = answers.pop().ok_or_else(TasksError::odd)?;
+        let answer = answers.pop().ok_or_else(TasksError::unexpected_response)?;
         answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
     }
 
@@ -222,23 +222,23 @@ impl Tasks {
     pub fn query(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.retry_until_answered(self.questions, &bytes)?;
+        let answer = self.retry_until_answered(self.query_kind, &bytes)?;
         Ok(TaskQueryResult::decode(&answer)?)
     }
 
-    fn changed(&self, command: &TaskCommand<'_>) -> Result<u64, TasksError> {
-        self.some_changed(command).map(|(tasks, _)| tasks)
+    fn count_changed(&self, command: &TaskCommand<'_>) -> Result<u64, TasksError> {
+        self.count_changed_with_more(command).map(|(tasks, _)| tasks)
     }
 
-    fn some_changed(&self, command: &TaskCommand<'_>) -> Result<(u64, bool), TasksError> {
+    fn count_changed_with_more(&self, command: &TaskCommand<'_>) -> Result<(u64, bool), TasksError> {
         match self.command(command)? {
             CommandReply::Changed { tasks, more } => Ok((tasks, more)),
             CommandReply::Done => Ok((1, false)),
-            _ => Err(TasksError::odd()),
+            _ => Err(TasksError::unexpected_response()),
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn response_timeout(&self) -> Duration {
         Duration::from_millis(self.shared.limits.answer_ms_max)
     }
 }

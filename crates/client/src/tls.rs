@@ -38,11 +38,11 @@ pub struct TlsOptions {
 impl fmt::Debug for TlsOptions {
     /// Prints the options without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = |pem: &Option<Vec<u8>>| pem.as_ref().map(|_| "PEM");
+        let masked = |pem: &Option<Vec<u8>>| pem.as_ref().map(|_| "PEM");
         let key = self.key.as_ref().map(|_| "secret");
         f.debug_struct("TlsOptions")
-            .field("ca", &given(&self.ca))
-            .field("cert", &given(&self.cert))
+            .field("ca", &masked(&self.ca))
+            .field("cert", &masked(&self.cert))
             .field("key", &key)
             .field("name", &self.name)
             .finish()

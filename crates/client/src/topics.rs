@@ -129,7 +129,7 @@ pub struct GroupDescription {
 impl Client {
     /// Creates a topic. With `or_same`, an existing topic with the same configuration counts as success.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), CallError> {
-        let created = with_create(name, config, or_same, |create| self.shared.ask(create))?;
+        let created = with_create(name, config, or_same, |create| self.shared.call(create))?;
         lock(&self.shared.session).topic_created(name, config);
         drop(created);
         Ok(())
@@ -138,7 +138,7 @@ impl Client {
     /// Deletes a topic with all its records.
     pub fn delete_topic(&self, topic: &str) -> Result<(), CallError> {
         lock(&self.shared.session).topic_deleted(topic);
-        self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
+        self.shared.call(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
     }
 
     /// Moves a topic with its records to another node. Returns the epoch in which the new owner accepts
@@ -156,7 +156,7 @@ impl Client {
         let mut found: Vec<TopicSummary> = Vec::new();
         loop {
             let after = found.last().map_or(String::new(), |last| last.name.clone());
-            let ask = |request| {
+            let request_page = |request| {
                 FromClient::ListTopics(ListTopics {
                     request,
                     topics_max: PAGE_TOPICS,
@@ -164,9 +164,9 @@ impl Client {
                     after: &after,
                 })
             };
-            let bytes = self.shared.ask(ask)?;
-            let Some(FromNode::Topics(page)) = self.shared.read_answer(&bytes) else {
-                return Err(odd_answer());
+            let bytes = self.shared.call(request_page)?;
+            let Some(FromNode::Topics(page)) = self.shared.decode_response(&bytes) else {
+                return Err(unexpected_response());
             };
             found.extend(page.topics.iter().map(summary));
             if !page.more || page.topics.is_empty() {
@@ -177,20 +177,21 @@ impl Client {
 
     /// Describes a topic.
     pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, CallError> {
-        let bytes = self.shared.ask(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
-        match self.shared.read_answer(&bytes) {
+        let bytes = self.shared.call(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
+        match self.shared.decode_response(&bytes) {
             Some(FromNode::Topic(state)) => {
                 let mut description = description(&state);
                 description.take_settings(self.topic_settings(topic)?);
                 Ok(description)
             }
-            _ => Err(odd_answer()),
+            _ => Err(unexpected_response()),
         }
     }
 
     /// Returns a topic's settings (such as `durable` and `reducer`) and its status values, each with its name.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
-        let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
+        let bytes =
+            self.shared.call(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
@@ -200,13 +201,13 @@ impl Client {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
             let until = Some(Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max));
-            let begin = |topic: &&str| {
+            let send_one = |topic: &&str| {
                 self.shared
                     .send_request(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))
             };
-            let asked: Vec<_> = topics.iter().map(begin).collect();
+            let requests: Vec<_> = topics.iter().map(send_one).collect();
             let read = |bytes: Vec<u8>| self.shared.read_settings(&bytes);
-            settings.extend(asked.into_iter().map(|asked| asked?.wait(until).and_then(read)));
+            settings.extend(requests.into_iter().map(|request| request?.wait(until).and_then(read)));
         }
         settings
     }
@@ -214,12 +215,12 @@ impl Client {
 
 impl SharedClient {
     pub(crate) fn read_settings(&self, bytes: &[u8]) -> Result<Vec<(String, String)>, CallError> {
-        match self.read_answer(bytes) {
+        match self.decode_response(bytes) {
             Some(FromNode::Settings(settings)) => {
                 let owned = |setting: Setting<'_>| (setting.name.to_owned(), setting.value.to_owned());
                 Ok(settings.settings.iter().map(owned).collect())
             }
-            _ => Err(odd_answer()),
+            _ => Err(unexpected_response()),
         }
     }
 }
@@ -289,12 +290,17 @@ fn with_create<R>(
     }))
 }
 
-/// Appends the message that creates a topic to `out`.
-pub(crate) fn say_create(name: &str, config: &TopicConfig, or_same: bool, request: u32, out: &mut Vec<u8>) {
+pub(crate) fn encode_create(
+    name: &str,
+    config: &TopicConfig,
+    or_same: bool,
+    request: u32,
+    out: &mut Vec<u8>,
+) {
     with_create(name, config, or_same, |create| create(request).encode(out));
 }
 
-fn odd_answer() -> CallError {
+fn unexpected_response() -> CallError {
     CallError::Unknown("the node sent an unexpected response".to_owned())
 }
 
@@ -302,7 +308,7 @@ impl SharedClient {
     /// Fails if the connected node does not know the message.
     pub(crate) fn check_version(&self, kind: MessageKind) -> Result<(), CallError> {
         let session = lock(&self.session);
-        if !session.up || session.version >= kind.since() {
+        if !session.is_up || session.version >= kind.since() {
             return Ok(());
         }
         let (numbers, text) =
@@ -312,7 +318,7 @@ impl SharedClient {
 
     /// Sends a request and waits for its response. Returns the response's bytes, which are empty if the response is
     /// only "done".
-    pub(crate) fn ask<'a>(
+    pub(crate) fn call<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
     ) -> Result<Vec<u8>, CallError> {
@@ -321,7 +327,7 @@ impl SharedClient {
     }
 
     /// Decodes the bytes of a response that was already found to be valid.
-    pub(crate) fn read_answer<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
+    pub(crate) fn decode_response<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
         let limits = dunlin_wire::DecoderLimits {
             run_bytes_max: self.limits.run_bytes_max,
             control_bytes_max: self.limits.control_bytes_max,

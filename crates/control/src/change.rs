@@ -46,27 +46,27 @@ impl<'a> KeyEvents<'a> {
     }
 }
 
-/// The bytes of a [`Change`] reduced to keys for which `may_see` returns true; `None` if no event remains.
+/// The bytes of a [`Change`] reduced to keys for which `is_visible` returns true; `None` if no event remains.
 pub fn visible_events<'a>(
     bytes: &'a [u8],
-    may_see: impl Fn(&[u8]) -> bool,
+    is_visible: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<Cow<'a, [u8]>>, ControlDecodeError> {
     let mut events = KeyEvents::new(bytes)?;
-    let (mut seen, mut hidden) = (vec![crate::VERSION], 0);
+    let (mut visible, mut hidden) = (vec![crate::VERSION], 0);
     loop {
         let before = events.fields.rest;
         let Some(event) = events.next() else { break };
         let (KeyEvent::Put { key, .. } | KeyEvent::Deleted { key }) = event?;
-        if may_see(key) {
-            seen.extend_from_slice(&before[..before.len() - events.fields.rest.len()]);
+        if is_visible(key) {
+            visible.extend_from_slice(&before[..before.len() - events.fields.rest.len()]);
         } else {
             hidden += 1;
         }
     }
     Ok(match hidden {
         0 => Some(Cow::Borrowed(bytes)),
-        _ if seen.len() == 1 => None,
-        _ => Some(Cow::Owned(seen)),
+        _ if visible.len() == 1 => None,
+        _ => Some(Cow::Owned(visible)),
     })
 }
 

@@ -86,7 +86,7 @@ choice! {
             value: &'a [u8] } = 20,
         /// Ensures that a topic has an owner that is a member. Creates the topic if it does not exist.
         Place { /// The request.
-            wanted: OwnerRequest<'a> } = 21,
+            request: OwnerRequest<'a> } = 21,
         /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
         Move { /// The topic's name.
             topic: &'a [u8], /// The node.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::error::ControlDecodeError;
 use crate::item::Key;
 
-/// Bytes that remain to be decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
@@ -46,7 +45,6 @@ pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     whole.write(out);
 }
 
-/// A value that can be encoded and decoded.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, ControlDecodeError>;
     fn write(&self, out: &mut Vec<u8>);

@@ -56,7 +56,7 @@ impl Lease {
     }
 
     /// Whether a node is a member under this lease.
-    fn is_a_nodes(&self) -> bool {
+    fn belongs_to_node(&self) -> bool {
         self.keys.range(Key::from_slice(NODES)..).next().is_some_and(|key| key.starts_with(NODES))
     }
 
@@ -73,7 +73,7 @@ impl ControlState {
 
     /// A user's leases, sorted by number.
     pub fn leases_of_user(&self, user: &[u8]) -> Vec<u64> {
-        if !self.leases_of.contains_key(user) {
+        if !self.lease_counts.contains_key(user) {
             return Vec::new();
         }
         self.leases.iter().filter(|(_, found)| *found.owner == *user).map(|(lease, _)| *lease).collect()
@@ -88,7 +88,7 @@ impl ControlState {
 
     /// The number of leases of a tenant's users.
     pub fn leases_of_tenant(&self, tenant: &[u8]) -> u64 {
-        self.leases_of_tenant.get(tenant).copied().unwrap_or(0)
+        self.tenant_lease_counts.get(tenant).copied().unwrap_or(0)
     }
 
     /// The user who owns a lease; empty if there is none.
@@ -97,7 +97,7 @@ impl ControlState {
     }
 
     /// Applies a user's command. Leases of other users count as missing.
-    pub(crate) fn apply_by_user(
+    pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],
         all_leases: bool,
@@ -106,14 +106,14 @@ impl ControlState {
     ) -> Result<ControlReply, ControlRefusal> {
         let may_use = |state: &ControlState, lease: u64| {
             let found = state.leases.get(&lease);
-            found.is_none_or(|found| !found.is_a_nodes() && (all_leases || *found.owner == *user))
+            found.is_none_or(|found| !found.belongs_to_node() && (all_leases || *found.owner == *user))
         };
         match command {
             ControlCommand::ByUser { .. } | ControlCommand::OfTenant { .. } => Err(ControlRefusal::Reserved),
             ControlCommand::Grant { ttl_ms } => self.grant(*ttl_ms, Some(user)),
             ControlCommand::KeepAlive { leases } => {
-                let (own, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));
-                let reply = self.keep_alive(&own)?;
+                let (usable, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));
+                let reply = self.keep_alive(&usable)?;
                 let ControlReply::KeptAlive { mut ended } = reply else { return Ok(reply) };
                 ended.extend(others);
                 Ok(ControlReply::KeptAlive { ended })
@@ -131,32 +131,32 @@ impl ControlState {
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
             return Err(ControlRefusal::LeaseTtl { ttl_ms_max });
         }
-        self.check_leases(user)?;
+        self.check_lease_limits(user)?;
         let owner = user.unwrap_or_default();
         self.lease_last += 1;
         let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
         let tenant = self.writer.clone();
-        count_lease_of(&mut self.leases_of, owner);
-        count_lease_of(&mut self.leases_of_tenant, tenant.as_deref().unwrap_or_default());
+        count_lease(&mut self.lease_counts, owner);
+        count_lease(&mut self.tenant_lease_counts, tenant.as_deref().unwrap_or_default());
         self.leases.insert(lease, Lease { tenant, ..Lease::new(ttl_ms, end_ms, owner.into()) });
         self.ends.insert((end_ms, lease));
         Ok(ControlReply::Granted { lease, ttl_ms })
     }
 
-    fn check_leases(&self, user: Option<&[u8]>) -> Result<(), ControlRefusal> {
+    fn check_lease_limits(&self, user: Option<&[u8]>) -> Result<(), ControlRefusal> {
         let leases_max = self.limits.leases_max;
         let count_max = if user.is_none() { leases_max } else { leases_max - leases_max / NODES_SHARE };
         let free = count_max.saturating_sub(self.leases.len() as u64);
         if free == 0 {
             return Err(ControlRefusal::TooManyLeases { count_max });
         }
-        match user.and_then(|user| self.leases_of.get(user)) {
+        match user.and_then(|user| self.lease_counts.get(user)) {
             Some(&count) if count >= free.div_ceil(FREE_SHARE) => {
                 return Err(ControlRefusal::TooManyLeasesOfUser { count_max: count });
             }
             _ => {}
         }
-        match self.writer.as_ref().and_then(|tenant| self.leases_of_tenant.get(tenant)) {
+        match self.writer.as_ref().and_then(|tenant| self.tenant_lease_counts.get(tenant)) {
             Some(&count) if count >= free.saturating_mul(SHARE) => {
                 Err(ControlRefusal::TooManyLeasesOfTenant { count_max: count })
             }
@@ -165,10 +165,10 @@ impl ControlState {
     }
 
     /// Sets the tenant of a lease from a snapshot. Returns `false` unless the lease exists and has no tenant.
-    pub(crate) fn give_lease_to(&mut self, lease: u64, tenant: Value) -> bool {
+    pub(crate) fn set_lease_tenant(&mut self, lease: u64, tenant: Value) -> bool {
         let found = self.leases.get_mut(&lease).filter(|found| found.tenant.is_none());
         let Some(found) = found.filter(|_| !tenant.is_empty()) else { return false };
-        count_lease_of(&mut self.leases_of_tenant, &tenant);
+        count_lease(&mut self.tenant_lease_counts, &tenant);
         found.tenant = Some(tenant);
         true
     }
@@ -206,8 +206,8 @@ impl RevisionBuilder<'_> {
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
-        uncount_lease_of(&mut self.state.leases_of, &ended.owner);
-        uncount_lease_of(&mut self.state.leases_of_tenant, ended.tenant.as_deref().unwrap_or_default());
+        uncount_lease(&mut self.state.lease_counts, &ended.owner);
+        uncount_lease(&mut self.state.tenant_lease_counts, ended.tenant.as_deref().unwrap_or_default());
         self.effects.ended.push(lease);
         for (name, ticket) in &ended.waits {
             self.state.leave_queue(name, *ticket);
@@ -219,13 +219,13 @@ impl RevisionBuilder<'_> {
 }
 
 /// Counts one more lease of a user or tenant; an empty name counts for none.
-pub(crate) fn count_lease_of(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
+pub(crate) fn count_lease(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
     if !name.is_empty() {
         *counts.entry(name.into()).or_insert(0) += 1;
     }
 }
 
-fn uncount_lease_of(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
+fn uncount_lease(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
     let Some(count) = counts.get_mut(name) else { return };
     *count -= 1;
     if *count == 0 {

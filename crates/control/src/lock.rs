@@ -17,19 +17,19 @@ use crate::state::{CommandSource, ControlState};
 pub const LOCKS: &[u8] = b"$lock/";
 
 /// Leases that wait for a lock, by ticket.
-pub(crate) type LockQueue = OrdMap<u64, Waiting>;
+pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct Waiter {
     pub(crate) lease: u64,
     pub(crate) value: Value,
 }
 
-pub(crate) fn key_of(name: &[u8]) -> Vec<u8> {
+pub(crate) fn lock_key(name: &[u8]) -> Vec<u8> {
     [LOCKS, name].concat()
 }
 
-pub(crate) fn name_of(key: &[u8]) -> Option<&[u8]> {
+pub(crate) fn lock_name(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(LOCKS)
 }
 
@@ -45,9 +45,9 @@ impl ControlState {
         self.check_key(name)?;
         self.check_value(value)?;
         self.check_lease(lease)?;
-        let key = key_of(name);
+        let key = lock_key(name);
         let Some((holder, token)) = self.get(&key).map(|item| (item.lease, item.created)) else {
-            self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
+            self.check_room(CommandSource::Client, self.growth(&key, value))?;
             let mut revision_builder = RevisionBuilder::begin(self, effects);
             revision_builder.put(&key, value, lease);
             return Ok(ControlReply::Held { token: revision_builder.end() });
@@ -55,7 +55,7 @@ impl ControlState {
         if holder == lease {
             return Ok(ControlReply::Held { token });
         }
-        if let Some(before) = self.place_in_queue(name, lease) {
+        if let Some(before) = self.queue_position(name, lease) {
             return Ok(ControlReply::Waiting { before });
         }
         if !wait {
@@ -65,7 +65,7 @@ impl ControlState {
     }
 
     /// The number of leases before this one in a queue.
-    fn place_in_queue(&self, name: &[u8], lease: u64) -> Option<u64> {
+    fn queue_position(&self, name: &[u8], lease: u64) -> Option<u64> {
         let ticket = *self.leases.get(&lease)?.waits.get(name)?;
         Some(self.queues.get(name)?.range(..ticket).count() as u64)
     }
@@ -76,13 +76,13 @@ impl ControlState {
         if before >= count_max {
             return Err(ControlRefusal::TooManyWaiters { count_max });
         }
-        self.check_room(CommandSource::Anyone, Growth::shared(bytes))?;
+        self.check_room(CommandSource::Client, Growth::shared(bytes))?;
         self.ticket_last += 1;
-        self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
+        self.enqueue(Key::from(name), self.ticket_last, Waiter { lease, value: value.into() });
         Ok(ControlReply::Waiting { before })
     }
 
-    pub(crate) fn enqueue(&mut self, name: Key, ticket: u64, waiting: Waiting) {
+    pub(crate) fn enqueue(&mut self, name: Key, ticket: u64, waiting: Waiter) {
         self.bytes += item_bytes(&name, &waiting.value);
         if let Some(found) = self.leases.get_mut(&waiting.lease) {
             found.waits.insert(name.clone(), ticket);
@@ -91,7 +91,7 @@ impl ControlState {
     }
 
     /// Removes a waiting lease from a queue, but not the ticket from the lease.
-    pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiting> {
+    pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiter> {
         let queue = self.queues.get_mut(name)?;
         let waiting = queue.remove(&ticket);
         if queue.is_empty() {
@@ -107,7 +107,7 @@ impl ControlState {
         lease: u64,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        let key = key_of(name);
+        let key = lock_key(name);
         if self.holds(&key, lease) {
             let mut revision_builder = RevisionBuilder::begin(self, effects);
             revision_builder.delete(&key);
@@ -128,10 +128,10 @@ impl ControlState {
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         self.check_value(value)?;
-        let key = key_of(name);
+        let key = lock_key(name);
         let token = self.get(&key).filter(|item| item.lease == lease).map(|item| item.created);
         let token = token.ok_or(ControlRefusal::NotHeld { lease })?;
-        self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
+        self.check_room(CommandSource::Client, self.growth(&key, value))?;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.put(&key, value, lease);
         revision_builder.end();
@@ -145,17 +145,17 @@ impl ControlState {
 
 impl RevisionBuilder<'_> {
     /// Gives a free lock to the lease that waits longest, as part of this revision.
-    pub(crate) fn hand_over(&mut self, name: &[u8]) {
+    pub(crate) fn pass_lock(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
             self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))
         else {
             return;
         };
-        let Some(Waiting { lease, value }) = self.state.leave_queue(name, ticket) else { return };
+        let Some(Waiter { lease, value }) = self.state.leave_queue(name, ticket) else { return };
         if let Some(found) = self.state.leases.get_mut(&lease) {
             found.waits.remove(name);
         }
-        self.put_as(None, &key_of(name), &value, lease);
+        self.put_as(None, &lock_key(name), &value, lease);
         let granted = LockGrant { name: name.into(), lease, token: self.revision };
         self.effects.granted.push(granted);
     }

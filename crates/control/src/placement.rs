@@ -147,41 +147,42 @@ impl ControlState {
 
     pub(crate) fn place(
         &mut self,
-        wanted: &OwnerRequest<'_>,
+        request: &OwnerRequest<'_>,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        let Some(there) = self.placement(wanted.topic) else { return self.place_new(wanted, effects) };
-        if there.kind != TopicKind::Volatile || self.is_alive(there.owner) {
-            return Ok(ControlReply::Placed { owner: there.owner, epoch: there.epoch, made: false });
+        let Some(current) = self.placement(request.topic) else { return self.place_new(request, effects) };
+        if current.kind != TopicKind::Volatile || self.is_alive(current.owner) {
+            return Ok(ControlReply::Placed { owner: current.owner, epoch: current.epoch, created: false });
         }
-        let epoch = wanted.epoch.max(there.epoch.saturating_add(1));
-        let owner = self.choose(wanted)?;
-        let next = Placement { owner, epoch, from: 0, ..there }.to_bytes();
-        self.put_placement(wanted.topic, &next, effects)?;
-        Ok(ControlReply::Placed { owner, epoch, made: false })
+        let epoch = request.epoch.max(current.epoch.saturating_add(1));
+        let owner = self.choose_owner(request)?;
+        let placement = Placement { owner, epoch, from: 0, ..current }.to_bytes();
+        self.put_placement(request.topic, &placement, effects)?;
+        Ok(ControlReply::Placed { owner, epoch, created: false })
     }
 
     fn place_new(
         &mut self,
-        wanted: &OwnerRequest<'_>,
+        request: &OwnerRequest<'_>,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        if wanted.config.is_empty() {
+        if request.config.is_empty() {
             return Err(ControlRefusal::NoTopic);
         }
-        let key = topic_key(wanted.topic);
+        let key = topic_key(request.topic);
         self.check_key(&key)?;
-        if self.overlaps(wanted.pattern) {
+        if self.overlaps(request.pattern) {
             return Err(ControlRefusal::PatternOverlaps);
         }
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
-        let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
+        let epoch = request.epoch.max(lowest.map_or(1, u32::from_le_bytes));
         // A durable topic stays at the disk where it was requested.
-        let owner = if wanted.kind == TopicKind::Volatile { self.choose(wanted)? } else { wanted.node };
-        let OwnerRequest { kind, pattern, config, .. } = *wanted;
-        let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
-        self.put_placement(wanted.topic, &next, effects)?;
-        Ok(ControlReply::Placed { owner, epoch, made: true })
+        let owner =
+            if request.kind == TopicKind::Volatile { self.choose_owner(request)? } else { request.node };
+        let OwnerRequest { kind, pattern, config, .. } = *request;
+        let placement = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
+        self.put_placement(request.topic, &placement, effects)?;
+        Ok(ControlReply::Placed { owner, epoch, created: true })
     }
 
     pub(crate) fn move_topic(
@@ -191,27 +192,27 @@ impl ControlState {
         epoch: u32,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        let there = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
-        if there.owner == node && (epoch <= there.epoch || there.kind != TopicKind::Volatile) {
-            return Ok(ControlReply::Placed { owner: node, epoch: there.epoch, made: false });
+        let current = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
+        if current.owner == node && (epoch <= current.epoch || current.kind != TopicKind::Volatile) {
+            return Ok(ControlReply::Placed { owner: node, epoch: current.epoch, created: false });
         }
-        if there.owner == node {
+        if current.owner == node {
             // The owner restarted and has no records of the previous epoch.
-            let next = Placement { epoch, from: 0, ..there }.to_bytes();
-            self.put_placement(topic, &next, effects)?;
-            return Ok(ControlReply::Placed { owner: node, epoch, made: false });
+            let placement = Placement { epoch, from: 0, ..current }.to_bytes();
+            self.put_placement(topic, &placement, effects)?;
+            return Ok(ControlReply::Placed { owner: node, epoch, created: false });
         }
-        if there.kind != TopicKind::Volatile {
-            return Err(ControlRefusal::Immovable { owner: there.owner });
+        if current.kind != TopicKind::Volatile {
+            return Err(ControlRefusal::Immovable { owner: current.owner });
         }
         if !self.is_alive(node) {
             return Err(ControlRefusal::NoNode { node });
         }
-        let epoch = epoch.max(there.epoch.saturating_add(1));
-        let from = if self.is_alive(there.owner) { there.owner } else { 0 };
-        let next = Placement { owner: node, epoch, from, ..there }.to_bytes();
-        self.put_placement(topic, &next, effects)?;
-        Ok(ControlReply::Placed { owner: node, epoch, made: false })
+        let epoch = epoch.max(current.epoch.saturating_add(1));
+        let from = if self.is_alive(current.owner) { current.owner } else { 0 };
+        let placement = Placement { owner: node, epoch, from, ..current }.to_bytes();
+        self.put_placement(topic, &placement, effects)?;
+        Ok(ControlReply::Placed { owner: node, epoch, created: false })
     }
 
     pub(crate) fn remove_topic(
@@ -219,8 +220,8 @@ impl ControlState {
         topic: &[u8],
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        let there = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
-        let (owner, next_epoch) = (there.owner, there.epoch.saturating_add(1));
+        let current = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
+        let (owner, next_epoch) = (current.owner, current.epoch.saturating_add(1));
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let lowest = next_epoch.max(lowest.map_or(1, u32::from_le_bytes));
         let mut revision_builder = RevisionBuilder::begin(self, effects);
@@ -240,7 +241,7 @@ impl ControlState {
         let key = topic_key(topic);
         self.check_value(placement)?;
         self.check_room(CommandSource::System, self.growth(&key, placement))?;
-        let before = self.placement(topic).map(|there| there.owner);
+        let before = self.placement(topic).map(|current| current.owner);
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.put(&key, placement, 0);
         revision_builder.end();
@@ -255,47 +256,58 @@ impl ControlState {
 
     /// Chooses the owner: the requesting node if it has the records or nearly the fewest topics, otherwise the member
     /// with the fewest topics.
-    fn choose(&self, wanted: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
-        let asks = self.is_alive(wanted.node).then_some(wanted.node);
-        if let Some(node) = asks.filter(|_| wanted.holds) {
+    fn choose_owner(&self, request: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
+        let requester = self.is_alive(request.node).then_some(request.node);
+        if let Some(node) = requester.filter(|_| request.holds) {
             return Ok(node);
         }
         let end = prefix_end(NODES);
         let nodes = self.between(NODES, &end).filter_map(|(key, _)| node_of(key));
-        let least = nodes.map(|node| (self.topics.of(node), node)).min().ok_or(ControlRefusal::NoNodes)?;
-        let near = |node: &u64| self.topics.of(*node) <= least.0 + (least.0 / 4).max(UNEVEN_TOPICS);
-        Ok(asks.filter(near).unwrap_or(least.1))
+        let least =
+            nodes.map(|node| (self.topics.count_of(node), node)).min().ok_or(ControlRefusal::NoNodes)?;
+        let has_few_topics =
+            |node: &u64| self.topics.count_of(*node) <= least.0 + (least.0 / 4).max(UNEVEN_TOPICS);
+        Ok(requester.filter(has_few_topics).unwrap_or(least.1))
     }
 
     fn overlaps(&self, pattern: &[u8]) -> bool {
-        let of = |topic: &Key| self.placement(topic);
-        if self.topics.wild.iter().filter_map(of).any(|there| overlap(there.pattern, pattern)) {
+        let placement_of = |topic: &Key| self.placement(topic);
+        if self
+            .topics
+            .wildcard
+            .iter()
+            .filter_map(placement_of)
+            .any(|current| patterns_overlap(current.pattern, pattern))
+        {
             return true;
         }
-        if !is_wild(pattern) {
+        if !has_wildcard(pattern) {
             // A topic with exactly this subject usually has this name.
-            return self.topics.odd.iter().filter_map(of).any(|there| there.pattern == pattern)
-                || self.placement(pattern).is_some_and(|there| there.pattern == pattern);
+            return self
+                .topics
+                .differently_named
+                .iter()
+                .filter_map(placement_of)
+                .any(|current| current.pattern == pattern)
+                || self.placement(pattern).is_some_and(|current| current.pattern == pattern);
         }
         let end = prefix_end(TOPICS);
         let all = self.between(TOPICS, &end);
         let mut placements = all.filter_map(|(_, item)| Placement::decode(&item.value).ok());
-        placements.any(|there| overlap(there.pattern, pattern))
+        placements.any(|current| patterns_overlap(current.pattern, pattern))
     }
 }
 
-/// Counts and patterns derived from the topics' keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TopicIndex {
-    owned: imbl::OrdMap<u64, u64>,
+    topic_counts: imbl::OrdMap<u64, u64>,
     /// Topics that own more than one subject.
-    wild: imbl::OrdSet<Key>,
+    wildcard: imbl::OrdSet<Key>,
     /// Topics whose only subject differs from their name.
-    odd: imbl::OrdSet<Key>,
+    differently_named: imbl::OrdSet<Key>,
 }
 
 impl TopicIndex {
-    /// Builds the index of a state.
     pub(crate) fn of_state(state: &ControlState) -> TopicIndex {
         let mut topics = TopicIndex::default();
         let end = prefix_end(TOPICS);
@@ -307,39 +319,39 @@ impl TopicIndex {
         topics
     }
 
-    fn of(&self, node: u64) -> u64 {
-        self.owned.get(&node).copied().unwrap_or(0)
+    fn count_of(&self, node: u64) -> u64 {
+        self.topic_counts.get(&node).copied().unwrap_or(0)
     }
 
     fn add(&mut self, topic: &[u8], placement: &Placement<'_>) {
-        *self.owned.entry(placement.owner).or_default() += 1;
-        if is_wild(placement.pattern) {
-            self.wild.insert(Key::from_slice(topic));
+        *self.topic_counts.entry(placement.owner).or_default() += 1;
+        if has_wildcard(placement.pattern) {
+            self.wildcard.insert(Key::from_slice(topic));
         } else if placement.pattern != topic {
-            self.odd.insert(Key::from_slice(topic));
+            self.differently_named.insert(Key::from_slice(topic));
         }
     }
 
     fn remove(&mut self, owner: u64, topic: &[u8]) {
-        match self.of(owner) {
-            0 | 1 => drop(self.owned.remove(&owner)),
-            more => drop(self.owned.insert(owner, more - 1)),
+        match self.count_of(owner) {
+            0 | 1 => drop(self.topic_counts.remove(&owner)),
+            more => drop(self.topic_counts.insert(owner, more - 1)),
         }
-        self.wild.remove(topic);
-        self.odd.remove(topic);
+        self.wildcard.remove(topic);
+        self.differently_named.remove(topic);
     }
 }
 
-fn is_wild(pattern: &[u8]) -> bool {
+fn has_wildcard(pattern: &[u8]) -> bool {
     pattern.split(|&byte| byte == b'.').any(|token| token == b"*" || token == b">")
 }
 
 /// Whether some subject matches both patterns.
-fn overlap(one: &[u8], other: &[u8]) -> bool {
+fn patterns_overlap(left: &[u8], right: &[u8]) -> bool {
     let dot = |byte: &u8| *byte == b'.';
-    let (mut one, mut other) = (one.split(dot), other.split(dot));
+    let (mut left, mut right) = (left.split(dot), right.split(dot));
     loop {
-        match (one.next(), other.next()) {
+        match (left.next(), right.next()) {
             (None, None) => return true,
             (Some(b">"), Some(_)) | (Some(_), Some(b">")) => return true,
             (Some(a), Some(b)) if a == b || a == b"*" || b == b"*" => {}

@@ -186,8 +186,8 @@ impl From<Result<ControlReply, ControlRefusal>> for ControlOutcome {
 }
 
 impl From<ControlOutcome> for Result<ControlReply, ControlRefusal> {
-    fn from(answered: ControlOutcome) -> Result<ControlReply, ControlRefusal> {
-        match answered {
+    fn from(outcome: ControlOutcome) -> Result<ControlReply, ControlRefusal> {
+        match outcome {
             ControlOutcome::Done { reply } => Ok(reply),
             ControlOutcome::Refused { refusal } => Err(refusal),
         }

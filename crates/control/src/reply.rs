@@ -36,7 +36,7 @@ choice! {
         Placed { /// The node.
             owner: u64, /// The node's fencing token.
             epoch: u32, /// Whether the topic was created.
-            made: bool } = 20,
+            created: bool } = 20,
     }
 }
 

@@ -42,13 +42,13 @@ impl<'s> RevisionBuilder<'s> {
                 lease_before = found.lease;
                 (item.created, item.version) = (found.created, found.version + 1);
                 let before = std::mem::replace(found, item.clone());
-                self.state.uncount(key, &before);
+                self.state.subtract_key_bytes(key, &before);
             }
             None => drop(self.state.keys.insert(Key::from(key), item.clone())),
         }
-        self.state.count(key, &item);
+        self.state.add_key_bytes(key, &item);
         if lease_before != lease {
-            self.detach(key, lease_before);
+            self.detach_lease(key, lease_before);
             if let Some(found) = self.state.leases.get_mut(&lease) {
                 found.keys.insert(Key::from(key));
             }
@@ -60,27 +60,27 @@ impl<'s> RevisionBuilder<'s> {
     /// Deletes a key; returns whether it existed. A lock's key passes to the lease that waits longest.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
-        self.state.uncount(&key, &item);
-        self.detach(&key, item.lease);
+        self.state.subtract_key_bytes(&key, &item);
+        self.detach_lease(&key, item.lease);
         self.record_event(&KeyEvent::Deleted { key: &key });
-        if let Some(name) = lock::name_of(&key) {
-            self.hand_over(name);
+        if let Some(name) = lock::lock_name(&key) {
+            self.pass_lock(name);
         }
         true
     }
 
     /// Deletes the first keys of a range, except system keys, up to the limit. Returns their number.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
-        let own = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
+        let client_keys = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
         let keys: Vec<Key> =
-            own.take(self.state.limits.range_keys_max as usize).map(|(key, _)| key.clone()).collect();
+            client_keys.take(self.state.limits.range_keys_max as usize).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| {
             self.delete(key);
         });
         keys.len() as u64
     }
 
-    fn detach(&mut self, key: &[u8], lease: u64) {
+    fn detach_lease(&mut self, key: &[u8], lease: u64) {
         if let Some(found) = self.state.leases.get_mut(&lease) {
             found.keys.remove(key);
         }

@@ -21,43 +21,42 @@ pub(crate) const SHARE: u64 = 3;
 /// The growth of the state by a write, in total and for the writer's tenant; 0 if the state shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Growth {
-    all: u64,
-    own: u64,
+    total: u64,
+    of_writer: u64,
 }
 
 impl Growth {
     /// Returns the growth of the state by a new key.
     pub(crate) fn with_key(key: &[u8], value: &[u8]) -> Growth {
-        let all = item_bytes(key, value);
-        Growth { all, own: all }
+        let total = item_bytes(key, value);
+        Growth { total, of_writer: total }
     }
 
-    /// Returns a growth by `all` bytes, which counts for no tenant.
-    pub(crate) fn shared(all: u64) -> Growth {
-        Growth { all, own: 0 }
+    /// Returns a growth by `total` bytes, which counts for no tenant.
+    pub(crate) fn shared(total: u64) -> Growth {
+        Growth { total, of_writer: 0 }
     }
 }
 
 impl AddAssign for Growth {
-    fn add_assign(&mut self, more: Growth) {
-        (self.all, self.own) = (self.all + more.all, self.own + more.own);
+    fn add_assign(&mut self, other: Growth) {
+        (self.total, self.of_writer) = (self.total + other.total, self.of_writer + other.of_writer);
     }
 }
 
 impl ControlState {
     /// Bytes of a tenant's keys.
     pub fn bytes_of_tenant(&self, tenant: &[u8]) -> u64 {
-        self.bytes_of.get(tenant).copied().unwrap_or(0)
+        self.tenant_bytes.get(tenant).copied().unwrap_or(0)
     }
 
-    /// Applies a command of a tenant's user.
-    pub(crate) fn apply_of_tenant(
+    pub(crate) fn apply_for_tenant(
         &mut self,
         tenant: &[u8],
         command: &ControlCommand<'_>,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        let known = self.bytes_of.get_key_value(tenant).map(|(tenant, _)| tenant.clone());
+        let known = self.tenant_bytes.get_key_value(tenant).map(|(tenant, _)| tenant.clone());
         self.writer = Some(known.unwrap_or_else(|| tenant.into()));
         let reply = self.apply(command, effects);
         self.writer = None;
@@ -66,56 +65,54 @@ impl ControlState {
 
     pub(crate) fn growth(&self, key: &[u8], value: &[u8]) -> Growth {
         let before = self.get(key);
-        let own = before.filter(|item| item.tenant == self.writer);
+        let of_writer = before.filter(|item| item.tenant == self.writer);
         let growth = |before: Option<&KeyItem>| {
             item_bytes(key, value).saturating_sub(before.map_or(0, |item| item.bytes(key)))
         };
-        Growth { all: growth(before), own: growth(own) }
+        Growth { total: growth(before), of_writer: growth(of_writer) }
     }
 
-    pub(crate) fn check_room(&self, by: CommandSource, growth: Growth) -> Result<(), ControlRefusal> {
-        let before = if by == CommandSource::System { self.cluster_bytes } else { self.bytes };
-        let (bytes, bytes_max) = (before + growth.all, self.limits.state_bytes_max);
-        if growth.all > 0 && bytes > bytes_max {
+    pub(crate) fn check_room(&self, source: CommandSource, growth: Growth) -> Result<(), ControlRefusal> {
+        let before = if source == CommandSource::System { self.cluster_bytes } else { self.bytes };
+        let (bytes, bytes_max) = (before + growth.total, self.limits.state_bytes_max);
+        if growth.total > 0 && bytes > bytes_max {
             return Err(ControlRefusal::NoRoom { bytes, bytes_max });
         }
-        let Some(tenant) = self.writer.as_ref().filter(|_| growth.own > 0) else { return Ok(()) };
+        let Some(tenant) = self.writer.as_ref().filter(|_| growth.of_writer > 0) else { return Ok(()) };
         let bytes_max = bytes_max.saturating_sub(bytes).saturating_mul(SHARE);
-        let bytes = self.bytes_of_tenant(tenant) + growth.own;
+        let bytes = self.bytes_of_tenant(tenant) + growth.of_writer;
         if bytes > bytes_max { Err(ControlRefusal::NoShare { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Adds the bytes of a key.
-    pub(crate) fn count(&mut self, key: &[u8], item: &KeyItem) {
-        *self.bytes_with(key) += item.bytes(key);
+    pub(crate) fn add_key_bytes(&mut self, key: &[u8], item: &KeyItem) {
+        *self.total_bytes_mut(key) += item.bytes(key);
         if let Some(tenant) = &item.tenant {
-            *self.bytes_of.entry(tenant.clone()).or_default() += item.bytes(key);
+            *self.tenant_bytes.entry(tenant.clone()).or_default() += item.bytes(key);
         }
     }
 
-    /// Subtracts the bytes of a key.
-    pub(crate) fn uncount(&mut self, key: &[u8], item: &KeyItem) {
-        *self.bytes_with(key) -= item.bytes(key);
+    pub(crate) fn subtract_key_bytes(&mut self, key: &[u8], item: &KeyItem) {
+        *self.total_bytes_mut(key) -= item.bytes(key);
         let Some(tenant) = &item.tenant else { return };
-        let Some(bytes) = self.bytes_of.get_mut(tenant) else { return };
+        let Some(bytes) = self.tenant_bytes.get_mut(tenant) else { return };
         *bytes -= item.bytes(key);
         if *bytes == 0 {
-            self.bytes_of.remove(tenant);
+            self.tenant_bytes.remove(tenant);
         }
     }
 
     /// Sets the tenant of a key from a snapshot. Returns `false` unless the key exists and has no tenant.
-    pub(crate) fn give_to(&mut self, key: &[u8], tenant: &Value) -> bool {
+    pub(crate) fn set_key_tenant(&mut self, key: &[u8], tenant: &Value) -> bool {
         let Some(item) = self.keys.get_mut(key).filter(|item| item.tenant.is_none()) else { return false };
         item.tenant = Some(tenant.clone());
         let bytes = item.bytes(key);
-        *self.bytes_of.entry(tenant.clone()).or_default() += bytes;
+        *self.tenant_bytes.entry(tenant.clone()).or_default() += bytes;
         true
     }
 
     /// The total in which the key's bytes count: the cluster's or the clients'.
-    fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
-        let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
-        if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }
+    fn total_bytes_mut(&mut self, key: &[u8]) -> &mut u64 {
+        let is_cluster_key = is_reserved(key) && lock::lock_name(key).is_none();
+        if is_cluster_key { &mut self.cluster_bytes } else { &mut self.bytes }
     }
 }

@@ -16,9 +16,9 @@
 use crate::error::ControlDecodeError;
 use crate::item::{Key, KeyItem, Value};
 use crate::layout::{Fields, Layout, layout};
-use crate::lease::{Lease, count_lease_of};
+use crate::lease::{Lease, count_lease};
 use crate::limits::ControlStateLimits;
-use crate::lock::Waiting;
+use crate::lock::Waiter;
 use crate::placement::TopicIndex;
 use crate::state::ControlState;
 
@@ -121,44 +121,44 @@ impl Frozen {
     }
 
     /// Passes the blocks to `take` until it returns an error.
-    pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn write<E>(&self, mut write_block: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
-        write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut take)?;
+        write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut write_block)?;
         let lease = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
-        write_all(LEASES, state.leases.iter(), lease, &mut take)?;
+        write_all(LEASES, state.leases.iter(), lease, &mut write_block)?;
         // These closures encode keys and queue entries like `KeyEntry` and `QueueEntry`, but copy nothing.
         let key = |(key, item): (&Key, &KeyItem), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);
         };
-        write_all(KEYS, state.keys.iter(), key, &mut take)?;
+        write_all(KEYS, state.keys.iter(), key, &mut write_block)?;
         let queues = state.queues.iter().flat_map(|(name, queue)| queue.iter().map(move |at| (name, at)));
-        let waiter = |(name, (ticket, waiting)): (&Key, (&u64, &Waiting)), out: &mut Vec<u8>| {
+        let waiter = |(name, (ticket, waiting)): (&Key, (&u64, &Waiter)), out: &mut Vec<u8>| {
             name.write(out);
             ticket.write(out);
             waiting.lease.write(out);
             waiting.value.write(out);
         };
-        write_all(QUEUES, queues, waiter, &mut take)?;
+        write_all(QUEUES, queues, waiter, &mut write_block)?;
         let owned = state.leases.iter().filter(|(_, lease)| !lease.owner.is_empty());
         let owner = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
             OwnerEntry { lease, owner: found.owner.clone() }.write(out);
         };
-        write_all(OWNERS, owned, owner, &mut take)?;
+        write_all(OWNERS, owned, owner, &mut write_block)?;
         let of_tenants = state.keys.iter().filter_map(|(key, item)| Some((key, item.tenant.as_ref()?)));
         let tenant = |(key, tenant): (&Key, &Value), out: &mut Vec<u8>| {
             key.write(out);
             tenant.write(out);
         };
-        write_all(TENANTS, of_tenants, tenant, &mut take)?;
+        write_all(TENANTS, of_tenants, tenant, &mut write_block)?;
         let of_tenants =
             state.leases.iter().filter_map(|(lease, found)| Some((lease, found.tenant.as_ref()?)));
         let tenant = |(&lease, tenant): (&u64, &Value), out: &mut Vec<u8>| {
             LeaseTenantEntry { lease, tenant: tenant.clone() }.write(out);
         };
-        write_all(LEASE_TENANTS, of_tenants, tenant, &mut take)
+        write_all(LEASE_TENANTS, of_tenants, tenant, &mut write_block)
     }
 
     fn head(&self) -> SnapshotHead {
@@ -181,18 +181,18 @@ fn write_all<I: Iterator, E>(
     kind: u8,
     entries: I,
     write: impl Fn(I::Item, &mut Vec<u8>),
-    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    write_block: &mut impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let start = [crate::VERSION, kind];
     let mut block = start.to_vec();
     for entry in entries {
         write(entry, &mut block);
         if block.len() >= BLOCK_BYTES {
-            take(&block)?;
+            write_block(&block)?;
             block.truncate(start.len());
         }
     }
-    if block.len() > start.len() { take(&block) } else { Ok(()) }
+    if block.len() > start.len() { write_block(&block) } else { Ok(()) }
 }
 
 /// Restores the key-value state from the blocks of a snapshot.
@@ -224,13 +224,13 @@ impl StateRestorer {
                 OWNERS => self.take_owner(OwnerEntry::read(&mut fields)?)?,
                 TENANTS => {
                     let TenantEntry { key, tenant } = TenantEntry::read(&mut fields)?;
-                    let is_so = self.state.give_to(&key, &tenant);
-                    is_so.then_some(()).ok_or(ControlDecodeError::Order("tenants"))?;
+                    let is_set = self.state.set_key_tenant(&key, &tenant);
+                    is_set.then_some(()).ok_or(ControlDecodeError::Order("tenants"))?;
                 }
                 LEASE_TENANTS => {
                     let LeaseTenantEntry { lease, tenant } = LeaseTenantEntry::read(&mut fields)?;
-                    let is_so = self.state.give_lease_to(lease, tenant);
-                    is_so.then_some(()).ok_or(ControlDecodeError::Order("tenants of leases"))?;
+                    let is_set = self.state.set_lease_tenant(lease, tenant);
+                    is_set.then_some(()).ok_or(ControlDecodeError::Order("tenants of leases"))?;
                 }
                 number => return Err(ControlDecodeError::Unknown { what: "kind of block", number }),
             }
@@ -276,7 +276,7 @@ impl StateRestorer {
     fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), ControlDecodeError> {
         let found = self.state.leases.get_mut(&lease).filter(|found| found.owner.is_empty());
         found.ok_or(ControlDecodeError::Order("owners"))?.owner = owner.clone();
-        count_lease_of(&mut self.state.leases_of, &owner);
+        count_lease(&mut self.state.lease_counts, &owner);
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl StateRestorer {
         if let Some(lease) = self.state.leases.get_mut(&item.lease) {
             lease.keys.insert(key.clone());
         }
-        self.state.count(&key, &item);
+        self.state.add_key_bytes(&key, &item);
         self.state.keys.insert(key, item);
         Ok(())
     }
@@ -302,7 +302,7 @@ impl StateRestorer {
             return Err(ControlDecodeError::Order("waiters"));
         }
         self.waiters += 1;
-        self.state.enqueue(name, ticket, Waiting { lease, value });
+        self.state.enqueue(name, ticket, Waiter { lease, value });
         Ok(())
     }
 }

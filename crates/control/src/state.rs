@@ -29,9 +29,8 @@ pub struct ControlState {
     pub(crate) keys: OrdMap<Key, KeyItem>,
     pub(crate) leases: OrdMap<u64, Lease>,
     /// The number of leases of each user.
-    pub(crate) leases_of: OrdMap<Value, u64>,
-    /// The number of leases of each tenant.
-    pub(crate) leases_of_tenant: OrdMap<Value, u64>,
+    pub(crate) lease_counts: OrdMap<Value, u64>,
+    pub(crate) tenant_lease_counts: OrdMap<Value, u64>,
     /// End times and numbers of all leases, in order of time.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, LockQueue>,
@@ -45,20 +44,17 @@ pub struct ControlState {
     pub(crate) ticket_last: u64,
     /// Bytes of clients' keys, of locks and of waiting leases.
     pub(crate) bytes: u64,
-    /// Bytes of each tenant's keys.
-    pub(crate) bytes_of: OrdMap<Value, u64>,
+    pub(crate) tenant_bytes: OrdMap<Value, u64>,
     /// The tenant of the command being applied.
     pub(crate) writer: Option<Value>,
-    /// Bytes of the cluster's keys.
     pub(crate) cluster_bytes: u64,
     /// An index of topics, derived from the topics' keys.
     pub(crate) topics: TopicIndex,
 }
 
-/// The origin of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandSource {
-    Anyone,
+    Client,
     /// A node of the cluster.
     System,
 }
@@ -191,12 +187,12 @@ impl ControlState {
         match *command {
             ControlCommand::Put { key, value, lease } => self.put(key, value, lease, effects),
             ControlCommand::PutIf { key, value, lease, expect } => {
-                self.expect(key, expect)?;
+                self.check_revision(key, expect)?;
                 self.put(key, value, lease, effects)
             }
             ControlCommand::Delete { key } => self.delete(key, effects),
             ControlCommand::DeleteIf { key, expect } => {
-                self.expect(key, expect)?;
+                self.check_revision(key, expect)?;
                 self.delete(key, effects)
             }
             ControlCommand::DeleteRange { start, end } => {
@@ -206,7 +202,7 @@ impl ControlState {
                 Ok(revision_builder.changed())
             }
             ControlCommand::Transaction { ref compare, ref then, ref otherwise } => {
-                self.transact(CommandSource::Anyone, compare, then, otherwise, effects)
+                self.transact(CommandSource::Client, compare, then, otherwise, effects)
             }
             ControlCommand::System { ref compare, ref then, ref otherwise } => {
                 self.transact(CommandSource::System, compare, then, otherwise, effects)
@@ -220,30 +216,30 @@ impl ControlState {
             ControlCommand::Release { name, lease } => self.release(name, lease, effects),
             ControlCommand::Proclaim { name, lease, value } => self.proclaim(name, lease, value, effects),
             ControlCommand::Enlist { node, lease, value } => self.enlist(node, lease, value, effects),
-            ControlCommand::Place { ref wanted } => self.place(wanted, effects),
+            ControlCommand::Place { ref request } => self.place(request, effects),
             ControlCommand::Move { topic, node, epoch } => self.move_topic(topic, node, epoch, effects),
             ControlCommand::Remove { topic } => self.remove_topic(topic, effects),
             ControlCommand::Limit { limits } => {
                 self.limits = limits;
                 Ok(ControlReply::Done)
             }
-            ControlCommand::Begin { epoch } => self.begin(epoch),
+            ControlCommand::Begin { epoch } => self.begin_epoch(epoch),
             ControlCommand::BeginRestored { epoch, skipped } => {
-                self.begin(epoch)?;
+                self.begin_epoch(epoch)?;
                 self.revision = self.revision.saturating_add(skipped);
                 self.lease_last = self.lease_last.saturating_add(skipped);
                 Ok(ControlReply::Done)
             }
             ControlCommand::OfTenant { tenant, .. } => {
-                self.apply_of_tenant(tenant, &command.without_tenant(), effects)
+                self.apply_for_tenant(tenant, &command.without_tenant(), effects)
             }
             ControlCommand::ByUser { user, all_leases, .. } => {
-                self.apply_by_user(user, all_leases, &command.unbound(), effects)
+                self.apply_for_user(user, all_leases, &command.unbound(), effects)
             }
         }
     }
 
-    fn begin(&mut self, epoch: u32) -> Result<ControlReply, ControlRefusal> {
+    fn begin_epoch(&mut self, epoch: u32) -> Result<ControlReply, ControlRefusal> {
         if epoch <= self.epoch {
             return Err(ControlRefusal::OldEpoch { epoch, current: self.epoch });
         }
@@ -258,10 +254,10 @@ impl ControlState {
         lease: u64,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
-        self.check_put(CommandSource::Anyone, key, value, lease)?;
+        self.check_put(CommandSource::Client, key, value, lease)?;
         // If a new key fits, a lookup of the existing key is unnecessary.
-        if self.check_room(CommandSource::Anyone, Growth::with_key(key, value)).is_err() {
-            self.check_room(CommandSource::Anyone, self.growth(key, value))?;
+        if self.check_room(CommandSource::Client, Growth::with_key(key, value)).is_err() {
+            self.check_room(CommandSource::Client, self.growth(key, value))?;
         }
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.put(key, value, lease);
@@ -269,21 +265,22 @@ impl ControlState {
     }
 
     fn delete(&mut self, key: &[u8], effects: &mut ControlEffects) -> Result<ControlReply, ControlRefusal> {
-        self.check_own(CommandSource::Anyone, key)?;
+        self.check_writable(CommandSource::Client, key)?;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.delete(key);
         Ok(revision_builder.changed())
     }
 
-    fn expect(&self, key: &[u8], expect: u64) -> Result<(), ControlRefusal> {
+    fn check_revision(&self, key: &[u8], expect: u64) -> Result<(), ControlRefusal> {
         let modified = self.get(key).map_or(0, |item| item.modified);
         if modified == expect { Ok(()) } else { Err(ControlRefusal::Mismatch { modified }) }
     }
 
     /// Checks that the caller may write the key. Locks have their own commands.
-    pub(crate) fn check_own(&self, by: CommandSource, key: &[u8]) -> Result<(), ControlRefusal> {
+    pub(crate) fn check_writable(&self, source: CommandSource, key: &[u8]) -> Result<(), ControlRefusal> {
         self.check_key(key)?;
-        let is_open = !is_reserved(key) || (by == CommandSource::System && lock::name_of(key).is_none());
+        let is_open =
+            !is_reserved(key) || (source == CommandSource::System && lock::lock_name(key).is_none());
         if is_open { Ok(()) } else { Err(ControlRefusal::Reserved) }
     }
 
@@ -303,12 +300,12 @@ impl ControlState {
 
     pub(crate) fn check_put(
         &self,
-        by: CommandSource,
+        source: CommandSource,
         key: &[u8],
         value: &[u8],
         lease: u64,
     ) -> Result<(), ControlRefusal> {
-        self.check_own(by, key)?;
+        self.check_writable(source, key)?;
         self.check_value(value)?;
         if lease == 0 { Ok(()) } else { self.check_lease(lease) }
     }

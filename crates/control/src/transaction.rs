@@ -19,7 +19,7 @@ impl ControlState {
 
     pub(crate) fn transact(
         &mut self,
-        by: CommandSource,
+        source: CommandSource,
         compare: &[Compare<'_>],
         then: &[KeyOperation<'_>],
         otherwise: &[KeyOperation<'_>],
@@ -28,36 +28,42 @@ impl ControlState {
         self.check_operations(compare.len() + then.len() + otherwise.len())?;
         let succeeded = compare.iter().all(|compare| compare.holds(self.get(compare.key)));
         let operations = if succeeded { then } else { otherwise };
-        self.check_each(by, operations)?;
-        let mut left = self.limits.range_bytes_max;
+        self.check_each_operation(source, operations)?;
+        let mut bytes_left = self.limits.range_bytes_max;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
-        let results =
-            operations.iter().map(|operation| revision_builder.operate(operation, &mut left)).collect();
+        let results = operations
+            .iter()
+            .map(|operation| revision_builder.run_operation(operation, &mut bytes_left))
+            .collect();
         Ok(ControlReply::Transaction { revision: revision_builder.end(), succeeded, results })
     }
 
-    fn check_each(&self, by: CommandSource, operations: &[KeyOperation<'_>]) -> Result<(), ControlRefusal> {
+    fn check_each_operation(
+        &self,
+        source: CommandSource,
+        operations: &[KeyOperation<'_>],
+    ) -> Result<(), ControlRefusal> {
         let mut growth = Growth::default();
         for operation in operations {
             match *operation {
                 KeyOperation::Put { key, value, lease } => {
-                    self.check_put(by, key, value, lease)?;
+                    self.check_put(source, key, value, lease)?;
                     growth += self.growth(key, value);
                 }
-                KeyOperation::Delete { key } => self.check_own(by, key)?,
+                KeyOperation::Delete { key } => self.check_writable(source, key)?,
                 KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. } => {
                     check_range(start, end)?;
                 }
                 KeyOperation::Get { key } => self.check_key(key)?,
             }
         }
-        self.check_room(by, growth)
+        self.check_room(source, growth)
     }
 }
 
 impl RevisionBuilder<'_> {
-    /// Runs an operation. `left` is the number of bytes that may still be read.
-    fn operate(&mut self, operation: &KeyOperation<'_>, left: &mut u64) -> OperationOutcome {
+    /// Runs an operation. `bytes_left` is the number of bytes that may still be read.
+    fn run_operation(&mut self, operation: &KeyOperation<'_>, bytes_left: &mut u64) -> OperationOutcome {
         match *operation {
             KeyOperation::Put { key, value, lease } => {
                 self.put(key, value, lease);
@@ -70,11 +76,11 @@ impl RevisionBuilder<'_> {
             KeyOperation::Get { key } => {
                 let pair = self.state.keys.get_key_value(key);
                 let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
-                OperationOutcome::Found { found: within(pair, left) }
+                OperationOutcome::Found { found: limit_to_bytes(pair, bytes_left) }
             }
             KeyOperation::Range { start, end, limit } => {
-                let found = self.state.range_within(start, end, limit, *left, 0);
-                *left -= found.items.iter().map(|pair| pair.item.bytes(&pair.key)).sum::<u64>();
+                let found = self.state.range_within(start, end, limit, *bytes_left, 0);
+                *bytes_left -= found.items.iter().map(|pair| pair.item.bytes(&pair.key)).sum::<u64>();
                 OperationOutcome::Found { found }
             }
         }
@@ -82,11 +88,11 @@ impl RevisionBuilder<'_> {
 }
 
 /// Returns the key, or no key and `more` if the key exceeds the bytes left.
-fn within(pair: Option<KeyWithItem>, left: &mut u64) -> FoundKeys {
+fn limit_to_bytes(pair: Option<KeyWithItem>, bytes_left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
-    match left.checked_sub(pair.item.bytes(&pair.key)) {
+    match bytes_left.checked_sub(pair.item.bytes(&pair.key)) {
         Some(after) => {
-            *left = after;
+            *bytes_left = after;
             FoundKeys { items: vec![pair], more: false }
         }
         None => FoundKeys { items: Vec::new(), more: true },

@@ -1,8 +1,8 @@
 //! Permissions: which actions a user may take. Authentication is in `server::access`.
 //!
 //! A [`Rule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules with
-//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks the permissions in every operation, so that
-//! listeners need not check them. A node without a user checks nothing.
+//! the bounds of the tenant. A [`Node`] made with [`Node::with_user`] checks the permissions in every operation, so
+//! that listeners need not check them. A node without a user checks nothing.
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
@@ -37,8 +37,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::refusal::Refused;
-use crate::registry::{LogsToRead, Stretches, is_reserved};
-use crate::tasks::{TASKS, is_of_tasks};
+use crate::registry::{LogsToRead, NameRanges, is_reserved};
+use crate::tasks::{TASKS, is_tasks_pattern};
 
 /// A user whose permissions and limits apply to calls of a node.
 pub trait User: std::fmt::Debug + Send + Sync {
@@ -54,14 +54,14 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The budget charged for topics that the user creates.
     fn budget(&self) -> &Arc<Budget>;
 
-    /// Called before a topic is created. `by_itself` is set if a publish or subscribe call creates the topic.
-    fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
+    /// Called before a topic is created. `is_automatic` is set if a publish or subscribe call creates the topic.
+    fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError>;
 
     /// Called after the topic was created.
-    fn made_topic(&self, topic: &Arc<Topic>);
+    fn confirm_topic(&self, topic: &Arc<Topic>);
 
-    /// Called if the topic announced by `begin_topic` was not created.
-    fn no_topic(&self, name: &str);
+    /// Called if the topic that `reserve_topic` announced was not created.
+    fn release_topic(&self, name: &str);
 }
 
 /// A directory in which a node finds its users by name.
@@ -79,7 +79,7 @@ const TENANT: &str = "default";
 
 impl Node {
     /// A handle that acts on behalf of this user.
-    pub fn used_by(&self, user: Arc<dyn User>) -> Node {
+    pub fn with_user(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
     }
 
@@ -97,7 +97,7 @@ impl Node {
             "the task was submitted without a user, but this node requires users".to_owned()
         })?;
         let user = users.upgrade().and_then(|users| users.user(name));
-        user.map(|user| self.used_by(user)).ok_or_else(|| format!("user {name:?} no longer exists"))
+        user.map(|user| self.with_user(user)).ok_or_else(|| format!("user {name:?} no longer exists"))
     }
 
     /// A handle without a user, which may do everything.
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// Checks the permission for a query of tasks.
-    pub fn may_ask_of_tasks(&self, query: &dunlin_tasks::TaskQuery<'_>) -> Result<(), TopicError> {
+    pub fn may_query_tasks(&self, query: &dunlin_tasks::TaskQuery<'_>) -> Result<(), TopicError> {
         let rule = self.task_rule();
         let allowed = rule.query(query, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
@@ -218,7 +218,7 @@ impl Node {
         }
         let (topic, subject_prefix) = match text {
             KV => (KV, KV.to_owned()),
-            _ if is_of_tasks(text) => (TASKS, format!("{TASKS}.")),
+            _ if is_tasks_pattern(text) => (TASKS, format!("{TASKS}.")),
             _ if is_node_topic_pattern(text) => (NODE_TOPIC, format!("{NODE_TOPIC}.")),
             _ => return Err(TopicError::Reserved(text.to_owned())),
         };
@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// Reduces the logs to those that the user may read, with filters that hide denied records.
-    pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
+    pub(crate) fn restrict_to_readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
         logs.into_iter()
@@ -242,27 +242,27 @@ impl Node {
 
     /// The existing logs that a subscription to the pattern may read with the user's present permissions. For a
     /// subscription that was made before these permissions changed.
-    pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
+    pub fn readable_logs(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
-        Ok(self.readable(self.registry().select(pattern, None)?))
+        Ok(self.restrict_to_readable(self.registry().select(pattern, None)?))
     }
 
     /// Whether the user may see that the topic exists.
-    pub(crate) fn shows(&self, topic: &Topic) -> bool {
-        self.shows_pattern(topic.name(), topic.pattern())
+    pub(crate) fn is_visible(&self, topic: &Topic) -> bool {
+        self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
     /// The ranges of topic names that the user may see, for topics that own only their name.
-    pub(crate) fn shown_names(&self) -> Stretches {
-        let Some(user) = self.user() else { return Stretches::all() };
+    pub(crate) fn visible_names(&self) -> NameRanges {
+        let Some(user) = self.user() else { return NameRanges::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();
         let rules = [publish, subscribe, create, delete];
-        Stretches::of(&tenant.allow).and(&Stretches::of(rules.into_iter().flat_map(|rule| &rule.allow)))
+        NameRanges::of(&tenant.allow).and(&NameRanges::of(rules.into_iter().flat_map(|rule| &rule.allow)))
     }
 
-    pub(crate) fn shows_pattern(&self, name: &str, pattern: &str) -> bool {
+    pub(crate) fn is_pattern_visible(&self, name: &str, pattern: &str) -> bool {
         let Some(user) = self.user() else { return true };
         let Ok(pattern) = Pattern::parse(pattern) else { return false };
-        !is_reserved(name) && user.permissions().touches(&pattern)
+        !is_reserved(name) && user.permissions().overlaps(&pattern)
     }
 }

@@ -18,7 +18,7 @@ pub struct Config {
     pub auto_create: bool,
     /// Whether the node belongs to a cluster of several nodes. Such a node gets its transport through
     /// [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
-    pub is_of_cluster: bool,
+    pub is_cluster_member: bool,
     /// Limits of the node.
     pub limits: NodeLimits,
 }
@@ -68,7 +68,7 @@ impl Default for Config {
             name: "dunlin".to_owned(),
             topic: TopicConfig::default(),
             auto_create: true,
-            is_of_cluster: false,
+            is_cluster_member: false,
             limits: NodeLimits::default(),
         }
     }
@@ -117,8 +117,8 @@ impl Config {
     /// The limits of a topic. A topic with its own retention keeps no records beyond this retention for slow
     /// subscribers. A durable topic keeps older records on disk.
     pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::LogLimits {
-        let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
-        let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };
+        let has_default_retention = topic.retention == self.topic.retention && topic.durable.is_none();
+        let pending_bytes_max = if has_default_retention { self.limits.pending_bytes_max } else { 0 };
         dunlin_topic::LogLimits { pending_bytes_max, ..self.limits.topic }
     }
 }

@@ -1,8 +1,8 @@
 //! Keys, leases and locks that a cluster agrees on, and the topic of their changes.
 //!
 //! A raft group replicates the state machine of [`dunlin_control`]; on a single node, it is a group of one
-//! ([`Control::alone`]). Each revision is one record of the topic [`KV`], whose sequence number is the revision. The
-//! topic is the same on every node, and only the state machine publishes to it.
+//! ([`Control::start_single_node`]). Each revision is one record of the topic [`KV`], whose sequence number is the
+//! revision. The topic is the same on every node, and only the state machine publishes to it.
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
@@ -17,19 +17,19 @@
 //! Not here: connections between nodes, which the caller provides as a [`Transport`].
 
 mod alone;
-mod ask;
 mod block;
 mod cluster_directory;
+mod commands;
 mod error;
 pub(crate) mod forward;
 mod history;
 mod lazy_start;
+mod lock_waiters;
 mod machine;
 pub(crate) mod proposing;
 mod refused;
 mod start;
 mod view;
-mod waiting;
 
 use std::io;
 use std::path::Path;
@@ -43,8 +43,8 @@ use dunlin_journal::Disk;
 use dunlin_raft::{Frozen, GroupHandle, Leadership, RaftMember, Status, Transport};
 
 pub use block::block_on;
-pub use cluster_directory::log_of_cluster;
-pub(crate) use cluster_directory::{refuse_log_of_cluster, refuse_members};
+pub use cluster_directory::find_cluster_log;
+pub(crate) use cluster_directory::{refuse_cluster_log, refuse_members};
 pub use error::ControlError;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};
@@ -53,9 +53,9 @@ pub(crate) use start::with_room;
 use crate::clock::now_ns;
 use crate::node::Node;
 use history::ChangeHistory;
+use lock_waiters::LockWaiters;
 use machine::ControlMachine;
 use view::StateView;
-use waiting::LockWaiters;
 
 /// The limits of a node's key-value store: the size of keys and values, their history, and the Raft group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
-    waiting: Arc<LockWaiters>,
+    lock_waiters: Arc<LockWaiters>,
     /// The epoch that this node proposes for revisions if the cluster has no epoch yet.
     epoch: u32,
     /// Whether this node knows that an epoch has begun.
@@ -111,7 +111,7 @@ pub struct Control {
 impl Control {
     /// Joins a cluster again, or waits to be added: by [`Control::begin`] on one node, or by [`Control::add_learner`]
     /// on the leader. `transport` sends requests to other nodes, which pass them to [`Control::receive`].
-    pub fn take_part(
+    pub fn start_member(
         node: &Node,
         id: u64,
         disk: Arc<dyn Disk>,
@@ -122,7 +122,7 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::take_part`]. With `keeps_history`, snapshots contain the history of changes.
+    /// Like [`Control::start_member`]. With `keeps_history`, snapshots contain the history of changes.
     fn open(
         node: &Node,
         id: u64,
@@ -134,8 +134,8 @@ impl Control {
         let history =
             ChangeHistory::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
-        let (view, waiting) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
-        let machine = ControlMachine::new(history, Arc::clone(&view), Arc::clone(&waiting));
+        let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
+        let machine = ControlMachine::new(history, Arc::clone(&view), Arc::clone(&lock_waiters));
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = GroupHandle::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| ChangeHistory::close(node))?;
@@ -147,7 +147,7 @@ impl Control {
             group,
             transport,
             view,
-            waiting,
+            lock_waiters,
             epoch,
             begun,
             limits_term,
@@ -173,7 +173,7 @@ impl Control {
         let group = self.group().map_err(io::Error::other)?;
         match forward::ForwardedRequest::read(&request) {
             None => group.receive(request).await,
-            Some(request) => Ok(self.answer(&group, request?).await),
+            Some(request) => Ok(self.handle_forwarded(&group, request?).await),
         }
     }
 
@@ -190,7 +190,7 @@ impl Control {
 
     /// The leader of the Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, ControlError> {
-        Ok(self.group()?.lead())
+        Ok(self.group()?.leadership())
     }
 
     /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
@@ -244,10 +244,10 @@ impl Control {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// Calls `look` with the state after the last applied entry. Does not wait for an entry that is being applied.
-    pub fn with<R>(&self, look: impl FnOnce(&ControlState) -> R) -> Result<R, ControlError> {
+    /// Calls `read` with the state after the last applied entry. Does not wait for an entry that is being applied.
+    pub fn with<R>(&self, read: impl FnOnce(&ControlState) -> R) -> Result<R, ControlError> {
         self.group()?;
-        Ok(look(&self.view.state()))
+        Ok(read(&self.view.state()))
     }
 
     /// The limits of this node.
@@ -259,7 +259,7 @@ impl Control {
     pub fn stop(&self) {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(group);
-        self.waiting.end_all();
+        self.lock_waiters.end_all();
     }
 
     fn group(&self) -> Result<Arc<GroupHandle<ControlMachine>>, ControlError> {

@@ -26,14 +26,14 @@ impl DeletedLogs {
     }
 
     /// Drops logs whose time has passed. Records that a subscriber is reading stay until the next call.
-    pub(crate) fn give_up(&self, now_ns: u64) {
-        let mut due = Vec::new();
+    pub(crate) fn drop_expired(&self, now_ns: u64) {
+        let mut expired = Vec::new();
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {
             if *until_ns <= now_ns {
-                due.extend(log.upgrade());
+                expired.extend(log.upgrade());
             }
             log.strong_count() > 0
         });
-        due.iter().for_each(|log| log.give_up_closed());
+        expired.iter().for_each(|log| log.drop_closed());
     }
 }

@@ -25,13 +25,13 @@ struct DeletedNames {
     /// The lowest epoch that a new topic may have, by the topic's name.
     next: HashMap<String, u32>,
     /// Time at which past entries were last removed.
-    pruned: u32,
+    pruned_at: u32,
 }
 
 impl Epochs {
     /// Creates an `Epochs` whose epochs are later than those of every node that was started before.
     pub(crate) fn new(now_ns: u64) -> Epochs {
-        Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
+        Epochs { lowest: units_since_begin(now_ns) + 1, deleted: Mutex::default() }
     }
 
     /// How long to wait, in ns, until any node that is started afterwards has higher epochs than this one.
@@ -48,23 +48,22 @@ impl Epochs {
 
     /// The epoch of a topic that is created with this name at this time.
     pub(crate) fn next(&self, name: &str, now_ns: u64) -> u32 {
-        let after_the_last = self.deleted().next.get(name).copied().unwrap_or(0);
-        self.by_clock(now_ns).max(after_the_last)
+        let after_last = self.deleted().next.get(name).copied().unwrap_or(0);
+        self.clock_epoch(now_ns).max(after_last)
     }
 
     /// The epoch of a topic that has no records at this node. `agreed` is the epoch on which the cluster has agreed. If
     /// the cluster agreed before this node's start, the node may have lost records of later epochs. The result is then
     /// a new epoch.
-    pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
+    pub(crate) fn epoch_after_start(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }
 
-    /// Remembers that a topic of this name and epoch was deleted.
-    pub(crate) fn used(&self, name: &str, epoch: u32, now_ns: u64) {
-        let now = self.by_clock(now_ns);
+    pub(crate) fn record_deleted(&self, name: &str, epoch: u32, now_ns: u64) {
+        let now = self.clock_epoch(now_ns);
         let mut deleted = self.deleted();
-        if deleted.pruned != now {
-            deleted.pruned = now;
+        if deleted.pruned_at != now {
+            deleted.pruned_at = now;
             deleted.next.retain(|_, next| *next > now);
         }
         if epoch >= now {
@@ -72,8 +71,8 @@ impl Epochs {
         }
     }
 
-    fn by_clock(&self, now_ns: u64) -> u32 {
-        self.lowest.max(units(now_ns))
+    fn clock_epoch(&self, now_ns: u64) -> u32 {
+        self.lowest.max(units_since_begin(now_ns))
     }
 
     fn deleted(&self) -> MutexGuard<'_, DeletedNames> {
@@ -81,7 +80,7 @@ impl Epochs {
     }
 }
 
-fn units(now_ns: u64) -> u32 {
+fn units_since_begin(now_ns: u64) -> u32 {
     u32::try_from(now_ns.saturating_sub(BEGIN_NS) / UNIT_NS).unwrap_or(u32::MAX - 1)
 }
 
@@ -94,10 +93,10 @@ mod tests {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         let first = epochs.next("a", now_ns);
-        epochs.used("a", first, now_ns);
+        epochs.record_deleted("a", first, now_ns);
         let second = epochs.next("a", now_ns);
         assert!(second > first);
-        epochs.used("a", second, now_ns + UNIT_NS);
+        epochs.record_deleted("a", second, now_ns + UNIT_NS);
         assert!(epochs.next("a", now_ns + UNIT_NS) > second);
     }
 
@@ -105,10 +104,10 @@ mod tests {
     fn node_start_begins_a_new_epoch_of_a_known_topic() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
-        assert_eq!(epochs.begin_anew("a", 70, now_ns), 78);
-        assert_eq!(epochs.begin_anew("a", 70, now_ns + 10 * UNIT_NS), 87);
+        assert_eq!(epochs.epoch_after_start("a", 70, now_ns), 78);
+        assert_eq!(epochs.epoch_after_start("a", 70, now_ns + 10 * UNIT_NS), 87);
         assert_eq!(
-            epochs.begin_anew("a", 78, now_ns + 10 * UNIT_NS),
+            epochs.epoch_after_start("a", 78, now_ns + 10 * UNIT_NS),
             78,
             "an epoch agreed on since the start"
         );
@@ -120,14 +119,14 @@ mod tests {
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {
             let name = format!("_INBOX.{inbox}");
-            epochs.used(&name, epochs.next(&name, now_ns), now_ns);
+            epochs.record_deleted(&name, epochs.next(&name, now_ns), now_ns);
         }
         let later_ns = now_ns + 2 * UNIT_NS;
         assert!(
             epochs.next("a", now_ns) < Epochs::new(later_ns).next("a", later_ns),
             "a node started later is ahead"
         );
-        epochs.used("b", 1, later_ns);
+        epochs.record_deleted("b", 1, later_ns);
         assert!(epochs.deleted().next.is_empty(), "past entries are removed");
     }
 

@@ -20,15 +20,15 @@
 
 mod any;
 mod dead_letters;
-mod due;
-mod ended;
+mod deadline;
+mod delivered;
 mod error;
-mod feed;
 mod group;
 mod machine;
 mod membership;
 mod options;
-mod part;
+mod partition;
+mod reader;
 mod share;
 mod state;
 mod work;
@@ -49,8 +49,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 use any::{AnyGroup, OfKind};
-use due::NextDeadline;
-use ended::EndedGroups;
+use deadline::NextDeadline;
+use delivered::EndedGroups;
 pub use error::{JoinError, StaleClaim};
 use group::Group;
 use machine::GroupMachine;
@@ -63,7 +63,6 @@ pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 /// A user may create at most one part in this number of the node's groups (`groups_max`).
 const USER_SHARE: usize = 4;
 
-/// The groups of a node.
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
@@ -73,7 +72,7 @@ pub(crate) struct Groups {
     ended: Mutex<EndedGroups>,
     groups_max: usize,
     idle_ns_max: u64,
-    due: NextDeadline,
+    deadline: NextDeadline,
 }
 
 /// The name of a topic and the name of a group.
@@ -83,7 +82,7 @@ type Name = (String, String);
 struct GroupEntry {
     group: AnyGroup,
     /// The user that created the group; `None` on a node without users.
-    by: Option<GroupCreator>,
+    creator: Option<GroupCreator>,
 }
 
 /// The user and the tenant that the group counts for, if their number of groups is limited.
@@ -123,32 +122,32 @@ impl Node {
         group: &str,
         options: &ShareOptions,
     ) -> Result<ShareMember, JoinError> {
-        let membership = self.share_seat(topic, group, options, (Waiter::new(), 0))?;
-        Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Reads))
+        let membership = self.join_share_group(topic, group, options, (Waiter::new(), 0))?;
+        Ok(ShareMember::local(membership, options.ahead, ConsumptionMode::Implicit))
     }
 
     /// Like [`join_share`](Node::join_share), but for a listener: events for the member notify `waiter` with
     /// `token`, and the listener reports consumed records with [`ShareMember::consume`].
-    pub fn join_share_waking(
+    pub fn join_share_with_waiter(
         &self,
         topic: &str,
         group: &str,
         options: &ShareOptions,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
         if options.anywhere {
-            return ShareMember::anywhere(self, topic, group, options, news);
+            return ShareMember::following_topic(self, topic, group, options, wakeup);
         }
-        let membership = self.share_seat(topic, group, options, news)?;
-        Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Told))
+        let membership = self.join_share_group(topic, group, options, wakeup)?;
+        Ok(ShareMember::local(membership, options.ahead, ConsumptionMode::Explicit))
     }
 
-    fn share_seat(
+    fn join_share_group(
         &self,
         topic: &str,
         group: &str,
         options: &ShareOptions,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Result<GroupMember<ShareGroup>, JoinError> {
         let limits = self.config().limits.topic;
         let new = NewGroup {
@@ -159,7 +158,7 @@ impl Node {
             dead_letters: None,
             for_user: options.for_user.clone(),
         };
-        self.join(topic, group, &options.member, new, news, |after_seq| ShareGroup::new(&limits, after_seq))
+        self.join(topic, group, &options.member, new, wakeup, |after_seq| ShareGroup::new(&limits, after_seq))
     }
 
     /// Joins a `work` group of the topic. The first member creates the group.
@@ -169,17 +168,17 @@ impl Node {
         group: &str,
         options: &WorkOptions,
     ) -> Result<WorkMember, JoinError> {
-        self.join_work_waking(topic, group, options, (Waiter::new(), 0))
+        self.join_work_with_waiter(topic, group, options, (Waiter::new(), 0))
     }
 
     /// Like [`join_work`](Node::join_work), but for a listener: events for the member notify `waiter` with
     /// `token`.
-    pub fn join_work_waking(
+    pub fn join_work_with_waiter(
         &self,
         topic: &str,
         group: &str,
         options: &WorkOptions,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Result<WorkMember, JoinError> {
         let limits = self.config().limits.topic;
         let config = WorkConfig {
@@ -196,22 +195,22 @@ impl Node {
             for_user: None,
         };
         let machine = |after_seq| WorkGroup::new(config, &limits, after_seq);
-        Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
+        Ok(WorkMember::new(self.join(topic, group, &options.member, new, wakeup, machine)?))
     }
 
     /// Handles claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
-    /// Returns when to call this again, ns since the Unix epoch; an earlier deadline wakes `keeper`.
+    /// Returns when to call this again, ns since the Unix epoch; an earlier deadline wakes `waker`.
     ///
     /// A program whose members wait as tasks calls this from one task.
-    pub fn see_to_due(&self, keeper: &Waker) -> Option<u64> {
+    pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {
         let groups = self.groups_of_node();
         let now_ns = now_ns();
-        groups.due.keep(keeper, || {
+        groups.deadline.run(waker, || {
             for group in groups.all() {
                 if group.is_due(now_ns) {
                     group.tick(self);
                 }
-                groups.due.at(group.due_ns());
+                groups.deadline.report(group.due_ns());
             }
         })
     }
@@ -221,12 +220,12 @@ impl Node {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
         let is_over =
-            |made: &GroupEntry| !made.group.is_lasting() && made.group.idle_since_ns(self).is_some();
+            |entry: &GroupEntry| !entry.group.is_lasting() && entry.group.idle_since_ns(self).is_some();
         if by_name.get(&key).is_some_and(is_over)
-            && let Some(made) = by_name.remove(&key)
+            && let Some(entry) = by_name.remove(&key)
             && self.ownership().is_some()
         {
-            self.groups_of_node().ended().put(key, made.group.handed_out(self));
+            self.groups_of_node().ended().add(key, entry.group.delivered_ranges(self));
         }
     }
 
@@ -249,15 +248,15 @@ impl Node {
 
     /// Ends the topic's groups at this node because another node owns the topic, and refers their members to that node.
     /// If that node begins an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
-    pub(crate) fn end_groups_of(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
+    pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
-            let of_topic = |made: &GroupEntry| std::ptr::eq(Arc::as_ptr(made.group.topic()), topic);
-            by_name.extract_if(.., |_, made| of_topic(made)).map(|(_, made)| made.group).collect()
+            let of_topic = |entry: &GroupEntry| std::ptr::eq(Arc::as_ptr(entry.group.topic()), topic);
+            by_name.extract_if(.., |_, entry| of_topic(entry)).map(|(_, entry)| entry.group).collect()
         };
         let why = SubscribeError::from(why.clone());
         ended.iter().for_each(|group| group.end(self, last_epoch, &why));
-        self.groups_of_node().ended().forget(topic.name());
+        self.groups_of_node().ended().remove_topic(topic.name());
         let mut ending = self.groups_of_node().ending();
         ending.retain(AnyGroup::is_ending);
         ending.extend(ended.into_iter().filter(AnyGroup::is_ending));
@@ -276,7 +275,7 @@ impl Node {
         name: &str,
         member_name: &str,
         new: NewGroup,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
         machine: impl Fn(u64) -> M,
     ) -> Result<GroupMember<M>, JoinError>
     where
@@ -292,7 +291,7 @@ impl Node {
         };
         check_owner()?;
         let key = (topic.name().to_owned(), name.to_owned());
-        let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
+        let is_known = |entry: &&GroupEntry| Arc::ptr_eq(entry.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
             // The lock of the groups is not held here, because the call may create a topic.
             new.check(self, &topic)?;
@@ -303,14 +302,14 @@ impl Node {
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
-            Some(GroupEntry { group: known, .. }) => {
-                let kind = known.kind();
-                let of_kind = AnyGroup::get(known);
+            Some(GroupEntry { group: existing, .. }) => {
+                let kind = existing.kind();
+                let of_kind = AnyGroup::downcast(existing);
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                let by = new.creator(self);
-                groups.check_room(&by_name, by.as_ref())?;
+                let creator = new.creator(self);
+                groups.check_room(&by_name, creator.as_ref())?;
                 let mut options = new.subscribe_options(name);
                 // If an earlier group of this name has ended, the group does not start after `after_epoch`. The records
                 // that the earlier group has not delivered are added below.
@@ -326,19 +325,19 @@ impl Node {
                     (new.is_lasting, new.dead_letters),
                     machine,
                 )?;
-                group.follow(self, groups.ended().take(&key));
-                by_name.insert(key, GroupEntry { group: AnyGroup::put(Arc::clone(&group)), by });
+                group.set_delivered_before(self, groups.ended().take(&key));
+                by_name.insert(key, GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator });
                 (group, notices)
             }
         };
         let member = group.join(self, member_name)?;
         if let Some(epoch) = new.after_epoch {
-            group.begin_after(self, epoch);
+            group.include_epoch_after(self, epoch);
         }
         if let Some(why) = group.ended() {
             return Err(why.clone().into());
         }
-        Ok(GroupMember::new(self.unguarded(), group, member, news, notices))
+        Ok(GroupMember::new(self.unguarded(), group, member, wakeup, notices))
     }
 
     /// Does the steps of joining a group that may wait: creates its topic, and the topic for its dead letters.
@@ -427,7 +426,7 @@ impl Groups {
             ended: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
-            due: NextDeadline::new(),
+            deadline: NextDeadline::new(),
         }
     }
 
@@ -435,50 +434,52 @@ impl Groups {
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
         self.lock().retain(|_, GroupEntry { group, .. }| {
             let topic = group.topic();
-            let is_there = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
+            let is_current = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
             let idle_since_ns = group.idle_since_ns(node);
-            let needed =
-                |since_ns: u64| is_there == Some(true) && now_ns < since_ns.saturating_add(self.idle_ns_max);
+            let needed = |since_ns: u64| {
+                is_current == Some(true) && now_ns < since_ns.saturating_add(self.idle_ns_max)
+            };
             idle_since_ns.is_none_or(needed)
         });
         self.all().iter().for_each(|group| group.tick(node));
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// The groups of one topic.
     fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {
         let by_name = self.lock();
         let named = by_name.range((topic.name().to_owned(), String::new())..);
-        let named = named.take_while(|((of, _), _)| of == topic.name()).map(|(_, made)| &made.group);
+        let named = named
+            .take_while(|((topic_name, _), _)| topic_name == topic.name())
+            .map(|(_, entry)| &entry.group);
         named.filter(|group| std::ptr::eq(Arc::as_ptr(group.topic()), topic)).cloned().collect()
     }
 
     fn all(&self) -> Vec<AnyGroup> {
-        self.lock().values().map(|made| made.group.clone()).collect()
+        self.lock().values().map(|entry| entry.group.clone()).collect()
     }
 
     /// Fails if the node, the tenant or the user may not create another group.
     fn check_room(
         &self,
         by_name: &BTreeMap<Name, GroupEntry>,
-        by: Option<&GroupCreator>,
+        creator: Option<&GroupCreator>,
     ) -> Result<(), JoinError> {
         let check = |limit, count: usize, value: usize| match count < value {
             true => Ok(()),
             false => Err(JoinError::Limit { limit, value: value as u64 }),
         };
         check("groups_max", by_name.len(), self.groups_max)?;
-        let Some(by) = by else { return Ok(()) };
-        let count_of = |is_theirs: &dyn Fn(&GroupCreator) -> bool| {
-            by_name.values().filter(|made| made.by.as_ref().is_some_and(is_theirs)).count()
+        let Some(creator) = creator else { return Ok(()) };
+        let count_of = |matches: &dyn Fn(&GroupCreator) -> bool| {
+            by_name.values().filter(|entry| entry.creator.as_ref().is_some_and(matches)).count()
         };
-        let of_user = count_of(&|maker| maker.user == by.user);
-        check("groups_of_user_max", of_user, self.groups_max.div_ceil(USER_SHARE))?;
-        if by.tenant.is_empty() {
+        let user_count = count_of(&|other| other.user == creator.user);
+        check("groups_of_user_max", user_count, self.groups_max.div_ceil(USER_SHARE))?;
+        if creator.tenant.is_empty() {
             return Ok(());
         }
         let free = self.groups_max.saturating_sub(by_name.len());
-        check("groups_of_tenant_max", count_of(&|maker| maker.tenant == by.tenant), free * TENANT_SHARE)
+        check("groups_of_tenant_max", count_of(&|other| other.tenant == creator.tenant), free * TENANT_SHARE)
     }
 
     fn ended(&self) -> MutexGuard<'_, EndedGroups> {

@@ -22,7 +22,7 @@ pub struct Inbox {
     name: String,
     pattern: String,
     bytes_max: u64,
-    takes_replies: bool,
+    accepts_replies: bool,
     opened: Option<Arc<InboxTopic>>,
 }
 
@@ -53,10 +53,10 @@ impl Inbox {
     pub fn new(node: Node, session: u64) -> Inbox {
         // Any client that knows the name may publish to the inbox. A client must therefore not be able to derive the
         // name from the name of another session's inbox.
-        let unknown = RandomState::new().hash_one(session);
-        let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
+        let secret = RandomState::new().hash_one(session);
+        let name = format!("{FIRST_TOKEN}.{session:x}-{secret:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
-        Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
+        Inbox { node, name, pattern, bytes_max, accepts_replies: false, opened: None }
     }
 
     /// The inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
@@ -67,7 +67,7 @@ impl Inbox {
             None => (subjects.to_owned(), subjects.to_owned()),
         };
         let bytes_max = node.config().topic.retention.bytes;
-        Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
+        Inbox { node, name, pattern, bytes_max, accepts_replies: false, opened: None }
     }
 
     /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same
@@ -75,24 +75,24 @@ impl Inbox {
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));
-        Inbox { node, name, pattern: pattern.to_owned(), bytes_max, takes_replies: true, opened: None }
+        Inbox { node, name, pattern: pattern.to_owned(), bytes_max, accepts_replies: true, opened: None }
     }
 
     /// Makes an open reply inbox accept replies to this subject.
-    pub fn expect(&self, reply: Subject<'_>) {
-        self.node.name_reply(&self.name, reply.as_str());
+    pub fn accept_reply(&self, reply: Subject<'_>) {
+        self.node.add_reply_subject(&self.name, reply.as_str());
     }
 
     /// The two patterns for a reply subject whose prefix the client has chosen. One matches all subjects that differ
     /// only in the last token, the other matches the subject itself. The prefix has at least two tokens, so that
     /// another client does not use it by accident.
-    pub fn patterns_of(reply: &str) -> Option<[String; 2]> {
-        own_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
+    pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
+        client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
 
-    /// Whether [`patterns_of`](Inbox::patterns_of) returns patterns.
-    pub fn has_own_prefix(reply: &str) -> bool {
-        own_prefix(reply).is_some()
+    /// Whether [`reply_patterns`](Inbox::reply_patterns) returns patterns.
+    pub fn has_client_prefix(reply: &str) -> bool {
+        client_prefix(reply).is_some()
     }
 
     /// The common prefix of the inbox's subjects, `_INBOX.<something>.`.
@@ -106,7 +106,7 @@ impl Inbox {
     }
 
     /// Whether the subject or pattern lies within the inbox.
-    pub fn holds(&self, pattern: &str) -> bool {
+    pub fn contains(&self, pattern: &str) -> bool {
         pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
@@ -132,7 +132,7 @@ impl Inbox {
     fn open_or_share(&self) -> Result<(Arc<InboxTopic>, bool), TopicError> {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
-            Some(Some(there)) => return Ok((there, false)),
+            Some(Some(existing)) => return Ok((existing, false)),
             // The last user has released the inbox, but has not deleted its topic yet. The topic is deleted here, and
             // the last user then finds nothing to delete.
             Some(None) => {
@@ -141,7 +141,7 @@ impl Inbox {
             }
             None => {}
         }
-        let topic = if self.takes_replies {
+        let topic = if self.accepts_replies {
             self.node.create_reply_inbox(&self.name, &self.pattern, self.bytes_max)?
         } else {
             let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
@@ -154,10 +154,10 @@ impl Inbox {
 }
 
 /// The part of a reply subject before its last token, if the client has chosen this prefix.
-fn own_prefix(reply: &str) -> Option<&str> {
+fn client_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
-    let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
-    is_own.then_some(prefix)
+    let is_client_prefix = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
+    is_client_prefix.then_some(prefix)
 }
 
 impl Drop for InboxTopic {
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn only_a_reply_subject_of_three_or_more_tokens_is_an_inbox() {
-        assert_eq!(Inbox::patterns_of("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
+        assert_eq!(Inbox::reply_patterns("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
         for other in ["orders.eu", "orders", "$SRV.a.b", "_INBOX.a.b"] {
-            assert!(Inbox::patterns_of(other).is_none(), "{other}");
+            assert!(Inbox::reply_patterns(other).is_none(), "{other}");
         }
     }
 }

@@ -54,7 +54,7 @@ mod waiting;
 pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, WorkScope};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, NodeLimits};
-pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on, log_of_cluster};
+pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on, find_cluster_log};
 pub use dunlin_control as state;
 pub use dunlin_feed as feed;
 pub use dunlin_journal as journal;

@@ -41,15 +41,15 @@ use crate::waiting::{self, Waiters};
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
 
 /// Creates a built-in reducer.
-pub(crate) fn make_reducer(of: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
-    if of.kind == REGION {
-        return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(ReducerError);
+pub(crate) fn make_reducer(config: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
+    if config.kind == REGION {
+        return AnyRegion::of(&config.options).map(AnyRegion::boxed).map_err(ReducerError);
     }
-    dunlin_feed::make_reducer(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
+    dunlin_feed::make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
 }
 
 /// A node with its topics, groups and keys. Clones are handles to the same node.
-/// [`Node::used_by`] returns a handle that is restricted to the permissions of one user.
+/// [`Node::with_user`] returns a handle that is restricted to the permissions of one user.
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 
@@ -63,14 +63,14 @@ pub(crate) struct Inner {
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
-    runners: ResponderExecutors,
+    executors: ResponderExecutors,
     groups: Groups,
     storage: Option<Storage>,
-    storing: Mutex<()>,
+    durable_topics_lock: Mutex<()>,
     control: LazyControl,
     tasks: tasks::LazyTasks,
     deleted: DeletedLogs,
-    departed: DeletedTotals,
+    deleted_totals: DeletedTotals,
     pub(crate) inboxes: OpenInboxes,
     pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
@@ -127,7 +127,7 @@ impl Node {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
         // The charge may exceed the memory budget, so that a topic on disk opens in any case.
-        let charge = Charge::over(&self.0.budget, cost_of(&name, topic.config().partitions));
+        let charge = Charge::forced(&self.0.budget, cost_of(&name, topic.config().partitions));
         self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
 
@@ -142,14 +142,14 @@ impl Node {
             last_config: Mutex::default(),
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
-            runners: ResponderExecutors::default(),
+            executors: ResponderExecutors::default(),
             groups: Groups::new(limits),
             storage,
-            storing: Mutex::default(),
+            durable_topics_lock: Mutex::default(),
             control: LazyControl::default(),
             tasks: tasks::LazyTasks::default(),
             deleted: DeletedLogs::new(limits.deleted_age_max),
-            departed: DeletedTotals::default(),
+            deleted_totals: DeletedTotals::default(),
             inboxes: OpenInboxes::default(),
             waiters: Waiters::default(),
             ownership: OnceLock::new(),
@@ -183,7 +183,7 @@ impl Node {
     }
 
     /// The budget charged for topics created through this handle.
-    pub(crate) fn charged(&self) -> &Arc<Budget> {
+    pub(crate) fn charge_budget(&self) -> &Arc<Budget> {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
@@ -199,14 +199,14 @@ impl Node {
     /// The first epoch of a topic that this node creates after the cluster agreed on the topic with the epoch
     /// `agreed`.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
-        self.0.epochs.begin_anew(name, agreed, now_ns())
+        self.0.epochs.epoch_after_start(name, agreed, now_ns())
     }
 
-    pub(crate) fn control_place(&self) -> &LazyControl {
+    pub(crate) fn lazy_control(&self) -> &LazyControl {
         &self.0.control
     }
 
-    pub(crate) fn tasks_place(&self) -> &tasks::LazyTasks {
+    pub(crate) fn lazy_tasks(&self) -> &tasks::LazyTasks {
         &self.0.tasks
     }
 
@@ -218,12 +218,12 @@ impl Node {
         &self.0.registry
     }
 
-    pub(crate) fn departed(&self) -> &DeletedTotals {
-        &self.0.departed
+    pub(crate) fn deleted_totals(&self) -> &DeletedTotals {
+        &self.0.deleted_totals
     }
 
-    pub(crate) fn runners(&self) -> &ResponderExecutors {
-        &self.0.runners
+    pub(crate) fn executors(&self) -> &ResponderExecutors {
+        &self.0.executors
     }
 
     pub(crate) fn groups_of_node(&self) -> &Groups {
@@ -244,24 +244,24 @@ impl Node {
         if let Some(pattern) = &config.pattern {
             self.may_all(Action::Create, &Pattern::parse(pattern)?)?;
         }
-        self.create_within(name, config, or_same, false)
+        self.create_charged(name, config, or_same, false)
     }
 
-    /// Creates a topic and charges the user's tenant. `by_itself` is set if a publish or subscribe call creates the
+    /// Creates a topic and charges the user's tenant. `is_automatic` is set if a publish or subscribe call creates the
     /// topic.
-    fn create_within(
+    fn create_charged(
         &self,
         name: &str,
         config: TopicConfig,
         or_same: bool,
-        by_itself: bool,
+        is_automatic: bool,
     ) -> Result<Arc<Topic>, TopicError> {
         let Some(user) = self.user() else { return self.create(name, config, or_same) };
-        user.begin_topic(name, by_itself)?;
+        user.reserve_topic(name, is_automatic)?;
         let created = self.create(name, config, or_same);
         match &created {
-            Ok(topic) => user.made_topic(topic),
-            Err(_) => user.no_topic(name),
+            Ok(topic) => user.confirm_topic(topic),
+            Err(_) => user.release_topic(name),
         }
         created
     }
@@ -285,8 +285,8 @@ impl Node {
             }
             return ownership.create(self, name, &pattern, &config, or_same);
         }
-        let config = self.shared(config);
-        match self.create_here(name, pattern, Arc::clone(&config), || self.0.epochs.next(name, now_ns())) {
+        let config = self.share_config(config);
+        match self.create_local(name, pattern, Arc::clone(&config), || self.0.epochs.next(name, now_ns())) {
             Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
                 Some(topic) if **topic.config() == *config => Ok(topic),
                 _ => Err(TopicError::Exists(name)),
@@ -296,7 +296,7 @@ impl Node {
     }
 
     /// Creates a topic at this node, without asking the cluster.
-    pub(crate) fn create_here(
+    pub(crate) fn create_local(
         &self,
         name: &str,
         pattern: Pattern,
@@ -304,29 +304,32 @@ impl Node {
         epoch: impl FnOnce() -> u32,
     ) -> Result<Arc<Topic>, TopicError> {
         let charge = || {
-            let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
-            charge.map_err(|_| self.memory_is_spent())
+            let charge = Charge::of(self.charge_budget(), cost_of(name, config.partitions));
+            charge.map_err(|_| self.memory_limit_error())
         };
         if config.durable.is_none() {
             return self.0.registry.add(name, pattern, || {
                 let (charge, config) = (charge()?, Arc::clone(&config));
-                Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch(), make_reducer)?, charge))
+                Ok((
+                    Topic::stateful(name, config, self.charge_budget(), CLOCK, epoch(), make_reducer)?,
+                    charge,
+                ))
             });
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
         // The lock of the topics is not held during this disk operation, so that lookups of topics do not wait for it.
-        let _one_at_a_time = self.storing();
+        let _one_at_a_time = self.lock_durable_topics();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
         // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its first record must not reach
         // the disk before a restarted node would begin a later epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
-        let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
+        let mut created = Some((storage.create(name, &config, self.charge_budget(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
-        let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
-        if let (Err(_), Some((topic, _))) = (&added, made) {
+        let added = self.0.registry.add(name, pattern, || created.take().ok_or_else(unused));
+        if let (Err(_), Some((topic, _))) = (&added, created) {
             // The topic cannot be added: in the meantime, another topic has been created with some of these subjects.
             storage.delete(&topic)?;
         }
@@ -334,12 +337,12 @@ impl Node {
     }
 
     /// A lock that is held while a durable topic is created or deleted.
-    fn storing(&self) -> MutexGuard<'_, ()> {
-        self.0.storing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_durable_topics(&self) -> MutexGuard<'_, ()> {
+        self.0.durable_topics_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates a system topic whose first epoch is `epoch`.
-    pub(crate) fn create_at(
+    pub(crate) fn create_system_topic(
         &self,
         name: &str,
         config: TopicConfig,
@@ -348,14 +351,14 @@ impl Node {
         let config = Arc::new(TopicConfig { limits: self.0.config.limits.topic, ..config });
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         self.0.registry.add(name, pattern, || {
-            let charge = Charge::over(&self.0.budget, cost_of(name, config.partitions));
+            let charge = Charge::forced(&self.0.budget, cost_of(name, config.partitions));
             Ok((Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?, charge))
         })
     }
 
     /// Returns a shared copy of the configuration: the copy of the last topic, if its configuration is equal. Most
     /// topics have equal configurations, and a configuration is a fifth of a topic's memory.
-    fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
+    fn share_config(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {
             *last = Arc::new(config);
@@ -401,7 +404,7 @@ impl Node {
         let is_durable = self.0.registry.with(name, |topic| topic.config().durable.is_some()) == Some(true);
         let _one_at_a_time = is_durable.then(|| {
             waiting::check();
-            self.storing()
+            self.lock_durable_topics()
         });
         let topic = self.remove(name)?;
         topic.close();
@@ -417,10 +420,10 @@ impl Node {
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         // Ends the epoch before the name is free, so that a new topic of this name begins in a later epoch.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
-        self.0.epochs.used(name, epoch(&topic), now_ns());
+        self.0.epochs.record_deleted(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
         if !is_reserved(name) {
-            self.0.departed.add(&topic);
+            self.0.deleted_totals.add(&topic);
         }
         self.0.deleted.add(&topic, now_ns());
         Ok(topic)
@@ -432,7 +435,7 @@ impl Node {
             return;
         }
         topic.close();
-        self.0.departed.add(topic);
+        self.0.deleted_totals.add(topic);
         self.0.deleted.add(topic, now_ns());
         if let Some(storage) = &self.0.storage {
             storage.set_aside(topic, why);
@@ -441,25 +444,27 @@ impl Node {
 
     /// The topic of this name.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        self.0.registry.get(name).filter(|topic| self.shows(topic))
+        self.0.registry.get(name).filter(|topic| self.is_visible(topic))
     }
 
-    /// Calls `look` with the topic of this name. Faster than [`Node::topic`], which takes a reference. Other lookups
-    /// may wait for `look`: it must be short, and must not look up, create or delete topics.
+    /// Calls `read` with the topic of this name. Faster than [`Node::topic`], which takes a reference. Other lookups
+    /// may wait for `read`: it must be short, and must not look up, create or delete topics.
     #[inline]
-    pub fn with_topic<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
-        self.0.registry.with(name, look)
+    pub fn with_topic<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
+        self.0.registry.with(name, read)
     }
 
     /// Returns the topics whose names come after `after`, in the order of names, at most `topics_max`. Without a
     /// pattern, system topics and inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
-        self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))
+        self.0
+            .registry
+            .page(pattern, after, topics_max, &self.visible_names(), |topic| self.is_visible(topic))
     }
 
-    pub(crate) fn memory_is_spent(&self) -> TopicError {
-        TopicError::Limit { limit: "memory_bytes_max", value: self.charged().limit() }
+    pub(crate) fn memory_limit_error(&self) -> TopicError {
+        TopicError::Limit { limit: "memory_bytes_max", value: self.charge_budget().limit() }
     }
 
     /// A publisher to the subject.
@@ -483,20 +488,20 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
-        let (mut newcomers, mut is_awaiting) = (None, false);
+        let (mut newcomers, mut awaits_new_logs) = (None, false);
         let mut logs = Vec::new();
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(NewLogs::new));
             let missing = MissingTopicPolicy::of(options.start, false);
             let selected = self.select(&Pattern::parse(pattern)?, options.start, missing, shared)?;
-            is_awaiting |= selected.newcomers.is_some();
+            awaits_new_logs |= selected.newcomers.is_some();
             logs.extend(selected.logs);
         }
-        let newcomers = newcomers.filter(|_| is_awaiting);
-        if let Start::After(asked) = options.start
+        let newcomers = newcomers.filter(|_| awaits_new_logs);
+        if let Start::After(position) = options.start
             && waiting::is_allowed()
         {
-            logs.iter().try_for_each(|(log, _)| block_on(self.check_handed_out(log, asked)))?;
+            logs.iter().try_for_each(|(log, _)| block_on(self.check_position(log, position)))?;
         }
         let cursor = |(log, filter)| Cursor::new(log, options, filter, ConsumeMode::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
@@ -513,7 +518,7 @@ impl Node {
             storage.tick();
         }
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
-        self.0.deleted.give_up(now_ns);
+        self.0.deleted.drop_expired(now_ns);
         self.0.groups.tick(self, now_ns);
         self.retry_starts();
     }

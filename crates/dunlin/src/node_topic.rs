@@ -24,7 +24,7 @@ pub(crate) fn is_node_topic_pattern(pattern: &str) -> bool {
 
 impl Node {
     /// The topic in which this node reports on itself, created on first use.
-    pub fn own_topic(&self) -> Result<Arc<Topic>, TopicError> {
+    pub fn node_topic(&self) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(NODE_TOPIC) {
             return Ok(topic);
         }
@@ -36,12 +36,12 @@ impl Node {
             ..TopicConfig::default()
         };
         let epoch = || self.next_epoch(NODE_TOPIC, now_ns());
-        match self.create_here(NODE_TOPIC, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
+        match self.create_local(NODE_TOPIC, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
             // Another caller has created the topic in the meantime.
             Err(TopicError::Exists(_)) => {
                 self.registry().get(NODE_TOPIC).ok_or_else(|| TopicError::Reserved(NODE_TOPIC.to_owned()))
             }
-            made => made,
+            created => created,
         }
     }
 }

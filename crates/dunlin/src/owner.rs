@@ -14,21 +14,21 @@ use crate::node::Node;
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,
-    made_by: Option<Node>,
+    created_by: Option<Node>,
 }
 
 impl OwningTopic {
     pub(crate) fn of(topic: Arc<Topic>) -> OwningTopic {
-        OwningTopic { topic, made_by: None }
+        OwningTopic { topic, created_by: None }
     }
 
-    pub(crate) fn made(topic: Arc<Topic>, node: &Node) -> OwningTopic {
-        OwningTopic { topic, made_by: Some(node.clone()) }
+    pub(crate) fn created(topic: Arc<Topic>, node: &Node) -> OwningTopic {
+        OwningTopic { topic, created_by: Some(node.clone()) }
     }
 
     /// Keeps the topic, even if it has refused the record.
-    pub fn keep(mut self) -> Arc<Topic> {
-        self.made_by = None;
+    pub fn into_topic(mut self) -> Arc<Topic> {
+        self.created_by = None;
         Arc::clone(&self.topic)
     }
 }
@@ -43,7 +43,7 @@ impl Deref for OwningTopic {
 
 impl Drop for OwningTopic {
     fn drop(&mut self) {
-        if let Some(node) = self.made_by.take() {
+        if let Some(node) = self.created_by.take() {
             node.remove_if_unused(&self.topic);
         }
     }

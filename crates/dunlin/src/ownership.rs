@@ -5,7 +5,8 @@
 //! topic that changes its owner stays the same object.
 //!
 //! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own
-//! requests, and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
+//! requests, and from a watch of the keys of topics and nodes ([`Ownership::apply_placement`],
+//! [`Ownership::apply_events`]).
 //!
 //! Invariants:
 //! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
@@ -29,9 +30,9 @@ mod interest;
 mod lease;
 mod leaving;
 mod membership;
+mod placements;
 mod presence;
 mod route;
-mod settle;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -51,7 +52,7 @@ pub use feed::{FeedOutcome, FeedStart, MirrorFeed, NODE_PROTOCOL, is_mirror};
 pub(crate) use forwarded::Tickets;
 pub use forwarded::{InFlightBatch, last_flight};
 use housekeeper::OwnershipHousekeeper;
-pub(crate) use inboxes::InboxElsewhere;
+pub(crate) use inboxes::RemoteInbox;
 use inboxes::RemoteInboxes;
 use interest::InterestCache;
 pub use interest::{Interest, InterestQuery};
@@ -61,10 +62,10 @@ pub use presence::PublisherPresence;
 use route::Route;
 
 /// The pause before the node asks the cluster for owners again, if the cluster did not respond to the previous request.
-const ASK_PAUSE: Duration = Duration::from_millis(200);
+const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// After an owner's records did not arrive in time, subscribers do not wait for this owner during this period.
-const LATE_FOR: Duration = Duration::from_secs(5);
+const LATE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Limits of a node for topics that other nodes own: waiting times, mirrors and forwarded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,47 +112,47 @@ pub enum ClusterCommandError {
 }
 
 /// The connections from a node to the other nodes of its cluster.
-/// Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
+/// Only [`PeerNodes::propose`] and [`PeerNodes::propose_all`] may block.
 pub trait PeerNodes: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
-    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
 
     /// Proposes several commands, one after another; returns the result of each.
-    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
-        commands.iter().map(|command| self.ask(command)).collect()
+    fn propose_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
+        commands.iter().map(|command| self.propose(command)).collect()
     }
 
-    /// Sends a batch to a node, after all earlier batches of the same topic. [`InFlightBatch::answer`] is called once
+    /// Sends a batch to a node, after all earlier batches of the same topic. [`InFlightBatch::complete`] is called once
     /// for each batch.
-    fn forward_batch(&self, to: u64, run: InFlightBatch);
+    fn forward_batch(&self, to: u64, batch: InFlightBatch);
 
-    /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`. If this is impossible, reports the
+    /// Feeds mirrors from a node until [`MirrorFeed::is_needed`] returns `false`. If this is impossible, reports the
     /// reason with `MirrorFeed::ended`.
     fn feed(&self, from: u64, feed: Arc<MirrorFeed>);
 
-    /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
-    /// wanted](RemoteMembership::is_wanted) or has [ended](RemoteMembership::ended).
+    /// Requests a membership of a `share` group from a node and delivers its records, until it is not
+    /// [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         membership
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Reports to the owner of a state topic that publishers are connected here, until the report [is not
-    /// wanted](PublisherPresence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
+    /// Reports to the owner of a state topic that publishers are connected here, until the report is not
+    /// [needed](PublisherPresence::is_needed). Afterwards, or if the node cannot be reached, the presence has
     /// [ended](PublisherPresence::ended).
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
-    /// Asks a node whether it has a subscriber. [`InterestQuery::answer`] is called once, within bounded time.
+    /// Asks a node whether it has a subscriber. [`InterestQuery::respond`] is called once, within bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
         drop(query);
     }
 
     /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it has sent
     /// before are still used.
-    fn gone(&self, _node: u64) {}
+    fn node_left(&self, _node: u64) {}
 
     /// Called when a node takes part in the cluster, for the first time or again.
-    fn came(&self, _node: u64) {}
+    fn node_joined(&self, _node: u64) {}
 }
 
 /// A node's table of topics' owners, with the routes to the topics that other nodes own.
@@ -165,27 +166,27 @@ pub struct Ownership {
     /// The time at which this node's lease ends, by its own clock.
     lease_until_ns: AtomicU64,
     /// Whether this node has begun new epochs of the topics it owned before a restart.
-    is_anew: AtomicBool,
+    has_begun_epochs: AtomicBool,
     /// Whether the node is leaving the cluster and therefore begins no new lease.
     is_leaving: AtomicBool,
     /// The members of the cluster, each with its address for clients.
-    alive: Mutex<BTreeMap<u64, Arc<str>>>,
+    members: Mutex<BTreeMap<u64, Arc<str>>>,
     /// The lease for which this node has seen its own membership in the agreed state. The node then also knows
     /// everything on which the cluster agreed before.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
     /// Topics that were set aside since the last report, with the reasons.
-    aside: Mutex<Vec<(String, String)>>,
+    set_aside_topics: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
-    heard_elsewhere: InterestCache,
+    interest_cache: InterestCache,
     /// A lock that is held while the registry is updated to the agreed state.
-    settling: Mutex<()>,
+    registry_update: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
     /// The time, by the node's clock, of the last request for an owner to which the cluster did not respond.
-    asked_in_vain_ns: AtomicU64,
+    unanswered_request_ns: AtomicU64,
     /// The threads that wait for mirrors, by the owner whose records they need.
-    placing: Mutex<BTreeMap<u64, Waiters>>,
+    mirror_waiters: Mutex<BTreeMap<u64, Waiters>>,
     /// Owners whose records did not arrive in time, each with the time of the latest such delay.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
@@ -207,19 +208,19 @@ impl Node {
                 peers,
                 node: Arc::downgrade(&self.0),
                 lease_until_ns: AtomicU64::new(0),
-                is_anew: AtomicBool::new(false),
+                has_begun_epochs: AtomicBool::new(false),
                 is_leaving: AtomicBool::new(false),
-                alive: Mutex::default(),
+                members: Mutex::default(),
                 enlisted: AtomicU64::new(0),
                 tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
-                aside: Mutex::default(),
+                set_aside_topics: Mutex::default(),
                 inboxes: RemoteInboxes::default(),
-                heard_elsewhere: InterestCache::default(),
-                settling: Mutex::default(),
+                interest_cache: InterestCache::default(),
+                registry_update: Mutex::default(),
                 private_mirrors: Arc::default(),
-                asked_in_vain_ns: AtomicU64::new(0),
-                placing: Mutex::default(),
+                unanswered_request_ns: AtomicU64::new(0),
+                mirror_waiters: Mutex::default(),
                 late: Mutex::default(),
                 housekeeper: OwnershipHousekeeper::start(this.clone()),
             })
@@ -239,9 +240,9 @@ impl Ownership {
         self.id
     }
 
-    /// Extends the node's lease: it lasts `ttl` from `asked_ns`, by the monotonic clock.
-    fn lease(&self, asked_ns: u64, ttl: Duration) {
-        let until_ns = asked_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
+    /// Extends the node's lease: it lasts `ttl` from `requested_ns`, by the monotonic clock.
+    fn extend_lease(&self, requested_ns: u64, ttl: Duration) {
+        let until_ns = requested_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
@@ -251,40 +252,40 @@ impl Ownership {
     }
 
     /// Adds a member of the cluster with its address for clients.
-    fn came(&self, node: u64, address: &[u8]) {
+    fn add_node(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();
-        if lock(&self.alive).insert(node, address).is_none() {
+        if lock(&self.members).insert(node, address).is_none() {
             if node != self.id {
-                self.peers.came(node);
+                self.peers.node_joined(node);
             }
-            self.housekeeper.look_at_all();
+            self.housekeeper.check_all();
         }
     }
 
     /// Removes a member of the cluster.
-    fn left(&self, node: u64) {
-        if lock(&self.alive).remove(&node).is_none() {
+    fn remove_node(&self, node: u64) {
+        if lock(&self.members).remove(&node).is_none() {
             return;
         }
         if node != self.id {
-            self.peers.gone(node);
+            self.peers.node_left(node);
         }
-        self.housekeeper.look_at_all();
+        self.housekeeper.check_all();
     }
 
     /// The ids of all members.
     pub fn nodes(&self) -> Vec<u64> {
-        lock(&self.alive).keys().copied().collect()
+        lock(&self.members).keys().copied().collect()
     }
 
     /// Whether a node is a member.
     pub fn is_alive(&self, node: u64) -> bool {
-        lock(&self.alive).contains_key(&node)
+        lock(&self.members).contains_key(&node)
     }
 
     /// A member's address for clients.
     pub fn address_of(&self, node: u64) -> Option<Arc<str>> {
-        lock(&self.alive).get(&node).filter(|address| !address.is_empty()).cloned()
+        lock(&self.members).get(&node).filter(|address| !address.is_empty()).cloned()
     }
 
     /// Returns an error if another node owns the topic, for operations that only the owner can do.
@@ -303,40 +304,40 @@ impl Ownership {
 
     /// Whether this node has owned the topic since its present start. Until the node has begun new epochs after a
     /// start, the cluster may still name it as the owner from before that start.
-    fn is_own_now(&self, owner: u64) -> bool {
-        owner == self.id && self.is_anew.load(Ordering::Acquire)
+    fn owns_since_start(&self, owner: u64) -> bool {
+        owner == self.id && self.has_begun_epochs.load(Ordering::Acquire)
     }
 
-    pub(crate) fn placing(&self) -> MutexGuard<'_, BTreeMap<u64, Waiters>> {
-        lock(&self.placing)
+    pub(crate) fn mirror_waiters(&self) -> MutexGuard<'_, BTreeMap<u64, Waiters>> {
+        lock(&self.mirror_waiters)
     }
 
     /// Whether records of this owner recently failed to arrive in time.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
-        since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
+        since_ns.is_some_and(|since_ns| since_ns < LATE_PERIOD.as_nanos() as u64)
     }
 
-    fn was_late(&self, owner: u64) {
+    fn record_late(&self, owner: u64) {
         lock(&self.late).insert(owner, steady_ns());
     }
 
-    fn was_in_time(&self, owner: u64) {
+    fn clear_late(&self, owner: u64) {
         lock(&self.late).remove(&owner);
     }
 
-    fn asked_in_vain(&self) {
-        self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
+    fn record_unanswered_request(&self) {
+        self.unanswered_request_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
     /// Whether the cluster did not respond to a recent request. Another request would wait just as long and delay the
     /// caller's other work.
-    fn was_asked_in_vain(&self) -> bool {
-        let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
-        since_ns < ASK_PAUSE.as_nanos() as u64
+    fn has_recent_unanswered_request(&self) -> bool {
+        let since_ns = steady_ns().saturating_sub(self.unanswered_request_ns.load(Ordering::Relaxed));
+        since_ns < REQUEST_PAUSE.as_nanos() as u64
     }
 
-    fn embedded(&self) -> Option<Node> {
+    fn node_handle(&self) -> Option<Node> {
         self.node.upgrade().map(|inner| Node(inner, None))
     }
 }

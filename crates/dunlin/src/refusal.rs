@@ -39,8 +39,8 @@ impl Refused {
     }
 
     /// Parses a line of [`to_line`](Refused::to_line).
-    pub(crate) fn parse_line(said: &str) -> Option<Refused> {
-        let (name, text) = said.split_once(": ")?;
+    pub(crate) fn parse_line(text: &str) -> Option<Refused> {
+        let (name, text) = text.split_once(": ")?;
         let row = CODES.iter().find(|row| row.name == name)?;
         Some(Refused::new(row.code, text))
     }
@@ -86,8 +86,8 @@ impl From<&PublishError> for Refused {
                 numbers: [*needed, waited.as_nanos() as u64, 0],
                 ..Refused::new(Code::Full, subscriber.as_str())
             },
-            PublishError::BudgetSpent { asked, used, limit } => {
-                Refused::numbers(Code::BudgetSpent, [*asked, *used, *limit])
+            PublishError::BudgetSpent { requested, used, limit } => {
+                Refused::numbers(Code::BudgetSpent, [*requested, *used, *limit])
             }
             PublishError::OwnerBehind { unanswered_bytes, waited } => {
                 Refused::numbers(Code::OwnerBehind, [*unanswered_bytes, waited.as_nanos() as u64, 0])
@@ -112,8 +112,8 @@ impl From<&PublishError> for Refused {
             PublishError::Closed => Refused::new(Code::Closed, ""),
             PublishError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             PublishError::LeftOut { why, .. } => Refused { text: error.to_string(), ..Refused::from(&**why) },
-            PublishError::Refused(said) => {
-                Refused::parse_line(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
+            PublishError::Refused(text) => {
+                Refused::parse_line(text).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }
             other => Refused::new(Code::Internal, other.to_string()),
         }
@@ -129,8 +129,8 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::ManyLogs { pattern, logs } => {
                 Refused { numbers: [*logs as u64, 0, 0], ..Refused::new(Code::ManyLogs, pattern.as_str()) }
             }
-            SubscribeError::Ahead { asked, last } => {
-                Refused::numbers(Code::Ahead, [u64::from(last.epoch), last.seq, asked.seq])
+            SubscribeError::Ahead { requested, last } => {
+                Refused::numbers(Code::Ahead, [u64::from(last.epoch), last.seq, requested.seq])
             }
             SubscribeError::NoState { topic, why } => Refused::new(Code::NoState, format!("{topic} {why}")),
             SubscribeError::Lost => Refused::new(Code::Lost, ""),
@@ -138,8 +138,8 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Closed => Refused::new(Code::Closed, ""),
             SubscribeError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             SubscribeError::OwnerAway(why) => Refused::new(Code::OwnerAway, why.as_str()),
-            SubscribeError::Refused(said) => {
-                Refused::parse_line(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
+            SubscribeError::Refused(text) => {
+                Refused::parse_line(text).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }
             other => Refused::new(Code::Internal, other.to_string()),
         }

@@ -8,8 +8,8 @@
 //!
 //! Limits: `topics_max`. The budget is charged for a topic's fixed memory while the topic has its name ([`cost_of`]).
 
+mod name_ranges;
 mod names;
-mod stretches;
 mod watchers;
 
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ use crate::access::User;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::reply::ReplySubjects;
+pub(crate) use name_ranges::NameRanges;
 use names::TopicNameIndex;
-pub(crate) use stretches::Stretches;
 use watchers::Watchers;
 
 /// The topics of a node.
@@ -39,7 +39,7 @@ pub(crate) struct Registry {
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
     /// Topics that own subjects other than their own name, by name.
-    owning_others: BTreeMap<String, Arc<Entry>>,
+    with_other_subjects: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     /// Reply inboxes, each by the pattern of the subscriptions that read it.
     reply_inboxes: PatternIndex<Arc<Entry>>,
@@ -89,7 +89,7 @@ impl Registry {
     pub(crate) fn new(limits: &NodeLimits) -> Registry {
         let state = State {
             by_name: BTreeMap::new(),
-            owning_others: BTreeMap::new(),
+            with_other_subjects: BTreeMap::new(),
             owners: PatternIndex::new(),
             reply_inboxes: PatternIndex::new(),
             watchers: Watchers::new(limits.watchers_max),
@@ -98,10 +98,10 @@ impl Registry {
         Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
 
-    /// Calls `look` with the topic of this name, without counting a reference to it.
+    /// Calls `read` with the topic of this name, without counting a reference to it.
     #[inline]
-    pub(crate) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
-        self.names.with(name, |topic, _| look(topic))
+    pub(crate) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
+        self.names.with(name, |topic, _| read(topic))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
@@ -113,10 +113,10 @@ impl Registry {
         if subject.is_system() {
             return None;
         }
-        let of_its_name = self.names.with(subject.as_str(), |topic, alone| alone.then(|| Arc::clone(topic)));
-        of_its_name
-            .flatten()
-            .or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
+        let by_name = self.names.with(subject.as_str(), |topic, owns_only_its_name| {
+            owns_only_its_name.then(|| Arc::clone(topic))
+        });
+        by_name.flatten().or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
     /// The topic whose pattern is exactly this one.
@@ -131,46 +131,46 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// Calls `look` with each reply inbox whose pattern matches the subject, until it returns a value.
+    /// Calls `read` with each reply inbox whose pattern matches the subject, until it returns a value.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,
-        look: impl Fn(&Arc<Topic>, &ReplySubjects) -> Option<R>,
+        read: impl Fn(&Arc<Topic>, &ReplySubjects) -> Option<R>,
     ) -> Option<R> {
         let state = self.read();
         let mut found = None;
         if !state.reply_inboxes.is_empty() {
             state.reply_inboxes.for_each_overlapping(&Pattern::from(subject), |entry| {
                 if let (None, Some(replies)) = (&found, &entry.replies) {
-                    found = look(&entry.topic, replies);
+                    found = read(&entry.topic, replies);
                 }
             });
         }
         found
     }
 
-    /// Calls `look` with the reply inbox of this name, and returns the result.
+    /// Calls `read` with the reply inbox of this name, and returns the result.
     pub(crate) fn with_reply_inbox<R>(
         &self,
         name: &str,
-        look: impl FnOnce(&Arc<Topic>, &ReplySubjects) -> R,
+        read: impl FnOnce(&Arc<Topic>, &ReplySubjects) -> R,
     ) -> Option<R> {
         let state = self.read();
         let entry = state.by_name.get(name)?;
-        Some(look(&entry.topic, entry.replies.as_ref()?))
+        Some(read(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `make` creates, and its memory charge. Fails if a topic of this name exists, or if the
+    /// Adds the topic that `create` creates, and its memory charge. Fails if a topic of this name exists, or if the
     /// pattern overlaps another topic's pattern.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
         pattern: Pattern,
-        make: impl FnOnce() -> Result<(T, Charge), TopicError>,
+        create: impl FnOnce() -> Result<(T, Charge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         state.check(name, &pattern, self.topics_max)?;
-        let (topic, charge) = make()?;
+        let (topic, charge) = create()?;
         Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
     }
 
@@ -181,7 +181,7 @@ impl Registry {
         name: &str,
         pattern: Pattern,
         replies: ReplySubjects,
-        make: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
+        create: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         state.check_name(name)?;
@@ -189,7 +189,7 @@ impl Registry {
         if state.reply_inboxes.get_mut(&pattern).is_some() {
             return Err(TopicError::Exists(pattern.as_str().to_owned()));
         }
-        let (topic, charge) = make()?;
+        let (topic, charge) = create()?;
         Ok(self.insert(&mut state, pattern, Arc::new(topic), charge, Some(replies)))
     }
 
@@ -202,15 +202,15 @@ impl Registry {
         replies: Option<ReplySubjects>,
     ) -> Arc<Topic> {
         let name = topic.name();
-        let is_alone = replies.is_none() && pattern.as_str() == name;
+        let owns_only_its_name = replies.is_none() && pattern.as_str() == name;
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));
         }
-        self.names.add(Arc::clone(&topic), is_alone);
+        self.names.add(Arc::clone(&topic), owns_only_its_name);
         let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, replies, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
-        if !entry.owns_its_name_alone() {
-            state.owning_others.insert(name.to_owned(), Arc::clone(&entry));
+        if !entry.owns_only_its_name() {
+            state.with_other_subjects.insert(name.to_owned(), Arc::clone(&entry));
         }
         let index = if entry.replies.is_some() { &mut state.reply_inboxes } else { &mut state.owners };
         index.insert(&entry.pattern, Arc::clone(&entry));
@@ -247,7 +247,7 @@ impl Registry {
         }
         self.names.remove(name);
         if !is_unused(2) {
-            self.names.add(Arc::clone(topic), entry.owns_its_name_alone());
+            self.names.add(Arc::clone(topic), entry.owns_only_its_name());
             return false;
         }
         state.remove(name);
@@ -277,40 +277,42 @@ impl Registry {
     pub(crate) fn is_pattern_watched(&self, pattern: &Pattern) -> bool {
         let reserved = is_reserved(pattern.as_str());
         let mut watched = false;
-        self.read().watchers.for_each(pattern, |wanted, newcomers, _| {
-            let may_match = !reserved || first_token(wanted.as_str()) == first_token(pattern.as_str());
+        self.read().watchers.for_each(pattern, |watcher_pattern, newcomers, _| {
+            let may_match =
+                !reserved || first_token(watcher_pattern.as_str()) == first_token(pattern.as_str());
             watched |= may_match && !newcomers.is_for_node();
         });
         watched
     }
 
     /// Returns the visible topics whose names come after `after` and match the pattern, at most `topics_max`. Only
-    /// names in the ranges `shown` are visited.
+    /// names in the ranges `visible` are visited.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
         after: &str,
         topics_max: usize,
-        shown: &Stretches,
-        shows: impl Fn(&Topic) -> bool,
+        visible: &NameRanges,
+        is_visible: impl Fn(&Topic) -> bool,
     ) -> TopicPage {
         let state = self.read();
-        let asked = pattern.map_or_else(Stretches::all, |pattern| Stretches::of([pattern]));
+        let pattern_ranges = pattern.map_or_else(NameRanges::all, |pattern| NameRanges::of([pattern]));
         let matching = |name: &str| match pattern {
             Some(pattern) => Subject::parse_existing(name).is_ok_and(|name| pattern_matches(pattern, name)),
             None => !is_reserved(name),
         };
-        let visited = asked.and(shown);
+        let visited = pattern_ranges.and(visible);
         let of_own_name = visited.ranges(after).flat_map(|range| state.by_name.range::<str, _>(range));
-        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_its_name_alone()).peekable();
-        let others = asked.ranges(after).flat_map(|range| state.owning_others.range::<str, _>(range));
+        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
+        let others =
+            pattern_ranges.ranges(after).flat_map(|range| state.with_other_subjects.range::<str, _>(range));
         let mut others = others.peekable();
         let in_order = std::iter::from_fn(|| match (of_own_name.peek(), others.peek()) {
             (Some(own), Some(other)) if other.0 < own.0 => others.next(),
             (None, _) => others.next(),
             _ => of_own_name.next(),
         });
-        let mut found = in_order.filter(|(name, entry)| matching(name) && shows(&entry.topic));
+        let mut found = in_order.filter(|(name, entry)| matching(name) && is_visible(&entry.topic));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
         TopicPage { topics, more: found.next().is_some() }
     }
@@ -328,7 +330,7 @@ impl Registry {
         let mut state = self.write();
         state.owners = PatternIndex::new();
         state.reply_inboxes = PatternIndex::new();
-        state.owning_others.clear();
+        state.with_other_subjects.clear();
         let entries = std::mem::take(&mut state.by_name);
         entries.keys().for_each(|name| self.names.remove(name));
         entries.into_values().map(|entry| Arc::clone(&entry.topic)).collect()
@@ -346,7 +348,7 @@ impl Registry {
 impl State {
     fn remove(&mut self, name: &str) -> Option<Arc<Entry>> {
         let entry = self.by_name.remove(name)?;
-        self.owning_others.remove(name);
+        self.with_other_subjects.remove(name);
         let index = if entry.replies.is_some() { &mut self.reply_inboxes } else { &mut self.owners };
         index.remove(&entry.pattern);
         Some(entry)
@@ -376,16 +378,16 @@ impl State {
         let mut found = Vec::new();
         for index in [&self.owners, &self.reply_inboxes] {
             index.for_each_overlapping(pattern, |entry| {
-                entry.for_each_wanted(pattern, |log, filter| found.push((log, filter)));
+                entry.for_each_selected(pattern, |log, filter| found.push((log, filter)));
             });
         }
         found
     }
 
     fn notify_watchers(&self, entry: &Entry) {
-        self.watchers.for_each(&entry.pattern, |wanted, newcomers, user| {
+        self.watchers.for_each(&entry.pattern, |watcher_pattern, newcomers, user| {
             let permissions = user.map(|user| user.permissions());
-            entry.for_each_wanted(wanted, |log, filter| match &permissions {
+            entry.for_each_selected(watcher_pattern, |log, filter| match &permissions {
                 None => newcomers.add(log, filter),
                 Some(permissions) => {
                     if let Some(filter) = permissions.restrict(log.name(), filter) {
@@ -398,12 +400,12 @@ impl State {
 }
 
 impl Entry {
-    fn owns_its_name_alone(&self) -> bool {
+    fn owns_only_its_name(&self) -> bool {
         self.replies.is_none() && self.pattern.as_str() == self.topic.name()
     }
 
     /// Calls `each` with every log that a subscription to the pattern reads, and its filter.
-    fn for_each_wanted(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
+    fn for_each_selected(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
         let reserved = is_reserved(self.pattern.as_str());
         if reserved && first_token(pattern.as_str()) != first_token(self.pattern.as_str()) {
             return;
@@ -452,7 +454,7 @@ mod tests {
         let node = Node::start(Config::default()).unwrap();
         let arrivals = Arc::new(NewLogArrivals::default());
         let listed = |text: &str, number: u32| {
-            let list = NewLogs::listed(Waiter::new(), Arc::clone(&arrivals), number);
+            let list = NewLogs::with_arrivals(Waiter::new(), Arc::clone(&arrivals), number);
             node.watch(&Pattern::parse(text).unwrap(), &list).unwrap();
             list
         };
@@ -475,25 +477,25 @@ mod tests {
             node.publisher(&name).unwrap();
         }
         let (of_big, of_z) = (Pattern::parse("big.1").unwrap(), Pattern::parse("z.*").unwrap());
-        let looked_at = Cell::new(0);
-        let names = |pattern: Option<&Pattern>, shown: &Stretches| {
-            looked_at.set(0);
-            let page = node.registry().page(pattern, "", 10, shown, |_| {
-                looked_at.set(looked_at.get() + 1);
+        let visited_count = Cell::new(0);
+        let names = |pattern: Option<&Pattern>, visible: &NameRanges| {
+            visited_count.set(0);
+            let page = node.registry().page(pattern, "", 10, visible, |_| {
+                visited_count.set(visited_count.get() + 1);
                 true
             });
             page.topics.iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
         };
-        let shown = Stretches::of([&of_z]);
-        for (pattern, shown, found) in [
-            (None, &shown, "z.x"),
-            (Some(&of_z), &Stretches::all(), "z.x"),
-            (Some(&of_big), &Stretches::all(), "big.1"),
+        let visible = NameRanges::of([&of_z]);
+        for (pattern, visible, found) in [
+            (None, &visible, "z.x"),
+            (Some(&of_z), &NameRanges::all(), "z.x"),
+            (Some(&of_big), &NameRanges::all(), "big.1"),
         ] {
-            assert_eq!(names(pattern, shown), [found]);
-            assert_eq!(looked_at.get(), 1, "for {found}");
+            assert_eq!(names(pattern, visible), [found]);
+            assert_eq!(visited_count.get(), 1, "for {found}");
         }
-        assert_eq!(names(None, &Stretches::all()).len(), 10);
-        assert_eq!(looked_at.get(), 11, "a page, and one more for `more`");
+        assert_eq!(names(None, &NameRanges::all()).len(), 10);
+        assert_eq!(visited_count.get(), 11, "a page, and one more for `more`");
     }
 }

@@ -29,7 +29,7 @@ use crate::control::block_on;
 use crate::error::TopicError;
 use crate::inbox::{FIRST_TOKEN, Inbox};
 use crate::node::{Inner, Node, make_reducer};
-use crate::ownership::{InboxElsewhere, Tickets};
+use crate::ownership::{RemoteInbox, Tickets};
 use crate::registry::{cost_of, is_reserved};
 
 /// Maximum number of subjects that one inbox remembers.
@@ -43,7 +43,7 @@ const RECORDS_MAX: u32 = 4_096;
 /// The approximate memory of a remembered subject besides its text, bytes.
 const SUBJECT_BYTES: usize = 160;
 /// The history of the topic that a publisher of replies uses, bytes. The topic contains no records.
-const HELD_BYTES: u64 = 64 << 10;
+const HISTORY_BYTES: u64 = 64 << 10;
 
 /// The reply subjects that requests have named, for which a reply inbox accepts records.
 #[derive(Debug)]
@@ -72,12 +72,12 @@ impl ReplySubjects {
     }
 
     /// Remembers a reply subject that a request has named, if the memory budget has room.
-    fn name(&self, subject: &str, now_ns: u64) {
+    fn add(&self, subject: &str, now_ns: u64) {
         let mut state = self.lock();
         while let Some((_, until_ns)) = state.order.front()
             && (*until_ns <= now_ns || state.order.len() >= SUBJECTS_MAX)
         {
-            state.forget_first();
+            state.remove_oldest();
         }
         let Ok(charge) = Charge::of(&self.budget, SUBJECT_BYTES + subject.len()) else { return };
         let until_ns = now_ns.saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64);
@@ -87,14 +87,14 @@ impl ReplySubjects {
     }
 
     /// Whether the inbox accepts a reply to the subject now.
-    fn has(&self, subject: &str, now_ns: u64) -> bool {
-        self.lock().by_subject.get(subject).is_some_and(|named| named.takes_reply(now_ns))
+    fn accepts(&self, subject: &str, now_ns: u64) -> bool {
+        self.lock().by_subject.get(subject).is_some_and(|named| named.accepts_reply(now_ns))
     }
 
-    /// Like [`has`](ReplySubjects::has), but counts this call as one use of the subject.
-    fn take(&self, subject: &str, now_ns: u64) -> bool {
+    /// Like [`accepts`](ReplySubjects::accepts), but counts this call as one use of the subject.
+    fn try_use(&self, subject: &str, now_ns: u64) -> bool {
         let mut state = self.lock();
-        let named = state.by_subject.get_mut(subject).filter(|named| named.takes_reply(now_ns));
+        let named = state.by_subject.get_mut(subject).filter(|named| named.accepts_reply(now_ns));
         named.is_some_and(|named| {
             named.uses_left -= 1;
             true
@@ -107,7 +107,7 @@ impl ReplySubjects {
 }
 
 impl State {
-    fn forget_first(&mut self) {
+    fn remove_oldest(&mut self) {
         let Some((subject, until_ns)) = self.order.pop_front() else { return };
         // If a later request has named the subject again, the subject stays.
         if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
@@ -117,13 +117,12 @@ impl State {
 }
 
 impl NamedSubject {
-    fn takes_reply(&self, now_ns: u64) -> bool {
+    fn accepts_reply(&self, now_ns: u64) -> bool {
         self.uses_left > 0 && now_ns < self.until_ns
     }
 }
 
-/// Whether the log belongs to a reply inbox.
-pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
+pub(crate) fn is_reply_inbox_log(log: &LogName) -> bool {
     let of_inbox = log.topic.strip_prefix(FIRST_TOKEN).is_some_and(|rest| rest.starts_with('.'));
     of_inbox && !is_reserved(&log.subject_prefix)
 }
@@ -132,8 +131,8 @@ pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
 #[derive(Debug, Clone)]
 enum ReplyTarget {
     /// This node has the inbox.
-    Here(Arc<Topic>),
-    Elsewhere(InboxElsewhere),
+    Local(Arc<Topic>),
+    Remote(RemoteInbox),
 }
 
 impl Node {
@@ -148,20 +147,20 @@ impl Node {
         let config = Arc::new(self.config().limits.inbox(pattern.to_owned(), bytes_max));
         config.check()?;
         let epoch = self.next_epoch(name, now_ns());
-        self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charged()), || {
-            let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
-            let charge = charge.map_err(|_| self.memory_is_spent())?;
-            Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch, make_reducer)?, charge))
+        self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charge_budget()), || {
+            let charge = Charge::of(self.charge_budget(), cost_of(name, config.partitions));
+            let charge = charge.map_err(|_| self.memory_limit_error())?;
+            Ok((Topic::stateful(name, config, self.charge_budget(), CLOCK, epoch, make_reducer)?, charge))
         })
     }
 
     /// Remembers the reply subject that a request names.
-    pub(crate) fn name_reply(&self, inbox: &str, subject: &str) {
-        self.registry().with_reply_inbox(inbox, |_, replies| replies.name(subject, steady_ns()));
+    pub(crate) fn add_reply_subject(&self, inbox: &str, subject: &str) {
+        self.registry().with_reply_inbox(inbox, |_, replies| replies.add(subject, steady_ns()));
     }
 
     /// The reply inbox of this name, for another node that sends replies to it.
-    pub fn reply_inbox_named(&self, name: &str) -> Option<Arc<Topic>> {
+    pub fn reply_inbox_by_name(&self, name: &str) -> Option<Arc<Topic>> {
         if !name.starts_with(FIRST_TOKEN) {
             return None;
         }
@@ -175,78 +174,80 @@ impl Node {
         }
         let now_ns = steady_ns();
         self.registry().find_reply_inbox(subject, |topic, replies| {
-            let takes = replies.take(subject.as_str(), now_ns);
-            takes.then(|| (topic.name().to_owned(), topic.pattern().to_owned()))
+            let is_accepted = replies.try_use(subject.as_str(), now_ns);
+            is_accepted.then(|| (topic.name().to_owned(), topic.pattern().to_owned()))
         })
     }
 
     /// Finds the reply inbox for a subject without a query to other nodes. `None` if a topic owns the subject, if
     /// no request known to this node has named the subject, or if clients of two nodes wait for the reply.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
-        match self.reply_place(subject)? {
-            ReplyTarget::Here(topic) | ReplyTarget::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
+        match self.reply_target(subject)? {
+            ReplyTarget::Local(topic) | ReplyTarget::Remote(RemoteInbox { topic, .. }) => Some(topic),
         }
     }
 
-    fn reply_place(&self, subject: Subject<'_>) -> Option<ReplyTarget> {
-        if !Inbox::has_own_prefix(subject.as_str()) || self.registry().owner(subject).is_some() {
+    fn reply_target(&self, subject: Subject<'_>) -> Option<ReplyTarget> {
+        if !Inbox::has_client_prefix(subject.as_str()) || self.registry().owner(subject).is_some() {
             return None;
         }
-        let here = self.reply_inbox_here(subject);
-        let elsewhere = self.ownership().and_then(|ownership| ownership.known_reply_inbox(subject.as_str()));
-        match (here, elsewhere) {
-            (Some(here), None) => Some(ReplyTarget::Here(here)),
-            (None, Some(elsewhere)) => Some(ReplyTarget::Elsewhere(elsewhere)),
+        let local = self.local_reply_inbox(subject);
+        let remote = self.ownership().and_then(|ownership| ownership.known_reply_inbox(subject.as_str()));
+        match (local, remote) {
+            (Some(local), None) => Some(ReplyTarget::Local(local)),
+            (None, Some(remote)) => Some(ReplyTarget::Remote(remote)),
             // No node is known to have such an inbox, or clients of two nodes wait for the reply.
             _ => None,
         }
     }
 
-    fn reply_inbox_here(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+    fn local_reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         let now_ns = steady_ns();
         self.registry().find_reply_inbox(subject, |topic, replies| {
-            replies.has(subject.as_str(), now_ns).then(|| Arc::clone(topic))
+            replies.accepts(subject.as_str(), now_ns).then(|| Arc::clone(topic))
         })
     }
 
     /// Whether this node has to ask other nodes before it knows the destination of a record with this subject.
-    pub(crate) fn queries_reply_inbox(&self, subject: Subject<'_>) -> bool {
-        Inbox::has_own_prefix(subject.as_str())
+    pub(crate) fn needs_reply_query(&self, subject: Subject<'_>) -> bool {
+        Inbox::has_client_prefix(subject.as_str())
             && self.registry().owner(subject).is_none()
-            && self.ownership().is_some_and(|ownership| ownership.awaits_reply_inbox(subject.as_str()))
+            && self.ownership().is_some_and(|ownership| ownership.needs_reply_query(subject.as_str()))
     }
 
     /// Whether a record with this subject goes to a reply inbox. Asks other nodes; if there is such an inbox, this node
     /// remembers it.
-    pub(crate) fn finds_reply_inbox(&self, subject: Subject<'_>) -> bool {
-        if !self.queries_reply_inbox(subject) {
-            return self.reply_place(subject).is_some();
+    pub(crate) fn resolve_reply_inbox(&self, subject: Subject<'_>) -> bool {
+        if !self.needs_reply_query(subject) {
+            return self.reply_target(subject).is_some();
         }
-        let is_here = self.reply_inbox_here(subject).is_some();
-        let Some(ownership) = self.ownership().filter(|_| is_here || !self.is_heard_here(subject)) else {
+        let is_here = self.local_reply_inbox(subject).is_some();
+        let Some(ownership) = self.ownership().filter(|_| is_here || !self.has_local_subscriber(subject))
+        else {
             return false;
         };
         // If another node has the inbox, the query has remembered it.
-        let is_heard = block_on(ownership.is_reply_heard_elsewhere(subject.as_str())).unwrap_or(true);
-        if is_here && !is_heard {
-            ownership.remember_reply_inbox_here(subject.as_str());
+        let has_subscriber =
+            block_on(ownership.has_remote_reply_subscriber(subject.as_str())).unwrap_or(true);
+        if is_here && !has_subscriber {
+            ownership.remember_local_reply_inbox(subject.as_str());
         }
-        is_here != is_heard && self.reply_place(subject).is_some()
+        is_here != has_subscriber && self.reply_target(subject).is_some()
     }
 
     /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox takes them.
     /// Asks other nodes.
     pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
-        if !self.finds_reply_inbox(subject) {
+        if !self.resolve_reply_inbox(subject) {
             return None;
         }
-        let place = self.reply_place(subject)?;
-        if let ReplyTarget::Here(inbox) = &place {
+        let target = self.reply_target(subject)?;
+        if let ReplyTarget::Local(inbox) = &target {
             let now_ns = steady_ns();
-            let take = |_: &_, replies: &ReplySubjects| replies.take(subject.as_str(), now_ns);
-            self.registry().with_reply_inbox(inbox.name(), take).filter(|is_taken| *is_taken)?;
+            let try_use = |_: &_, replies: &ReplySubjects| replies.try_use(subject.as_str(), now_ns);
+            self.registry().with_reply_inbox(inbox.name(), try_use).filter(|is_used| *is_used)?;
         }
-        ReplyTopic::open(self, subject.as_str(), place)
+        ReplyTopic::open(self, subject.as_str(), target)
     }
 }
 
@@ -255,7 +256,7 @@ impl Node {
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
-    place: ReplyTarget,
+    target: ReplyTarget,
     tail: Box<str>,
     until_ns: u64,
     records_left: AtomicU32,
@@ -264,15 +265,15 @@ struct ReplyTopic {
 }
 
 impl ReplyTopic {
-    fn open(node: &Node, subject: &str, place: ReplyTarget) -> Option<Arc<Topic>> {
-        let (ReplyTarget::Here(inbox) | ReplyTarget::Elsewhere(InboxElsewhere { topic: inbox, .. })) = &place;
+    fn open(node: &Node, subject: &str, target: ReplyTarget) -> Option<Arc<Topic>> {
+        let (ReplyTarget::Local(inbox) | ReplyTarget::Remote(RemoteInbox { topic: inbox, .. })) = &target;
         let (name, pattern) = (inbox.name().to_owned(), inbox.pattern().to_owned());
         let prefix = inbox.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or_default().into();
-        let config = Arc::new(node.config().limits.inbox(pattern, HELD_BYTES));
+        let config = Arc::new(node.config().limits.inbox(pattern, HISTORY_BYTES));
         let upstream: Arc<dyn Upstream> = Arc::new(ReplyTopic {
             node: Arc::downgrade(&node.0),
-            place,
+            target,
             tail,
             until_ns: steady_ns().saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64),
             records_left: AtomicU32::new(RECORDS_MAX),
@@ -282,8 +283,8 @@ impl ReplyTopic {
     }
 
     /// Whether all records of the batch have the one reply subject.
-    fn holds_all(&self, run: &ForwardedBatch<'_>) -> bool {
-        let mut frames = run.frames;
+    fn has_only_subject(&self, batch: &ForwardedBatch<'_>) -> bool {
+        let mut frames = batch.frames;
         while let Some((frame, stride)) = Frame::split(frames) {
             if frame.subject_tail() != &*self.tail {
                 return false;
@@ -303,22 +304,22 @@ impl Upstream for ReplyTopic {
         0
     }
 
-    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
-        if run.relayed || !self.holds_all(&run) || self.node.strong_count() == 0 {
+    fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+        if batch.relayed || !self.has_only_subject(&batch) || self.node.strong_count() == 0 {
             return Err(PublishError::Closed);
         }
-        let take = |left: u32| left.checked_sub(run.count);
-        let left = self.records_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let subtract = |left: u32| left.checked_sub(batch.count);
+        let left = self.records_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
         if left.is_err() || steady_ns() >= self.until_ns {
             return Err(PublishError::Closed);
         }
-        match &self.place {
-            ReplyTarget::Elsewhere(inbox) => inbox.upstream.forward(run),
-            ReplyTarget::Here(inbox) => {
-                let ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = run;
+        match &self.target {
+            ReplyTarget::Remote(inbox) => inbox.upstream.forward(batch),
+            ReplyTarget::Local(inbox) => {
+                let ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = batch;
                 let checked = CheckedBatch::check(frames, count, inbox.config().record_bytes_max as usize)?;
                 let append = BatchAppend {
-                    run: checked,
+                    batch: checked,
                     partition,
                     mark,
                     expect_last,
@@ -326,7 +327,7 @@ impl Upstream for ReplyTopic {
                     evict: false,
                     relayed: false,
                 };
-                let receipt = inbox.append_run(now_ns(), append)?;
+                let receipt = inbox.append_batch(now_ns(), append)?;
                 let ticket = self.tickets.open(0)?;
                 self.tickets.settle(ticket, 0, Ok(receipt));
                 Ok(ticket)
@@ -335,30 +336,30 @@ impl Upstream for ReplyTopic {
     }
 
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
-        match &self.place {
-            ReplyTarget::Here(_) => self.tickets.outcome(ticket, waiter, token),
-            ReplyTarget::Elsewhere(inbox) => inbox.upstream.outcome(ticket, waiter, token),
+        match &self.target {
+            ReplyTarget::Local(_) => self.tickets.outcome(ticket, waiter, token),
+            ReplyTarget::Remote(inbox) => inbox.upstream.outcome(ticket, waiter, token),
         }
     }
 
     fn leave(&self, waiter: &Arc<Waiter>) {
-        match &self.place {
-            ReplyTarget::Here(_) => self.tickets.leave(waiter),
-            ReplyTarget::Elsewhere(inbox) => inbox.upstream.leave(waiter),
+        match &self.target {
+            ReplyTarget::Local(_) => self.tickets.leave(waiter),
+            ReplyTarget::Remote(inbox) => inbox.upstream.leave(waiter),
         }
     }
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
-        match &self.place {
-            ReplyTarget::Here(_) => self.tickets.await_room(waiter),
-            ReplyTarget::Elsewhere(inbox) => inbox.upstream.await_room(waiter),
+        match &self.target {
+            ReplyTarget::Local(_) => self.tickets.await_room(waiter),
+            ReplyTarget::Remote(inbox) => inbox.upstream.await_room(waiter),
         }
     }
 
     /// Does nothing. This topic is in no registry, so no subscriber reads it.
-    fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
+    fn start_feed(&self, _log: &Arc<Log>, _start: Start) {}
 
-    fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
         None
     }
 }
@@ -371,25 +372,25 @@ mod tests {
     fn reply_subject_expires_by_time_and_by_count() {
         let replies = ReplySubjects::new(&Budget::node(1 << 30, 0));
         let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
-        replies.name("acme.reply.1", 1);
-        assert!(replies.has("acme.reply.1", age_ns) && !replies.has("acme.reply.1", age_ns + 1));
-        assert!(!replies.has("acme.reply.2", 1));
-        assert!((0..USES_MAX).all(|_| replies.take("acme.reply.1", 1)));
-        assert!(!replies.take("acme.reply.1", 1) && !replies.has("acme.reply.1", 1));
-        replies.name("acme.reply.1", 2);
-        assert!(replies.has("acme.reply.1", 2), "another request has named it");
+        replies.add("acme.reply.1", 1);
+        assert!(replies.accepts("acme.reply.1", age_ns) && !replies.accepts("acme.reply.1", age_ns + 1));
+        assert!(!replies.accepts("acme.reply.2", 1));
+        assert!((0..USES_MAX).all(|_| replies.try_use("acme.reply.1", 1)));
+        assert!(!replies.try_use("acme.reply.1", 1) && !replies.accepts("acme.reply.1", 1));
+        replies.add("acme.reply.1", 2);
+        assert!(replies.accepts("acme.reply.1", 2), "another request has named it");
     }
 
     #[test]
     fn only_the_newest_reply_subjects_are_remembered() {
         let budget = Budget::node(1 << 30, 0);
         let replies = ReplySubjects::new(&budget);
-        (0..2 * SUBJECTS_MAX).for_each(|number| replies.name(&format!("acme.reply.{number}"), 1));
-        let has = |number: usize| replies.has(&format!("acme.reply.{number}"), 1);
+        (0..2 * SUBJECTS_MAX).for_each(|number| replies.add(&format!("acme.reply.{number}"), 1));
+        let has = |number: usize| replies.accepts(&format!("acme.reply.{number}"), 1);
         assert!(!has(0) && !has(SUBJECTS_MAX - 1) && has(SUBJECTS_MAX) && has(2 * SUBJECTS_MAX - 1));
         assert_eq!(replies.lock().order.len(), SUBJECTS_MAX);
         assert!(budget.used() >= (SUBJECTS_MAX * SUBJECT_BYTES) as u64);
-        replies.name("acme.reply.again", 1 + SUBJECT_AGE_MAX.as_nanos() as u64);
+        replies.add("acme.reply.again", 1 + SUBJECT_AGE_MAX.as_nanos() as u64);
         assert_eq!(replies.lock().by_subject.len(), 1, "the other subjects have expired");
     }
 
@@ -399,7 +400,7 @@ mod tests {
         let subject = |text| Subject::parse(text).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
         let topic = Arc::clone(inbox.open().unwrap());
-        inbox.expect(subject("shop.orders.1"));
+        inbox.accept_reply(subject("shop.orders.1"));
         assert!(node.reply_inbox(subject("shop.orders.1")).is_some_and(|found| Arc::ptr_eq(&found, &topic)));
         assert!(node.reply_inbox(subject("shop.orders.2")).is_none());
         assert!(!node.has_owner(subject("shop.orders.1")));
@@ -418,7 +419,7 @@ mod tests {
         let node = Node::start(crate::Config::default()).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
         let log = Arc::clone(&inbox.open().unwrap().logs()[0]);
-        inbox.expect(Subject::parse("shop.orders.1").unwrap());
+        inbox.accept_reply(Subject::parse("shop.orders.1").unwrap());
         let topic = node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();
         let publish = |tail| {
             let meta = Meta { subject_tail: tail, ..Meta::default() };

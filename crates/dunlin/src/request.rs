@@ -18,7 +18,7 @@ pub struct Requester {
     node: Node,
     inbox: Inbox,
     subscriber: Subscriber,
-    asked: u64,
+    request_count: u64,
 }
 
 impl Node {
@@ -27,7 +27,7 @@ impl Node {
         let mut inbox = Inbox::new(self.clone(), self.next_session());
         inbox.open()?;
         let subscriber = self.subscribe(&inbox.pattern(), options)?;
-        Ok(Requester { node: self.clone(), inbox, subscriber, asked: 0 })
+        Ok(Requester { node: self.clone(), inbox, subscriber, request_count: 0 })
     }
 
     /// Publishes a request and waits for the first reply. For several requests, a [`Requester`] is faster.
@@ -50,16 +50,16 @@ impl Requester {
         timeout: Duration,
     ) -> Result<Reply, RequestError> {
         // An invalid subject is refused when the request is published.
-        if let Ok(asked) = Subject::parse(subject)
-            && self.node.may_publish(asked).is_ok()
-            && !self.node.is_heard(asked)
+        if let Ok(parsed) = Subject::parse(subject)
+            && self.node.may_publish(parsed).is_ok()
+            && !self.node.has_subscriber(parsed)
         {
             return Err(RequestError::NoResponder(subject.to_owned()));
         }
-        self.asked += 1;
+        self.request_count += 1;
         let mut reply_to = self.inbox.prefix();
         let tail_at = reply_to.len();
-        let _ = write!(reply_to, "{}", self.asked);
+        let _ = write!(reply_to, "{}", self.request_count);
         let mut draft = draft.into();
         draft.meta.reply = Some(&reply_to);
         self.node.publisher(subject)?.publish(draft)?;
@@ -70,8 +70,8 @@ impl Requester {
     fn await_reply(&mut self, tail: &str, timeout: Duration) -> Result<Reply, RequestError> {
         let deadline_ns = now_ns().saturating_add(timeout.as_nanos() as u64);
         loop {
-            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-            match self.subscriber.next_timeout(left)? {
+            let remaining = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+            match self.subscriber.next_timeout(remaining)? {
                 Some(Event::Record(record)) if record.frame.subject_tail() == tail => {
                     return Ok((&record).into());
                 }

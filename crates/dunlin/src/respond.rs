@@ -16,10 +16,10 @@ use dunlin_topic::{
 };
 
 use crate::node::Node;
-use crate::reply::is_of_reply_inbox;
+use crate::reply::is_reply_inbox_log;
 
 /// The number of requests that a responder handles before it lets other tasks run.
-const TURN_REQUESTS: usize = 64;
+const REQUESTS_PER_RUN: usize = 64;
 
 /// A registered handler of requests inside the node. Dropping it unregisters the handler.
 #[derive(Debug)]
@@ -36,27 +36,27 @@ pub struct ResponderTask {
 struct Work {
     subscriber: Subscriber,
     handler: Box<dyn FnMut(Request<'_, '_>) + Send>,
-    replies: Replies,
+    replies: ReplyTopics,
 }
 
 /// A received request, to which the responder can send a reply.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
-    replies: &'r mut Replies,
+    replies: &'r mut ReplyTopics,
 }
 
 /// Finds the topic of each reply. Tries the topic of the previous reply first, because it is usually the same.
 #[derive(Debug)]
-struct Replies {
+struct ReplyTopics {
     node: Node,
-    last: Option<Arc<Topic>>,
+    last_topic: Option<Arc<Topic>>,
 }
 
 /// An executor that runs a responder's work when a request has arrived.
 pub trait ResponderExecutor: Send + Sync {
     /// Runs [`ResponderTask::run`] soon. The publishing thread calls this method, which must not block.
-    fn schedule(&self, woken: Arc<ResponderTask>);
+    fn schedule(&self, task: Arc<ResponderTask>);
 }
 
 impl Node {
@@ -67,11 +67,10 @@ impl Node {
         handler: impl FnMut(Request<'_, '_>) + Send + 'static,
     ) -> Result<Responder, SubscribeError> {
         let subscriber = self.subscribe(pattern, &SubscribeOptions::default())?;
-        let replies = Replies { node: self.clone(), last: None };
+        let replies = ReplyTopics { node: self.clone(), last_topic: None };
         let work = Work { subscriber, handler: Box::new(handler), replies };
-        let running =
-            ResponderTask { node: self.clone(), work: Mutex::new(Some(work)), ended: OnceLock::new() };
-        let responder = Responder(Arc::new(running));
+        let task = ResponderTask { node: self.clone(), work: Mutex::new(Some(work)), ended: OnceLock::new() };
+        let responder = Responder(Arc::new(task));
         responder.0.run();
         Ok(responder)
     }
@@ -96,7 +95,7 @@ impl ResponderTask {
         let waker = Waker::from(Arc::clone(self));
         let mut guard = self.lock();
         let Some(work) = guard.as_mut() else { return };
-        match work.handle_some(&waker) {
+        match work.handle_requests(&waker) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) => waker.wake(),
             Err(ended) => {
@@ -113,8 +112,8 @@ impl ResponderTask {
 
 impl Work {
     /// Handles some requests. Returns `Ready` if more requests may be pending.
-    fn handle_some(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
-        for _ in 0..TURN_REQUESTS {
+    fn handle_requests(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
+        for _ in 0..REQUESTS_PER_RUN {
             while self.subscriber.ready()? {
                 if let Event::Record(record) = self.subscriber.take() {
                     (self.handler)(Request { record, replies: &mut self.replies });
@@ -132,7 +131,7 @@ impl Work {
 impl Wake for ResponderTask {
     fn wake(self: Arc<ResponderTask>) {
         let node = self.node.clone();
-        node.runners().schedule(self);
+        node.executors().schedule(self);
     }
 }
 
@@ -156,14 +155,16 @@ impl<'a> Request<'a, '_> {
     }
 }
 
-impl Replies {
+impl ReplyTopics {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
-        let known = self.last.take().filter(|topic| {
+        let cached = self.last_topic.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
             // A reply inbox with a prefix other than `_INBOX` accepts only single subjects.
-            prefix.ends_with('.') && subject.starts_with(prefix) && !is_of_reply_inbox(topic.logs()[0].name())
+            prefix.ends_with('.')
+                && subject.starts_with(prefix)
+                && !is_reply_inbox_log(topic.logs()[0].name())
         });
-        let topic = match known {
+        let topic = match cached {
             Some(topic) => topic,
             None => {
                 let subject =
@@ -171,7 +172,7 @@ impl Replies {
                 self.node.owner(subject)?
             }
         };
-        Ok(self.last.insert(topic))
+        Ok(self.last_topic.insert(topic))
     }
 }
 
@@ -183,9 +184,9 @@ pub(crate) struct ResponderExecutors {
 }
 
 impl Node {
-    /// Lets `runner` run responders until its last `Arc` is dropped.
-    pub fn set_runner(&self, runner: &Arc<dyn ResponderExecutor>) {
-        *self.runners().executor() = Some(Arc::downgrade(runner));
+    /// Lets `executor` run responders until its last `Arc` is dropped.
+    pub fn set_executor(&self, executor: &Arc<dyn ResponderExecutor>) {
+        *self.executors().executor() = Some(Arc::downgrade(executor));
     }
 }
 
@@ -194,14 +195,14 @@ impl ResponderExecutors {
         self.executor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn schedule(&self, woken: Arc<ResponderTask>) {
+    fn schedule(&self, task: Arc<ResponderTask>) {
         // If the reply needs a new topic, publishing it may wait, which a listener's thread must not do.
-        let waits = woken.node.ownership().is_some() || !woken.node.creates_at_once();
-        let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
+        let may_wait = task.node.ownership().is_some() || !task.node.auto_creates_at_once();
+        let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !may_wait);
         match executor {
-            Some(executor) => executor.schedule(woken),
+            Some(executor) => executor.schedule(task),
             // This fails only when the node has ended. Then no requester waits for the reply.
-            None => drop(self.thread.get_or_init(start_thread).send(woken)),
+            None => drop(self.thread.get_or_init(start_thread).send(task)),
         }
     }
 }
@@ -214,7 +215,7 @@ impl std::fmt::Debug for ResponderExecutors {
 
 fn start_thread() -> mpsc::Sender<Arc<ResponderTask>> {
     let (send, receive) = mpsc::channel::<Arc<ResponderTask>>();
-    let run = move || receive.iter().for_each(|woken| woken.run());
+    let run = move || receive.iter().for_each(|task| task.run());
     // If the thread cannot be started, requests to these responders time out.
     let _ = thread::Builder::new().name("dunlin-respond".to_owned()).spawn(run);
     send

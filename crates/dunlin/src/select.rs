@@ -10,8 +10,8 @@ use crate::error::{TopicError, forbidden};
 use crate::node::Node;
 use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::registry::{LogsToRead, is_reserved};
-use crate::reply::is_of_reply_inbox;
-use crate::tasks::{TASKS, is_of_tasks};
+use crate::reply::is_reply_inbox_log;
+use crate::tasks::{TASKS, is_tasks_pattern};
 
 /// The policy for a subscription to a subject that no topic owns: create a topic, wait, or refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum MissingTopicPolicy {
 impl MissingTopicPolicy {
     /// The policy for a subscription that begins at `start`, or resumes after a loss. A subscription to a state
     /// creates no topic, because the new topic would keep no state.
-    pub fn of(start: Start, goes_on: bool) -> MissingTopicPolicy {
+    pub fn of(start: Start, is_resumed: bool) -> MissingTopicPolicy {
         match start {
-            _ if goes_on => MissingTopicPolicy::Await,
+            _ if is_resumed => MissingTopicPolicy::Await,
             Start::Snapshot => MissingTopicPolicy::Refuse,
             _ => MissingTopicPolicy::Create,
         }
@@ -52,10 +52,10 @@ pub struct SelectedLogs {
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
-    more_may_come: bool,
+    awaits_more_logs: bool,
 ) -> Result<(String, u16), SubscribeError> {
     match (logs.as_slice(), patterns) {
-        ([(log, _)], _) if !more_may_come => Ok((log.name().topic.clone(), log.name().partition)),
+        ([(log, _)], _) if !awaits_more_logs => Ok((log.name().topic.clone(), log.name().partition)),
         ([], [pattern]) if pattern.is_literal() => Ok((pattern.as_str().to_owned(), 0)),
         (many, _) => {
             let names: Vec<_> = patterns.iter().map(Pattern::as_str).collect();
@@ -80,7 +80,7 @@ impl Node {
             return Ok(selected);
         }
         // Logs of reply inboxes are ignored for positions, because no subscriber resumes in them.
-        selected.logs.retain(|(log, _)| !is_of_reply_inbox(log.name()));
+        selected.logs.retain(|(log, _)| !is_reply_inbox_log(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
         {
@@ -108,46 +108,46 @@ impl Node {
     /// `newcomers`, until its last user drops it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
-        Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
+        Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
     /// Refuses a position in [`KV`] or [`TASKS`] that no subscriber can have received yet. To know this, the node first
     /// applies all entries on which the cluster has agreed. Without a majority, which the node detects within
     /// seconds, it refuses nothing, and the subscriber waits.
-    pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
-        if !log.awaits(asked) {
+    pub async fn check_position(&self, log: &Log, position: Position) -> Result<(), SubscribeError> {
+        if !log.must_catch_up_to(position) {
             return Ok(());
         }
         let is_known = match log.name().topic.as_str() {
             KV => match self.control_if_any() {
-                Some(control) => control.catch_up_if_led().await,
+                Some(control) => control.try_catch_up().await,
                 None => false,
             },
             TASKS => match self.tasks_if_any() {
-                Some(tasks) => tasks.catch_up_if_led().await,
+                Some(tasks) => tasks.try_catch_up().await,
                 None => false,
             },
             _ => false,
         };
         match log.last() {
-            last if is_known && asked > last => Err(SubscribeError::Ahead { asked, last }),
+            last if is_known && position > last => Err(SubscribeError::Ahead { requested: position, last }),
             _ => Ok(()),
         }
     }
 
-    /// Like [`Node::check_handed_out`], but for a topic with a single log, and for callers that must not wait while
+    /// Like [`Node::check_position`], but for a topic with a single log, and for callers that must not wait while
     /// they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match (start, topic.logs()) {
-            (Start::After(asked), [log]) => self.check_handed_out(log, asked).await,
+            (Start::After(position), [log]) => self.check_position(log, position).await,
             _ => Ok(()),
         }
     }
 
     /// Whether a subscriber of this node reads the subject, waits for its topic, or may read it later because the
     /// topic is durable.
-    pub(crate) fn is_heard_here(&self, subject: Subject<'_>) -> bool {
+    pub(crate) fn has_local_subscriber(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
             let is_read = |log: &Arc<Log>| log.has_local_subscriber(tail.unwrap_or(""));
@@ -166,15 +166,15 @@ impl Node {
         if pattern.as_str() == KV {
             // The first use of keys creates this topic, and this call is a use.
             self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;
-            let logs = self.readable(self.registry().select(pattern, None)?);
+            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
                 false => Ok(SelectedLogs { logs, newcomers: None }),
             };
         }
-        if is_of_tasks(pattern.as_str()) {
+        if is_tasks_pattern(pattern.as_str()) {
             self.tasks().map_err(|error| SubscribeError::Refused(error.to_string()))?;
-            let logs = self.readable(self.registry().select(pattern, None)?);
+            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
                 false => Ok(SelectedLogs { logs, newcomers: None }),
@@ -182,8 +182,8 @@ impl Node {
         }
         if is_node_topic_pattern(pattern.as_str()) {
             // The first subscription to this topic creates it.
-            self.own_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
-            let logs = self.readable(self.registry().select(pattern, None)?);
+            self.node_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, NODE_TOPIC))),
                 false => Ok(SelectedLogs { logs, newcomers: None }),
@@ -203,8 +203,8 @@ impl Node {
                 // The subject belongs to the inbox of a client of another node. Only that client reads the inbox.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
-                    let mut logs = self.readable(self.registry().select(pattern, None)?);
-                    logs.retain(|(log, _)| is_reserved(pattern.as_str()) || !is_of_reply_inbox(log.name()));
+                    let mut logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
+                    logs.retain(|(log, _)| is_reserved(pattern.as_str()) || !is_reply_inbox_log(log.name()));
                     return Ok(SelectedLogs { logs, newcomers: None });
                 }
                 Err(_) if missing == MissingTopicPolicy::Await => {}
@@ -212,7 +212,8 @@ impl Node {
             }
         }
         let newcomers = newcomers();
-        let logs = self.readable(self.registry().select(pattern, Some((&newcomers, self.user())))?);
+        let logs =
+            self.restrict_to_readable(self.registry().select(pattern, Some((&newcomers, self.user())))?);
         Ok(SelectedLogs { logs, newcomers: Some(newcomers) })
     }
 }

@@ -20,14 +20,14 @@ use crate::clock::now_ns;
 use punctual::Punctual;
 
 /// The longest sleep, which also limits how long a stop is delayed.
-const NAP: Duration = Duration::from_millis(50);
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// Publishes simulated order books of several instruments, to this node or another one.
 #[derive(Debug)]
 pub struct Simulation<P> {
     simulator: Simulator,
     schedule: FeedSchedule,
-    lines: Vec<InstrumentLine<P>>,
+    instrument_lines: Vec<InstrumentLine<P>>,
     payload: Vec<u8>,
     /// The indices of instruments whose publisher has unsent records.
     unsent: Vec<usize>,
@@ -66,12 +66,12 @@ impl<P: Publish> Simulation<P> {
         assert!(publishers.len() >= instruments.list().len(), "a publisher for each instrument");
         let simulator = Simulator::new(instruments, seed);
         let rates = instruments.list().iter().map(|instrument| instrument.updates_per_sec);
-        let lines =
+        let instrument_lines =
             publishers.into_iter().map(|publisher| InstrumentLine { publisher, published: 0, unsent: false });
         let mut simulation = Simulation {
             simulator,
             schedule: FeedSchedule::new(start_ns, rates),
-            lines: lines.collect(),
+            instrument_lines: instrument_lines.collect(),
             payload: Vec::new(),
             unsent: Vec::new(),
         };
@@ -79,13 +79,13 @@ impl<P: Publish> Simulation<P> {
             simulation.simulator.whole_book(instrument, &mut simulation.payload);
             simulation.publish(instrument, now_ns())?;
         }
-        simulation.hand_over()?;
+        simulation.flush_unsent()?;
         Ok(simulation)
     }
 
     /// Sets how long the thread spins before a record is due, in ns; with 0 it never spins.
     pub fn spinning(mut self, spin_ns: u64) -> Simulation<P> {
-        self.schedule = self.schedule.spinning(spin_ns);
+        self.schedule = self.schedule.with_spin_ns(spin_ns);
         self
     }
 
@@ -96,67 +96,67 @@ impl<P: Publish> Simulation<P> {
         mut stop: impl FnMut() -> bool,
     ) -> Result<SimulationReport, PublishError> {
         let _punctual = Punctual::new();
-        let mut ran = SimulationReport::default();
+        let mut report = SimulationReport::default();
         let mut now = now_ns();
         while self.schedule.peek().is_some_and(|due| due.at_ns < until_ns) {
             match self.schedule.next_action(now) {
                 ScheduleAction::Emit => {
-                    self.emit(now, &mut ran)?;
-                    if ran.records.is_multiple_of(1024) && stop() {
+                    self.publish_due(now, &mut report)?;
+                    if report.records.is_multiple_of(1024) && stop() {
                         break;
                     }
                 }
                 ScheduleAction::Spin => {
-                    self.hand_over()?;
+                    self.flush_unsent()?;
                     std::hint::spin_loop();
                 }
                 ScheduleAction::Sleep { until_ns } => {
-                    self.hand_over()?;
+                    self.flush_unsent()?;
                     if stop() {
                         break;
                     }
-                    thread::sleep(Duration::from_nanos(until_ns - now).min(NAP));
+                    thread::sleep(Duration::from_nanos(until_ns - now).min(SLEEP_MAX));
                 }
             }
             now = now_ns();
         }
-        self.hand_over()?;
-        Ok(ran)
+        self.flush_unsent()?;
+        Ok(report)
     }
 
     /// The number of published records of an instrument, including its complete book.
     pub fn published(&self, instrument: usize) -> u64 {
-        self.lines[instrument].published
+        self.instrument_lines[instrument].published
     }
 
-    fn emit(&mut self, now_ns: u64, ran: &mut SimulationReport) -> Result<(), PublishError> {
+    fn publish_due(&mut self, now_ns: u64, report: &mut SimulationReport) -> Result<(), PublishError> {
         let Some(due) = self.schedule.take(now_ns) else { return Ok(()) };
         self.simulator.update(due.instrument, &mut self.payload);
         self.publish(due.instrument, due.at_ns)?;
-        ran.records += 1;
-        ran.late_ns_last = now_ns - due.at_ns;
-        ran.late_ns_max = ran.late_ns_max.max(ran.late_ns_last);
+        report.records += 1;
+        report.late_ns_last = now_ns - due.at_ns;
+        report.late_ns_max = report.late_ns_max.max(report.late_ns_last);
         Ok(())
     }
 
     fn publish(&mut self, instrument: usize, due_ns: u64) -> Result<(), PublishError> {
-        let line = &mut self.lines[instrument];
+        let instrument_line = &mut self.instrument_lines[instrument];
         let meta = Meta { event_time_ns: Some(due_ns), ..Meta::default() };
-        line.publisher.send(Draft { meta, payload: Payload::Copied(&self.payload) })?;
-        line.published += 1;
+        instrument_line.publisher.send(Draft { meta, payload: Payload::Copied(&self.payload) })?;
+        instrument_line.published += 1;
         self.payload.clear();
-        if !std::mem::replace(&mut line.unsent, true) {
+        if !std::mem::replace(&mut instrument_line.unsent, true) {
             self.unsent.push(instrument);
         }
         Ok(())
     }
 
     /// Flushes publishers that have unsent records, before a pause.
-    fn hand_over(&mut self) -> Result<(), PublishError> {
+    fn flush_unsent(&mut self) -> Result<(), PublishError> {
         while let Some(instrument) = self.unsent.pop() {
-            let line = &mut self.lines[instrument];
-            line.unsent = false;
-            line.publisher.flush()?;
+            let instrument_line = &mut self.instrument_lines[instrument];
+            instrument_line.unsent = false;
+            instrument_line.publisher.flush()?;
         }
         Ok(())
     }

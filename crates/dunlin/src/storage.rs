@@ -6,7 +6,7 @@
 //!  DIR/topics/ID.deleted           the mark of a topic that is being deleted
 //!  DIR/topics/ID-PARTITION.stored  the position up to which a log was stored (module `stored_position`)
 //!  DIR/logs/ID-PARTITION           the log of one partition (crate `journal`)
-//!  DIR/control.made                file times of DIR/control of a single node (module `made`)
+//!  DIR/control.made                file times of DIR/control of a single node (module `part_mark`)
 //!  DIR/tasks.made                  file times of DIR/tasks of a single node
 //! ```
 //!
@@ -26,8 +26,8 @@ mod disk_log;
 mod doubt;
 mod error;
 mod loaded;
-pub(crate) mod made;
 mod note;
+pub(crate) mod part_mark;
 mod recover;
 mod stored_position;
 mod strays;
@@ -44,7 +44,7 @@ use crate::clock::CLOCK;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::make_reducer;
-pub(crate) use catalogue::{config_in_words, config_of_words};
+pub(crate) use catalogue::{decode_config, encode_config};
 use disk_log::DiskLog;
 use loaded::Cache;
 use worker::{Removal, StoreWorker};
@@ -55,7 +55,7 @@ pub use recover::{RecoveredTopic, RefusedTopic};
 /// The durable topics of a data directory.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    place: StorageContext,
+    context: StorageContext,
     topics: Mutex<Topics>,
     worker: StoreWorker,
     _lock: Box<dyn DirLock>,
@@ -78,7 +78,7 @@ struct Topics {
     /// Topics on disk that could not be opened.
     refused: Vec<RefusedTopic>,
     /// Topics that were closed and whose files stay on disk.
-    aside: Vec<StoredTopic>,
+    set_aside_topics: Vec<StoredTopic>,
     id_last: u64,
 }
 
@@ -90,18 +90,18 @@ struct StoredTopic {
 
 /// Whether a topic is new or existed before this start, with the epoch of its creation.
 #[derive(Debug, Clone, Copy)]
-enum Begun {
+enum TopicOrigin {
     /// The topic was created just now, in this epoch.
-    Now(u32),
+    Created(u32),
     /// The topic was created before this start, in this epoch. Older builds did not store the epoch.
-    Before(Option<u32>),
+    Existing(Option<u32>),
 }
 
-impl Begun {
+impl TopicOrigin {
     fn epoch(self) -> Option<u32> {
         match self {
-            Begun::Now(epoch) => Some(epoch),
-            Begun::Before(epoch) => epoch,
+            TopicOrigin::Created(epoch) => Some(epoch),
+            TopicOrigin::Existing(epoch) => epoch,
         }
     }
 }
@@ -119,7 +119,7 @@ impl Storage {
         }
         let lock = disk.lock(dir).map_err(failed("lock"))?;
         let lock = lock.ok_or_else(|| StorageError::InUse(dir.to_owned()))?;
-        let place = StorageContext {
+        let context = StorageContext {
             disk,
             dir: dir.to_owned(),
             cache: Cache::new(limits.loaded_bytes_max),
@@ -127,7 +127,7 @@ impl Storage {
             limits: limits.topic,
         };
         let worker = StoreWorker::start().map_err(StorageError::Thread)?;
-        Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
+        Ok(Storage { context, topics: Mutex::default(), worker, _lock: lock })
     }
 
     /// Whether the disk had no room at the last write to a log.
@@ -141,13 +141,13 @@ impl Storage {
             return Vec::new();
         }
         let topics = self.topics();
-        let failed = topics.by_name.iter().filter(|(_, kept)| kept.logs.iter().any(|log| log.has_failed()));
+        let failed =
+            topics.by_name.iter().filter(|(_, stored)| stored.logs.iter().any(|log| log.has_failed()));
         failed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The disk and its directory.
-    pub(crate) fn place(&self) -> (&Arc<dyn Disk>, &Path) {
-        (&self.place.disk, &self.place.dir)
+    pub(crate) fn disk_and_dir(&self) -> (&Arc<dyn Disk>, &Path) {
+        (&self.context.disk, &self.context.dir)
     }
 
     /// Creates a topic that begins in this epoch. The caller creates one topic at a time.
@@ -160,10 +160,11 @@ impl Storage {
     ) -> Result<Topic, TopicError> {
         // The lock of the topics is not held, so that other callers do not wait for this disk operation.
         let id = self.topics().id_last + 1;
-        let (topic, logs, _) = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch)?;
-        let (disk, dir) = (&*self.place.disk, &*self.place.dir);
+        let (topic, logs, _) =
+            self.open_topic(id, name, config, budget, TopicOrigin::Created(epoch), |_| epoch)?;
+        let (disk, dir) = (&*self.context.disk, &*self.context.dir);
         catalogue::write(disk, dir, id, name, config, epoch)?;
-        logs.iter().for_each(|log| log.note_new(epoch));
+        logs.iter().for_each(|log| log.write_new_position(epoch));
         catalogue::sync_dir(disk, dir)?;
         let mut topics = self.topics();
         topics.id_last = id;
@@ -173,21 +174,21 @@ impl Storage {
 
     /// Deletes a topic, which must be closed. Pending records are stored before its subscribers receive the end.
     pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
-        let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
-        let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
-        let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
+        let Some(stored) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
+        let (disk, dir) = (Arc::clone(&self.context.disk), self.context.dir.clone());
+        let mark_result = catalogue::mark_deleted(&*disk, &dir, stored.id);
         // Remove the topic even after an error, because its name is already free and publishers are refused.
-        let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
-        self.worker.remove(Removal { disk, dir, id: kept.id, logs });
-        Ok(marked?)
+        let logs = stored.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
+        self.worker.remove(Removal { disk, dir, id: stored.id, logs });
+        Ok(mark_result?)
     }
 
     /// Keeps the files of a closed topic on disk and frees its name. Records that are not stored yet are stored first.
     pub(crate) fn set_aside(&self, topic: &Topic, why: String) {
         let mut topics = self.topics();
-        let Some(kept) = topics.by_name.remove(topic.name()) else { return };
-        kept.logs.iter().for_each(|log| self.worker.visit(log));
-        topics.aside.push(kept);
+        let Some(stored) = topics.by_name.remove(topic.name()) else { return };
+        stored.logs.iter().for_each(|log| self.worker.visit(log));
+        topics.set_aside_topics.push(stored);
         let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
         topics.refused.push(RefusedTopic { name, pattern, why, id: None });
     }
@@ -195,7 +196,7 @@ impl Storage {
     /// Housekeeping, about once a second: removes expired records.
     pub(crate) fn tick(&self) {
         let topics = self.topics();
-        let aging = topics.by_name.values().flat_map(|kept| &kept.logs).filter(|log| log.is_aging());
+        let aging = topics.by_name.values().flat_map(|stored| &stored.logs).filter(|log| log.is_aging());
         aging.for_each(|log| self.worker.visit(log));
     }
 
@@ -203,9 +204,9 @@ impl Storage {
     pub(crate) fn stop(&self) {
         let logs: Vec<_> = {
             let mut topics = self.topics();
-            let aside = std::mem::take(&mut topics.aside);
-            let all = topics.by_name.drain().map(|(_, kept)| kept).chain(aside);
-            all.flat_map(|kept| kept.logs).collect()
+            let set_aside_topics = std::mem::take(&mut topics.set_aside_topics);
+            let all = topics.by_name.drain().map(|(_, stored)| stored).chain(set_aside_topics);
+            all.flat_map(|stored| stored.logs).collect()
         };
         logs.iter().for_each(|log| self.worker.visit(log));
         self.worker.stop();
@@ -224,14 +225,20 @@ impl Storage {
         name: &str,
         config: &Arc<TopicConfig>,
         budget: &Arc<Budget>,
-        begun: Begun,
+        topic_origin: TopicOrigin,
         epoch: impl Fn(&dunlin_journal::Recovered) -> u32,
     ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::Recovered>), StorageError> {
         let (mut logs, mut reports, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for partition in 0..config.partitions {
-            let (log, report) =
-                DiskLog::open(&self.place, (id, name), partition, config, begun, self.worker.queue())?;
-            disks.push((log.recovered(&report, begun.epoch(), epoch(&report)), Arc::clone(&log) as _));
+            let (log, report) = DiskLog::open(
+                &self.context,
+                (id, name),
+                partition,
+                config,
+                topic_origin,
+                self.worker.queue(),
+            )?;
+            disks.push((log.recovered(&report, topic_origin.epoch(), epoch(&report)), Arc::clone(&log) as _));
             logs.push(log);
             reports.push(report);
         }

@@ -13,7 +13,7 @@ use dunlin_topic::{LogInfo, LossCounters, Pattern, SubscriberInfo, Topic};
 use crate::access::{Extent, Rule};
 use crate::node::Node;
 use crate::ownership::is_mirror;
-use crate::registry::Stretches;
+use crate::registry::NameRanges;
 
 /// The number of topics that are read under one lock. Callers that create or delete topics wait during this time.
 const PAGE_TOPICS: usize = 256;
@@ -115,10 +115,10 @@ impl DeletedTotals {
 }
 
 impl TopicTotals {
-    fn add(&mut self, more: TopicTotals) {
-        self.records += more.records;
-        self.bytes += more.bytes;
-        self.losses.add(more.losses);
+    fn add(&mut self, other: TopicTotals) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.losses.add(other.losses);
     }
 }
 
@@ -138,13 +138,13 @@ impl TopicSurvey {
     fn of(topic: Arc<Topic>) -> TopicSurvey {
         let infos: Vec<LogInfo> = topic.logs().iter().map(|log| log.info()).collect();
         let mut stored: Option<StoredSurvey> = None;
-        for (info, of_disk) in infos.iter().filter_map(|info| Some((info, info.stored?))) {
+        for (info, disk_info) in infos.iter().filter_map(|info| Some((info, info.stored?))) {
             let all = stored.get_or_insert_default();
-            all.bytes += of_disk.bytes;
-            all.unstored_records += (info.next_seq - 1).saturating_sub(of_disk.synced_seq);
-            all.unstored_bytes += of_disk.unstored_bytes;
-            all.full |= of_disk.full;
-            all.failed |= of_disk.failed;
+            all.bytes += disk_info.bytes;
+            all.unstored_records += (info.next_seq - 1).saturating_sub(disk_info.synced_seq);
+            all.unstored_bytes += disk_info.unstored_bytes;
+            all.full |= disk_info.full;
+            all.failed |= disk_info.failed;
         }
         TopicSurvey {
             totals: totals(infos.iter().copied()),
@@ -161,70 +161,70 @@ impl TopicSurvey {
 impl Node {
     /// Surveys every topic and subscription, and keeps the busiest and the slowest.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
-        let survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
-        self.look(survey, topics_max, subscriptions_max, &Stretches::all(), |_| true)
+        let survey = Survey { totals: *self.deleted_totals().lock(), ..Survey::default() };
+        self.collect_survey(survey, topics_max, subscriptions_max, &NameRanges::all(), |_| true)
     }
 
     /// Like [`Node::survey`], but for the topics that lie completely within `bounds`; deleted topics are not
     /// counted.
     pub fn survey_within(&self, bounds: &Rule, topics_max: usize, subscriptions_max: usize) -> Survey {
-        let lies_within = |topic: &Topic| {
+        let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
             pattern.is_ok_and(|pattern| bounds.extent(&pattern) == Extent::All)
         };
-        let shown = Stretches::of(&bounds.allow);
-        self.look(Survey::default(), topics_max, subscriptions_max, &shown, lies_within)
+        let visible = NameRanges::of(&bounds.allow);
+        self.collect_survey(Survey::default(), topics_max, subscriptions_max, &visible, is_within)
     }
 
-    fn look(
+    fn collect_survey(
         &self,
         mut survey: Survey,
         topics_max: usize,
         subscriptions_max: usize,
-        shown: &Stretches,
-        wanted: impl Fn(&Topic) -> bool,
+        visible: &NameRanges,
+        is_selected: impl Fn(&Topic) -> bool,
     ) -> Survey {
         let mut after = String::new();
         loop {
-            let page = self.registry().page(None, &after, PAGE_TOPICS, shown, &wanted);
+            let page = self.registry().page(None, &after, PAGE_TOPICS, visible, &is_selected);
             let Some(last) = page.topics.last() else { break };
             after = last.name().to_owned();
             for topic in page.topics {
-                survey.look_at(topic, topics_max, subscriptions_max);
+                survey.add_topic(topic, topics_max, subscriptions_max);
             }
             if !page.more {
                 break;
             }
         }
-        survey.busiest.keep_first(topics_max);
-        survey.slowest.keep_first(subscriptions_max);
+        survey.busiest.truncate_to(topics_max);
+        survey.slowest.truncate_to(subscriptions_max);
         survey
     }
 }
 
 impl Survey {
-    fn look_at(&mut self, topic: Arc<Topic>, topics_max: usize, subscriptions_max: usize) {
+    fn add_topic(&mut self, topic: Arc<Topic>, topics_max: usize, subscriptions_max: usize) {
         for subscriber in subscribers_of(&topic) {
             self.subscriptions += 1;
             self.slowest.push(SubscriptionInfo { topic: Arc::clone(&topic), subscriber });
-            self.slowest.keep_about(subscriptions_max);
+            self.slowest.truncate_if_long(subscriptions_max);
         }
-        let seen = TopicSurvey::of(topic);
+        let topic_survey = TopicSurvey::of(topic);
         self.topics += 1;
-        self.totals.add(seen.totals);
-        self.disks_full += usize::from(seen.stored.is_some_and(|stored| stored.full));
-        self.disks_failed += usize::from(seen.stored.is_some_and(|stored| stored.failed));
-        self.busiest.push(seen);
-        self.busiest.keep_about(topics_max);
+        self.totals.add(topic_survey.totals);
+        self.disks_full += usize::from(topic_survey.stored.is_some_and(|stored| stored.full));
+        self.disks_failed += usize::from(topic_survey.stored.is_some_and(|stored| stored.failed));
+        self.busiest.push(topic_survey);
+        self.busiest.truncate_if_long(topics_max);
     }
 }
 
 /// A list that can be cut to its first items in a fixed order.
-trait First {
-    fn keep_first(&mut self, max: usize);
+trait RankedList {
+    fn truncate_to(&mut self, max: usize);
 
     /// Shortens the list to its first `max` items, but only if it is much longer than `max`.
-    fn keep_about(&mut self, max: usize);
+    fn truncate_if_long(&mut self, max: usize);
 }
 
 /// The sort key of an item.
@@ -245,15 +245,15 @@ impl Rank for SubscriptionInfo {
     }
 }
 
-impl<T: Rank> First for Vec<T> {
-    fn keep_first(&mut self, max: usize) {
+impl<T: Rank> RankedList for Vec<T> {
+    fn truncate_to(&mut self, max: usize) {
         self.sort_by(|a, b| a.rank().cmp(&b.rank()));
         self.truncate(max);
     }
 
-    fn keep_about(&mut self, max: usize) {
+    fn truncate_if_long(&mut self, max: usize) {
         if self.len() > 2 * max + PAGE_TOPICS {
-            self.keep_first(max);
+            self.truncate_to(max);
         }
     }
 }

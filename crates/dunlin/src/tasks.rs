@@ -25,7 +25,7 @@
 //! attaches.
 
 mod alone;
-mod ask;
+mod commands;
 mod dealer;
 mod dispatcher;
 mod error;
@@ -49,11 +49,11 @@ use dunlin_journal::Disk;
 use dunlin_raft::{Leadership, RaftMember, Status, Transport, seed};
 use dunlin_tasks::{SHARDS_MAX, SchedulerState, shard_of_id};
 
-pub(crate) use ask::reply;
+pub(crate) use commands::decode_reply;
 pub use dispatcher::OrderQueue;
 pub use error::TasksError;
 pub use history::TASKS;
-pub(crate) use history::is_of_tasks;
+pub(crate) use history::is_tasks_pattern;
 pub(crate) use lazy_start::LazyTasks;
 pub use shard::TaskShard;
 pub use workers::WorkerAttachment;
@@ -98,7 +98,7 @@ impl Tasks {
     /// Joins a cluster again, or waits to be added to each shard: by [`TaskShard::begin`] on one node, or by
     /// [`TaskShard::add_learner`] on the leader. `transport` creates the transport of a shard. Other nodes pass its
     /// requests to [`Tasks::receive`] if [`Tasks::is_for`] accepts them.
-    pub fn take_part<T: Transport>(
+    pub fn start_member<T: Transport>(
         node: &Node,
         id: u64,
         disk: &Arc<dyn Disk>,
@@ -119,11 +119,11 @@ impl Tasks {
                 history,
                 Arc::clone(&dispatcher),
                 housekeeper.sender(),
-                dealer.bell(),
+                dealer.signal(),
             );
-            let place = (Arc::clone(disk), &*shard::dir_of(dir, number));
+            let shard_dir = (Arc::clone(disk), &*shard::dir_of(dir, number));
             let shard =
-                TaskShard::start((number, id), place, machine, transport(number), housekeeper, limits);
+                TaskShard::start((number, id), shard_dir, machine, transport(number), housekeeper, limits);
             let shard = shard.inspect_err(|_| TaskHistory::close(node))?;
             shard.housekeeper.start(receiver, Arc::downgrade(&shard), node.unguarded())?;
             shards.insert(0, shard);
@@ -158,13 +158,13 @@ impl Tasks {
     }
 
     /// The shard through which workers join.
-    fn home(&self) -> &Arc<TaskShard> {
+    fn first_shard(&self) -> &Arc<TaskShard> {
         &self.shards[0]
     }
 
     /// The status of the first shard's Raft group at this node.
     pub fn status(&self) -> Result<Status, TasksError> {
-        self.home().status()
+        self.first_shard().status()
     }
 
     /// The error of a shard's disk, if the disk has too little room. If this node leads the shard, it then refuses
@@ -176,7 +176,7 @@ impl Tasks {
 
     /// The leader of the first shard.
     pub fn lead(&self) -> Result<Leadership, TasksError> {
-        self.home().lead()
+        self.first_shard().lead()
     }
 
     /// The directory of a shard. The first shard uses `dir`, and each other shard uses a directory next to it.
@@ -195,21 +195,21 @@ impl Tasks {
         let head = blocks.next().transpose()?.as_ref().and_then(history::read_head);
         let (_, count) =
             head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the node has no state of tasks"))?;
-        let anew = Bytes::from(history::write_head((0, count)));
-        seed(disk, dir, member, iter::once(Ok(anew)).chain(blocks))
+        let head = Bytes::from(history::write_head((0, count)));
+        seed(disk, dir, member, iter::once(Ok(head)).chain(blocks))
     }
 
     /// Number of commands that this node committed as the leader, and the sum of their latencies.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
-        self.shards.iter().try_fold((0, Duration::ZERO), |(count, took), shard| {
-            let (more, also) = shard.commits()?;
-            Ok((count + more, took + also))
+        self.shards.iter().try_fold((0, Duration::ZERO), |(count, latency), shard| {
+            let (shard_count, shard_latency) = shard.commits()?;
+            Ok((count + shard_count, latency + shard_latency))
         })
     }
 
-    /// Calls `look` with the state of each shard, one after another.
-    pub fn each<R>(&self, mut look: impl FnMut(&SchedulerState) -> R) -> Result<Vec<R>, TasksError> {
-        self.shards.iter().map(|shard| shard.with(&mut look)).collect()
+    /// Calls `read` with the state of each shard, one after another.
+    pub fn read_each<R>(&self, mut read: impl FnMut(&SchedulerState) -> R) -> Result<Vec<R>, TasksError> {
+        self.shards.iter().map(|shard| shard.with(&mut read)).collect()
     }
 
     /// The name of the tenant that owns a task, if this node knows the task.
@@ -238,15 +238,15 @@ fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
     // A shard exists if it has a log or a snapshot. A shard that was restored from a backup has only a snapshot.
-    let has =
+    let has_files =
         |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
-    let is_there = |shard| has(shard, "log") || has(shard, "snapshots");
-    let made = (0..SHARDS_MAX).take_while(|shard| is_there(*shard)).count() as u8;
-    match made {
+    let exists = |shard| has_files(shard, "log") || has_files(shard, "snapshots");
+    let existing = (0..SHARDS_MAX).take_while(|shard| exists(*shard)).count() as u8;
+    match existing {
         0 => Ok(()),
-        made if made == shards => Ok(()),
-        made => refused(format!(
-            "tasks.shards = {shards}, but {} has {made} shards of tasks: set tasks.shards = {made}. The number of shards is fixed when a cluster is created",
+        existing if existing == shards => Ok(()),
+        existing => refused(format!(
+            "tasks.shards = {shards}, but {} has {existing} shards of tasks: set tasks.shards = {existing}. The number of shards is fixed when a cluster is created",
             dir.display()
         )),
     }

@@ -29,16 +29,16 @@ use crate::owner::OwningTopic;
 use crate::ownership::Ownership;
 use crate::registry::is_reserved;
 use crate::select::MissingTopicPolicy;
-use crate::tasks::{Tasks, TasksError, is_of_tasks};
+use crate::tasks::{Tasks, TasksError, is_tasks_pattern};
 
 /// Maximum number of threads that wait. More threads would only wait for the same cluster or disk.
 const THREADS_MAX: usize = 64;
 /// Maximum number of threads that wait for the mirrors of one owner.
-const PLACING_MAX: usize = 16;
+const MIRROR_THREADS_MAX: usize = 16;
 /// The longest time that a node waits until it knows a topic that the cluster has created.
 pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 /// The pause between two checks for a topic.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a thread without work stays alive.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -67,15 +67,15 @@ pub(crate) fn check() {
 
 /// Repeats a check until this node knows a change on which the cluster has agreed, at most for [`ARRIVAL_MAX`].
 #[track_caller]
-pub(crate) fn until_known<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();
     let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
     loop {
-        let found = look();
+        let found = check_once();
         if found.is_some() || steady_ns() >= until_ns {
             return found;
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
@@ -109,7 +109,6 @@ struct State {
 }
 
 impl Waiters {
-    /// A pool of at most `threads_max` threads.
     pub(crate) fn of(threads_max: usize) -> Waiters {
         Waiters { work: Arc::default(), threads_max }
     }
@@ -125,7 +124,7 @@ impl Waiters {
         state.threads += 1;
         drop(state);
         let work = Arc::clone(&self.work);
-        let started = thread::Builder::new().name("dunlin-waiting".to_owned()).spawn(move || work.serve());
+        let started = thread::Builder::new().name("dunlin-waiting".to_owned()).spawn(move || work.run_jobs());
         if started.is_err() {
             let mut state = self.work.lock();
             state.threads -= 1;
@@ -139,7 +138,7 @@ impl Waiters {
 
     /// Runs `run` on a thread of the pool. The returned receiver receives the result, and is closed if `run` could not
     /// be run.
-    pub(crate) fn outcome<T: Send + 'static>(
+    pub(crate) fn run_with_result<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
@@ -161,8 +160,8 @@ impl Work {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self) {
-        let _serving = Serving(self);
+    fn run_jobs(&self) {
+        let _running = RunningThread(self);
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -192,9 +191,9 @@ impl std::fmt::Debug for Work {
 }
 
 /// Counts a thread of the pool as running until the value is dropped, even if a job panics.
-struct Serving<'a>(&'a Work);
+struct RunningThread<'a>(&'a Work);
 
-impl Drop for Serving<'_> {
+impl Drop for RunningThread<'_> {
     fn drop(&mut self) {
         self.0.lock().threads -= 1;
     }
@@ -214,7 +213,7 @@ pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 #[derive(Debug)]
 enum Outcome<T, E> {
     Ready(Option<Result<T, E>>),
-    Waiting(oneshot::Receiver<Result<T, E>>),
+    Pending(oneshot::Receiver<Result<T, E>>),
 }
 
 impl<T, E> NodeFuture<T, E> {
@@ -223,21 +222,21 @@ impl<T, E> NodeFuture<T, E> {
     }
 
     /// A future whose value another thread sends.
-    pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> NodeFuture<T, E> {
-        NodeFuture(Outcome::Waiting(outcome))
+    pub(crate) fn pending(outcome: oneshot::Receiver<Result<T, E>>) -> NodeFuture<T, E> {
+        NodeFuture(Outcome::Pending(outcome))
     }
 
     /// Takes the outcome, if it is ready.
-    pub fn take_now(&mut self) -> Option<Result<T, E>> {
+    pub fn try_take(&mut self) -> Option<Result<T, E>> {
         match &mut self.0 {
             Outcome::Ready(outcome) => outcome.take(),
-            Outcome::Waiting(_) => None,
+            Outcome::Pending(_) => None,
         }
     }
 
     /// Returns the future if its outcome is not ready yet.
-    pub fn if_waiting(self) -> Option<NodeFuture<T, E>> {
-        matches!(self.0, Outcome::Waiting(_)).then_some(self)
+    pub fn into_pending(self) -> Option<NodeFuture<T, E>> {
+        matches!(self.0, Outcome::Pending(_)).then_some(self)
     }
 }
 
@@ -251,7 +250,7 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
         let not_run = || Err(TopicError::Cluster(why.to_owned()).into());
         match &mut self.0 {
             Outcome::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or_else(not_run)),
-            Outcome::Waiting(receive) => {
+            Outcome::Pending(receive) => {
                 Pin::new(receive).poll(cx).map(|outcome| outcome.unwrap_or_else(|_| not_run()))
             }
         }
@@ -267,20 +266,20 @@ impl Ownership {
         open: impl FnOnce(Arc<Log>) -> Result<Cursor, SubscribeError> + Send + 'static,
     ) -> CursorFuture {
         let owner = self.route_owner(&log.name().topic);
-        let mut placing = self.placing();
-        let waiters = placing.entry(owner).or_insert_with(|| Waiters::of(PLACING_MAX));
-        NodeFuture(Outcome::Waiting(waiters.outcome(move || open(log))))
+        let mut mirror_waiters = self.mirror_waiters();
+        let waiters = mirror_waiters.entry(owner).or_insert_with(|| Waiters::of(MIRROR_THREADS_MAX));
+        NodeFuture(Outcome::Pending(waiters.run_with_result(move || open(log))))
     }
 }
 
 impl Node {
     /// Runs `run` on a thread that may wait.
-    fn wait_for<T: Send + 'static>(
+    fn run_waiting<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> Result<T, TopicError> + Send + 'static,
     ) -> TopicFuture<T> {
         let node = self.clone();
-        NodeFuture(Outcome::Waiting(self.0.waiters.outcome(move || run(&node))))
+        NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || run(&node))))
     }
 
     /// Whether the owner of the subject is found, created or refused without waiting.
@@ -290,7 +289,7 @@ impl Node {
         }
         match missing {
             MissingTopicPolicy::Refuse => self.ownership().is_none(),
-            MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.creates_at_once(),
+            MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.auto_creates_at_once(),
         }
     }
 
@@ -300,7 +299,7 @@ impl Node {
             MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
             MissingTopicPolicy::Create | MissingTopicPolicy::Await => {
                 let is_known = || self.reply_inbox(subject).is_some() || self.finds_at_once(subject, missing);
-                self.has_owner(subject) || !self.queries_reply_inbox(subject) && is_known()
+                self.has_owner(subject) || !self.needs_reply_query(subject) && is_known()
             }
         }
     }
@@ -311,12 +310,12 @@ impl Node {
     }
 
     /// Whether a publish call creates a missing topic without waiting, or creates none.
-    pub(crate) fn creates_at_once(&self) -> bool {
-        !self.config().auto_create || self.makes_at_once(&self.config().topic)
+    pub(crate) fn auto_creates_at_once(&self) -> bool {
+        !self.config().auto_create || self.creates_at_once(&self.config().topic)
     }
 
     /// Whether a topic of this configuration is created without the cluster or a disk.
-    pub fn makes_at_once(&self, config: &TopicConfig) -> bool {
+    pub fn creates_at_once(&self, config: &TopicConfig) -> bool {
         self.ownership().is_none() && config.durable.is_none()
     }
 
@@ -326,7 +325,7 @@ impl Node {
             return TopicFuture::ready(self.owner_for(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
-        self.wait_for(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
+        self.run_waiting(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
     }
 
     /// Async form of [`Node::owner_for_no_reply`], for code that must not wait.
@@ -339,16 +338,16 @@ impl Node {
             return TopicFuture::ready(self.owner_for_no_reply(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
-        self.wait_for(move |node| node.owner_for_no_reply(Subject::parse(&subject)?, payload_bytes))
+        self.run_waiting(move |node| node.owner_for_no_reply(Subject::parse(&subject)?, payload_bytes))
     }
 
     /// Creates the topics of these subjects with one request to the cluster, in this order, for code that must not
     /// wait. Each subject comes with its payload size. [`Node::owner_for_async`] is then likely to be ready at once.
-    pub fn make_ahead_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
+    pub fn precreate_topics_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
         match subjects.is_empty() || self.ownership().is_none() {
             true => TopicFuture::ready(Ok(())),
-            false => self.wait_for(move |node| {
-                node.make_ahead(subjects);
+            false => self.run_waiting(move |node| {
+                node.precreate_topics(subjects);
                 Ok(())
             }),
         }
@@ -360,7 +359,7 @@ impl Node {
             return TopicFuture::ready(self.existing_owner(subject));
         }
         let subject = subject.as_str().to_owned();
-        self.wait_for(move |node| node.existing_owner(Subject::parse(&subject)?))
+        self.run_waiting(move |node| node.existing_owner(Subject::parse(&subject)?))
     }
 
     /// Finds or creates the topic for a publisher, for code that must not wait. [`Node::owner_or_pattern`] then does
@@ -372,11 +371,15 @@ impl Node {
             Some(subject) if self.finds_to_publish_at_once(subject, missing) => TopicFuture::ready(Ok(())),
             Some(subject) => {
                 let subject = subject.as_str().to_owned();
-                self.wait_for(move |node| {
+                self.run_waiting(move |node| {
                     let subject = Subject::parse(&subject)?;
                     // If there is a reply inbox for the subject, this call remembers it, so that the later publish call
                     // finds it.
-                    if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
+                    if node.resolve_reply_inbox(subject) {
+                        Ok(())
+                    } else {
+                        node.find_owner(subject).map(drop)
+                    }
                 })
             }
             // A user without the permission is refused by the later publish call.
@@ -392,8 +395,8 @@ impl Node {
             return self.prepare_publish(pattern, MissingTopicPolicy::Refuse);
         }
         let pattern = pattern.clone();
-        self.wait_for(move |node| {
-            let _ = until_known(|| node.registry().of_pattern(&pattern));
+        self.run_waiting(move |node| {
+            let _ = poll_until_found(|| node.registry().of_pattern(&pattern));
             Ok(())
         })
     }
@@ -410,20 +413,20 @@ impl Node {
 
     fn prepare_group(&self, topic: &str, group: &str, dead_letters: Option<String>) -> TopicFuture<()> {
         let parsed = |name| Subject::parse(name).ok();
-        let is_there = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
+        let is_owned = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
         // The topic is looked up by name, because a topic's name need not be one of its subjects.
         let is_known = self.registry().get(topic).is_some();
         let topic_at_once = is_known
             || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, MissingTopicPolicy::Create));
-        let letters_at_once = || {
-            let is_there = dead_letters.as_deref().is_none_or(is_there);
-            is_there || self.makes_at_once(&self.config().topic) || self.has_group(topic, group)
+        let dead_letters_at_once = || {
+            let has_topic = dead_letters.as_deref().is_none_or(is_owned);
+            has_topic || self.creates_at_once(&self.config().topic) || self.has_group(topic, group)
         };
-        if topic_at_once && letters_at_once() {
+        if topic_at_once && dead_letters_at_once() {
             return TopicFuture::ready(Ok(()));
         }
         let (topic, group) = (topic.to_owned(), group.to_owned());
-        self.wait_for(move |node| node.prepare_join(&topic, &group, dead_letters.as_deref()))
+        self.run_waiting(move |node| node.prepare_join(&topic, &group, dead_letters.as_deref()))
     }
 
     fn prepare_topic(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> TopicFuture<()> {
@@ -431,7 +434,7 @@ impl Node {
             return TopicFuture::ready(Ok(()));
         }
         let subject = subject.as_str().to_owned();
-        self.wait_for(move |node| {
+        self.run_waiting(move |node| {
             let subject = Subject::parse(&subject)?;
             let found = match missing {
                 MissingTopicPolicy::Refuse | MissingTopicPolicy::Await => node.agreed_owner(subject),
@@ -449,7 +452,7 @@ impl Node {
         if pattern.as_str() == KV {
             return self.control_if_any().is_some();
         }
-        if is_of_tasks(pattern.as_str()) {
+        if is_tasks_pattern(pattern.as_str()) {
             return self.tasks_if_any().is_some();
         }
         let subject = Subject::parse_existing(pattern.as_str()).ok().filter(|_| pattern.is_literal());
@@ -465,10 +468,11 @@ impl Node {
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));
         if pattern.as_str() == KV {
             return self
-                .wait_for(move |node| node.control().map(drop).map_err(|why| refused(why.to_string())));
+                .run_waiting(move |node| node.control().map(drop).map_err(|why| refused(why.to_string())));
         }
-        if is_of_tasks(pattern.as_str()) {
-            return self.wait_for(move |node| node.tasks().map(drop).map_err(|why| refused(why.to_string())));
+        if is_tasks_pattern(pattern.as_str()) {
+            return self
+                .run_waiting(move |node| node.tasks().map(drop).map_err(|why| refused(why.to_string())));
         }
         match Subject::parse_existing(pattern.as_str()) {
             Ok(subject) => self.prepare_topic(subject, missing),
@@ -476,7 +480,7 @@ impl Node {
         }
     }
 
-    /// Async form of [`Cursor::starting`], for code that must not wait. If another node owns the log, the mirror
+    /// Async form of [`Cursor::with_start`], for code that must not wait. If another node owns the log, the mirror
     /// here first has to reach the owner's position.
     pub fn open_cursor(
         &self,
@@ -486,22 +490,23 @@ impl Node {
         filter: Option<Filter>,
         consumption: ConsumeMode,
     ) -> CursorFuture {
-        let has_own = options.registered && log.config().reliable.is_some();
-        let is_elsewhere = match start {
+        let has_registration = options.registered && log.config().reliable.is_some();
+        let needs_owner_records = match start {
             Start::Earliest | Start::Time(_) => true,
-            Start::Latest | Start::Snapshot | Start::After(_) => has_own || !log.is_placed(),
+            Start::Latest | Start::Snapshot | Start::After(_) => has_registration || !log.is_positioned(),
         };
-        let ownership = self.ownership().filter(|_| !options.here && is_elsewhere && log.is_mirror());
+        let ownership =
+            self.ownership().filter(|_| !options.local_only && needs_owner_records && log.is_mirror());
         let Some(ownership) = ownership else {
             return match start {
-                Start::After(asked) if log.awaits(asked) => {
-                    self.open_ahead(log, options, asked, filter, consumption)
+                Start::After(position) if log.must_catch_up_to(position) => {
+                    self.open_ahead(log, options, position, filter, consumption)
                 }
-                _ => NodeFuture::ready(Cursor::starting(log, options, start, filter, consumption)),
+                _ => NodeFuture::ready(Cursor::with_start(log, options, start, filter, consumption)),
             };
         };
         let options = options.clone();
-        ownership.open_cursor(log, move |log| Cursor::starting(log, &options, start, filter, consumption))
+        ownership.open_cursor(log, move |log| Cursor::with_start(log, &options, start, filter, consumption))
     }
 
     /// Opens a cursor at a position ahead of this node's copy of the log.
@@ -509,14 +514,14 @@ impl Node {
         &self,
         log: Arc<Log>,
         options: &SubscribeOptions,
-        asked: Position,
+        position: Position,
         filter: Option<Filter>,
         consumption: ConsumeMode,
     ) -> CursorFuture {
         let (node, options) = (self.clone(), options.clone());
-        NodeFuture(Outcome::Waiting(self.0.waiters.outcome(move || {
-            block_on(node.check_handed_out(&log, asked))?;
-            Cursor::starting(log, &options, Start::After(asked), filter, consumption)
+        NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || {
+            block_on(node.check_position(&log, position))?;
+            Cursor::with_start(log, &options, Start::After(position), filter, consumption)
         })))
     }
 
@@ -527,11 +532,11 @@ impl Node {
         config: TopicConfig,
         or_same: bool,
     ) -> TopicFuture<Arc<Topic>> {
-        if self.makes_at_once(&config) {
+        if self.creates_at_once(&config) {
             return TopicFuture::ready(self.create_topic(name, config, or_same));
         }
         let name = name.to_owned();
-        self.wait_for(move |node| node.create_topic(&name, config, or_same))
+        self.run_waiting(move |node| node.create_topic(&name, config, or_same))
     }
 
     /// Whether the topic is deleted without the cluster or a disk.
@@ -546,16 +551,16 @@ impl Node {
             return TopicFuture::ready(self.delete_topic(name));
         }
         let name = name.to_owned();
-        self.wait_for(move |node| node.delete_topic(&name))
+        self.run_waiting(move |node| node.delete_topic(&name))
     }
 
     /// Runs `run` on a thread that may wait. Returns `None` if no thread could run it.
-    pub async fn unblock<T: Send + 'static>(
+    pub async fn run_blocking<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Option<T> {
         let node = self.clone();
-        self.0.waiters.outcome(move || run(&node)).await.ok()
+        self.0.waiters.run_with_result(move || run(&node)).await.ok()
     }
 
     /// Async form of [`Node::control`], for code that must not wait. The first use may open a log.
@@ -564,7 +569,7 @@ impl Node {
             return Ok(Arc::clone(control));
         }
         let not_run = || Err(ControlError::Start("no thread could be started".to_owned()));
-        self.unblock(|node| node.control().map(Arc::clone)).await.unwrap_or_else(not_run)
+        self.run_blocking(|node| node.control().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
     /// Async form of [`Node::tasks`], for code that must not wait. The first use may open a log.
@@ -573,7 +578,7 @@ impl Node {
             return Ok(Arc::clone(tasks));
         }
         let not_run = || Err(ControlError::Start("no thread could be started".to_owned()).into());
-        self.unblock(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
+        self.run_blocking(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
     /// The node's tasks; `None` on a single node to which no task was ever submitted.
@@ -581,8 +586,8 @@ impl Node {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Some(Arc::clone(tasks)));
         }
-        let has_begun = |node: &Node| node.is_of_cluster() || node.has_tasks();
-        match self.unblock(has_begun).await {
+        let has_begun = |node: &Node| node.is_cluster_member() || node.has_tasks();
+        match self.run_blocking(has_begun).await {
             Some(false) => Ok(None),
             Some(true) | None => self.tasks_async().await.map(Some),
         }

@@ -76,7 +76,7 @@ impl Book {
         if self.scale.max_depth > 0 {
             self.drop_beyond_depth(seq);
         }
-        let touch = self.touch_now();
+        let touch = self.current_touch();
         self.crossings.count(self.touch, touch);
         self.touch = touch;
         Ok(())
@@ -101,8 +101,8 @@ impl Book {
 
     fn set(&mut self, side: Side, price: i64, size: i64, seq: u64) {
         let half = &mut self.halves[side as usize];
-        let held = half.ladder.touch(ladder::key(side, price), seq);
-        let before = std::mem::replace(held, size);
+        let level_size = half.ladder.get_or_insert(ladder::key(side, price), seq);
+        let before = std::mem::replace(level_size, size);
         if before != 0 {
             self.checksum = self.checksum.wrapping_sub(checksum::level(side, price, before));
         }
@@ -149,7 +149,7 @@ impl Book {
     }
 
     /// Whether the level exists. Called only near the limit.
-    fn holds_while_full(&self, side: Side, price: i64) -> bool {
+    fn has_level_near_limit(&self, side: Side, price: i64) -> bool {
         let ladder = &self.half(side).ladder;
         ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
     }
@@ -159,9 +159,9 @@ impl Book {
             BookEntry::Set { side, price, size } => {
                 self.scale.check_price(price)?;
                 self.scale.check_size(size)?;
-                let new = &mut sets[side as usize];
-                *new += usize::from(!self.holds_while_full(side, price));
-                self.check_room(side, *new)
+                let new_levels = &mut sets[side as usize];
+                *new_levels += usize::from(!self.has_level_near_limit(side, price));
+                self.check_room(side, *new_levels)
             }
             BookEntry::Remove { price, .. } => Ok(self.scale.check_price(price)?),
             BookEntry::Clear { .. } => Ok(()),
@@ -169,7 +169,7 @@ impl Book {
     }
 
     #[inline(always)]
-    fn touch_now(&self) -> BidAskRelation {
+    fn current_touch(&self) -> BidAskRelation {
         let [bids, asks] = &self.halves;
         view::touch(bids.ladder.best_key(), asks.ladder.best_key())
     }
@@ -183,8 +183,8 @@ impl Book {
         let bids = halves[0].len();
         for (side, levels) in Side::BOTH.into_iter().zip(halves) {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
-            let in_entry = |error| SnapshotError::Entry { entry: first, error };
-            self.check_room(side, levels.len()).map_err(in_entry)?;
+            let at_first = |error| SnapshotError::Entry { entry: first, error };
+            self.check_room(side, levels.len()).map_err(at_first)?;
             // The worst level comes first, so that each page is written once.
             for (index, words) in levels.iter().enumerate().rev() {
                 let [price, size] = words.map(i64::from_le_bytes);
@@ -202,8 +202,8 @@ impl Book {
         size: i64,
         entry: usize,
     ) -> Result<(), SnapshotError> {
-        let fits = self.scale.check_price(price).and_then(|()| self.scale.check_size(size));
-        fits.map_err(|error| SnapshotError::Entry { entry, error: error.into() })?;
+        let checked = self.scale.check_price(price).and_then(|()| self.scale.check_size(size));
+        checked.map_err(|error| SnapshotError::Entry { entry, error: error.into() })?;
         let (key, ladder) = (ladder::key(side, price), &mut self.halves[side as usize].ladder);
         if key <= ladder.best_key() {
             return Err(SnapshotError::Order { entry });
@@ -216,7 +216,7 @@ impl Book {
     fn reset(&mut self, seq: u64) {
         *self = Book::with_limits(self.scale, self.limits);
         for half in &mut self.halves {
-            half.removals.restart(seq);
+            half.removals.discard_through(seq);
             half.cleared = seq;
         }
     }
@@ -228,10 +228,11 @@ impl Book {
             BookEntry::Clear { side }.encode(payload);
         } else {
             let Some(removed) = half.removals.since(seq) else { return false };
-            let mut gone: Vec<i64> = removed.copied().filter(|key| half.ladder.get(*key).is_none()).collect();
-            gone.sort_unstable();
-            gone.dedup();
-            for key in gone {
+            let mut absent: Vec<i64> =
+                removed.copied().filter(|key| half.ladder.get(*key).is_none()).collect();
+            absent.sort_unstable();
+            absent.dedup();
+            for key in absent {
                 BookEntry::Remove { side, price: ladder::key(side, key) }.encode(payload);
             }
         }
@@ -270,7 +271,7 @@ impl Reducer for Book {
         if read.is_err() {
             self.reset(seq);
         }
-        self.touch = self.touch_now();
+        self.touch = self.current_touch();
         Ok(read?)
     }
 
@@ -280,11 +281,11 @@ impl Reducer for Book {
 
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
-        let known = Side::BOTH.into_iter().all(|side| self.half_changes(side, seq, payload));
-        if !known {
+        let complete = Side::BOTH.into_iter().all(|side| self.half_changes(side, seq, payload));
+        if !complete {
             payload.truncate(start);
         }
-        known && snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+        complete && snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
     fn snapshot_bytes(&self) -> usize {
@@ -292,8 +293,8 @@ impl Reducer for Book {
     }
 
     fn bytes(&self) -> u64 {
-        let held = self.halves.iter().map(|half| half.ladder.bytes() + half.removals.bytes());
-        size_of::<Book>() as u64 + held.sum::<u64>()
+        let halves = self.halves.iter().map(|half| half.ladder.bytes() + half.removals.bytes());
+        size_of::<Book>() as u64 + halves.sum::<u64>()
     }
 
     fn entries(&self) -> u64 {

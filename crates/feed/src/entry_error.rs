@@ -87,12 +87,12 @@ impl EntryError {
     /// from 1.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
-        let place = match (record, entry) {
+        let location = match (record, entry) {
             (1, 1) => String::new(),
             (1, _) => format!("entry {entry}: "),
             _ => format!("record {record}, entry {entry}: "),
         };
-        ReducerError(format!("{place}{self}"))
+        ReducerError(format!("{location}{self}"))
     }
 }
 
@@ -101,11 +101,11 @@ impl EntryError {
 pub(crate) fn for_each_entry<const N: usize>(
     record: usize,
     payload: &[u8],
-    mut take: impl FnMut(&[u8; N]) -> Result<(), EntryError>,
+    mut apply: impl FnMut(&[u8; N]) -> Result<(), EntryError>,
 ) -> Result<(), ReducerError> {
     let (entries, rest) = payload.as_chunks::<N>();
     for (index, entry) in entries.iter().enumerate() {
-        if let Err(error) = take(entry) {
+        if let Err(error) = apply(entry) {
             return Err(error.at(record, index + 1));
         }
     }

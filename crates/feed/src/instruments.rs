@@ -9,7 +9,7 @@
 
 mod error;
 mod raw;
-mod written;
+mod text;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::scale::{Scale, UNITS_MAX};
 
 pub use error::InstrumentsError;
 use raw::{RawInstrument, RawInstruments};
-pub use written::{InstrumentsText, SCENARIOS};
+pub use text::{InstrumentsText, SCENARIOS};
 
 /// Maximum number of instruments in a file.
 pub const INSTRUMENTS_MAX: usize = 100_000;
@@ -131,46 +131,48 @@ impl Instruments {
 
     /// The same instruments with another rate of updates each.
     pub fn at_rate(&self, updates_per_sec: u32) -> Result<Instruments, InstrumentsError> {
-        let rate = between("updates_per_sec", updates_per_sec.into(), 1, UPDATES_PER_SEC_MAX.into(), None)?;
-        let mut made = self.clone();
-        made.list.iter_mut().for_each(|instrument| instrument.updates_per_sec = rate as u32);
-        made.check_whole()?;
-        Ok(made)
+        let rate =
+            check_range("updates_per_sec", updates_per_sec.into(), 1, UPDATES_PER_SEC_MAX.into(), None)?;
+        let mut instruments = self.clone();
+        instruments.list.iter_mut().for_each(|instrument| instrument.updates_per_sec = rate as u32);
+        instruments.check_list()?;
+        Ok(instruments)
     }
 
     /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. The base price of
     /// each copy is 100 higher than that of the previous copy.
-    pub fn cloned_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
+    pub fn copies_of_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {
             let base_price = first.base_price.saturating_add(100_i64.saturating_mul(at as i64));
             let id = format!("{}-{:03}", first.id, at + 1);
             Instrument { symbol: id.clone(), id, base_price, ..first.clone() }
         };
-        let made =
+        let instruments =
             Instruments { list: (0..count.min(INSTRUMENTS_MAX + 1)).map(copy).collect(), ..self.clone() };
-        made.check_whole()?;
-        made.list.iter().try_for_each(check_prices)?;
-        Ok(made)
+        instruments.check_list()?;
+        instruments.list.iter().try_for_each(check_prices)?;
+        Ok(instruments)
     }
 
     fn validate(raw: RawInstruments) -> Result<Instruments, InstrumentsError> {
         let default_rate = match raw.default_updates_per_sec {
             0 => UPDATES_PER_SEC_DEFAULT,
-            rate => between("default_updates_per_sec", rate, 1, UPDATES_PER_SEC_MAX.into(), None)? as u32,
+            rate => check_range("default_updates_per_sec", rate, 1, UPDATES_PER_SEC_MAX.into(), None)? as u32,
         };
-        let reset = between("reset_probability_ppm", raw.reset_probability_ppm, 0, PPM, None)?;
-        let list = raw.instruments.into_iter().map(|instrument| validate_one(instrument, default_rate));
-        let made = Instruments {
+        let reset = check_range("reset_probability_ppm", raw.reset_probability_ppm, 0, PPM, None)?;
+        let list =
+            raw.instruments.into_iter().map(|instrument| validate_instrument(instrument, default_rate));
+        let instruments = Instruments {
             list: list.collect::<Result<_, _>>()?,
             reset_probability_ppm: reset as u32,
             allow_crossed_books: raw.allow_crossed_books,
         };
-        made.check_whole()?;
-        Ok(made)
+        instruments.check_list()?;
+        Ok(instruments)
     }
 
-    fn check_whole(&self) -> Result<(), InstrumentsError> {
+    fn check_list(&self) -> Result<(), InstrumentsError> {
         match self.list.len() {
             0 => return Err(InstrumentsError::NoInstrument),
             1..=INSTRUMENTS_MAX => {}
@@ -181,12 +183,12 @@ impl Instruments {
             return Err(InstrumentsError::Duplicate { id: twice.id.clone() });
         }
         let rate = self.list.iter().map(|instrument| i64::from(instrument.updates_per_sec)).sum();
-        between("updates_per_sec of all instruments", rate, 1, UPDATES_PER_SEC_MAX.into(), None)?;
+        check_range("updates_per_sec of all instruments", rate, 1, UPDATES_PER_SEC_MAX.into(), None)?;
         Ok(())
     }
 }
 
-fn validate_one(raw: RawInstrument, default_rate: u32) -> Result<Instrument, InstrumentsError> {
+fn validate_instrument(raw: RawInstrument, default_rate: u32) -> Result<Instrument, InstrumentsError> {
     let id = raw.instrument_id;
     if id.is_empty() {
         return Err(InstrumentsError::EmptyId);
@@ -194,7 +196,7 @@ fn validate_one(raw: RawInstrument, default_rate: u32) -> Result<Instrument, Ins
     if let Err(error) = Subject::parse(&topic_name(&id)) {
         return Err(InstrumentsError::BadId { why: error.to_string(), id });
     }
-    let positive = |field, value, max| between(field, value, 1, max, Some(&id));
+    let positive = |field, value, max| check_range(field, value, 1, max, Some(&id));
     let publish_depth = positive("publish_depth", raw.publish_depth, LEVELS_PER_SIDE_MAX.into())?;
     let levels = match raw.levels_per_side {
         0 => (2 * publish_depth).min(LEVELS_PER_SIDE_MAX.into()),
@@ -241,7 +243,7 @@ fn check_prices(instrument: &Instrument) -> Result<(), InstrumentsError> {
     Ok(())
 }
 
-fn between(
+fn check_range(
     field: &'static str,
     value: i64,
     min: i64,

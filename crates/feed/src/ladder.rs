@@ -61,14 +61,14 @@ struct Step {
 struct Page<L> {
     len: usize,
     /// The last record that changed a level of the page.
-    changed: u64,
+    changed_seq: u64,
     keys: [i64; PAGE_LEVELS],
     levels: [Dated<L>; PAGE_LEVELS],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Dated<L> {
-    changed: u64,
+    changed_seq: u64,
     level: L,
 }
 
@@ -97,45 +97,45 @@ impl<L: Copy + Default> Ladder<L> {
     }
 
     pub(crate) fn get(&self, key: i64) -> Option<&L> {
-        let page = self.pages.get(self.steps.get(self.step_of(key))?.page);
+        let page = self.pages.get(self.steps.get(self.step_index(key))?.page);
         let at = page.find(key)?;
         Some(&page.levels[at].level)
     }
 
     /// Returns the level at a key, created if missing, and marks it as changed by record `seq`.
     #[inline(always)]
-    pub(crate) fn touch(&mut self, key: i64, seq: u64) -> &mut L {
+    pub(crate) fn get_or_insert(&mut self, key: i64, seq: u64) -> &mut L {
         if self.steps.is_empty() {
-            self.begin();
+            self.add_first_page();
         }
-        let mut number = self.steps[self.step_of(key)].page;
-        if self.pages.get(number).len == PAGE_LEVELS {
-            number = self.split(key);
+        let mut page_number = self.steps[self.step_index(key)].page;
+        if self.pages.get(page_number).len == PAGE_LEVELS {
+            page_number = self.split(key);
         }
-        let page = self.pages.get_mut(number);
+        let page = self.pages.get_mut(page_number);
         let at = page.lower_bound(key);
-        if !page.has(at, key) {
+        if !page.has_key_at(at, key) {
             page.insert(at, key);
             self.len += 1;
             self.best_key = self.best_key.max(key);
         }
-        page.changed = seq;
+        page.changed_seq = seq;
         let dated = &mut page.levels[at];
-        dated.changed = seq;
+        dated.changed_seq = seq;
         &mut dated.level
     }
 
     #[inline(always)]
     pub(crate) fn remove(&mut self, key: i64) -> Option<L> {
-        let step = self.step_of(key);
-        let number = self.steps.get(step)?.page;
-        let at = self.pages.get(number).find(key)?;
-        let page = self.pages.get_mut(number);
+        let step = self.step_index(key);
+        let page_number = self.steps.get(step)?.page;
+        let at = self.pages.get(page_number).find(key)?;
+        let page = self.pages.get_mut(page_number);
         let level = page.levels[at].level;
         page.remove(at);
         self.len -= 1;
         if page.len < PAGE_LEVELS_FEW && self.steps.len() > 1 {
-            self.share(step);
+            self.merge_with_neighbour(step);
         }
         if key == self.best_key {
             self.best_key = self.last_key();
@@ -154,9 +154,9 @@ impl<L: Copy + Default> Ladder<L> {
             self.steps.push(Step { low, page });
         }
         let page = self.pages.get_mut(self.steps[self.steps.len() - 1].page);
-        (page.keys[page.len], page.levels[page.len]) = (key, Dated { changed: seq, level });
+        (page.keys[page.len], page.levels[page.len]) = (key, Dated { changed_seq: seq, level });
         page.len += 1;
-        page.changed = seq;
+        page.changed_seq = seq;
         (self.best_key, self.len) = (key, self.len + 1);
     }
 
@@ -176,7 +176,7 @@ impl<L: Copy + Default> Ladder<L> {
     /// Iterates over levels that records after `seq` changed; skips unchanged pages.
     pub(crate) fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
         let pages = self.steps.iter().rev().map(|step| self.pages.get(step.page));
-        pages.filter(move |page| page.changed > seq).flat_map(move |page| page.changed_since(seq))
+        pages.filter(move |page| page.changed_seq > seq).flat_map(move |page| page.changed_since(seq))
     }
 
     pub(crate) fn freeze(&mut self) -> FrozenLadder<L> {
@@ -189,7 +189,7 @@ impl<L: Copy + Default> Ladder<L> {
 
     /// Index of the step that contains a key. For most keys this is the last step.
     #[inline(always)]
-    fn step_of(&self, key: i64) -> usize {
+    fn step_index(&self, key: i64) -> usize {
         match self.steps.last() {
             Some(last) if key < last.low => self.steps.partition_point(|step| step.low <= key) - 1,
             Some(_) => self.steps.len() - 1,
@@ -203,7 +203,7 @@ impl<L: Copy + Default> Ladder<L> {
     }
 
     #[cold]
-    fn begin(&mut self) {
+    fn add_first_page(&mut self) {
         let page = self.new_page();
         self.steps.push(Step { low: NO_KEY, page });
     }
@@ -215,7 +215,7 @@ impl<L: Copy + Default> Ladder<L> {
     /// Splits a full page, and returns the half to which the key belongs.
     #[cold]
     fn split(&mut self, key: i64) -> u32 {
-        let step = self.step_of(key);
+        let step = self.step_index(key);
         let lower = self.steps[step].page;
         let upper = self.pages.get_mut(lower).split_off(PAGE_LEVELS / 2);
         let low = upper.keys[0];
@@ -227,11 +227,11 @@ impl<L: Copy + Default> Ladder<L> {
 
     /// Merges a page of few levels with a neighbour, if both fit well into one page.
     #[cold]
-    fn share(&mut self, step: usize) {
+    fn merge_with_neighbour(&mut self, step: usize) {
         let lower = step.saturating_sub(1);
         let (into, from) = (self.steps[lower].page, self.steps[lower + 1].page);
-        let few = self.pages.get(into).len + self.pages.get(from).len <= PAGE_LEVELS * 3 / 4;
-        if few || self.pages.get(from).len == 0 || self.pages.get(into).len == 0 {
+        let fits = self.pages.get(into).len + self.pages.get(from).len <= PAGE_LEVELS * 3 / 4;
+        if fits || self.pages.get(from).len == 0 || self.pages.get(into).len == 0 {
             let upper = self.pages.get_mut(from).split_off(0);
             self.pages.get_mut(into).append(&upper);
             self.steps.remove(lower + 1);
@@ -242,7 +242,7 @@ impl<L: Copy + Default> Ladder<L> {
 
 impl<L: Copy + Default> Page<L> {
     fn empty() -> Page<L> {
-        Page { len: 0, changed: 0, keys: [UNUSED; PAGE_LEVELS], levels: [Dated::default(); PAGE_LEVELS] }
+        Page { len: 0, changed_seq: 0, keys: [UNUSED; PAGE_LEVELS], levels: [Dated::default(); PAGE_LEVELS] }
     }
 
     /// Number of keys below this one.
@@ -250,19 +250,19 @@ impl<L: Copy + Default> Page<L> {
     fn lower_bound(&self, key: i64) -> usize {
         let (blocks, _) = self.keys.as_chunks::<BLOCK_KEYS>();
         let lasts = std::array::from_fn(|at| blocks[at][BLOCK_KEYS - 1]);
-        let block = below(key, &lasts).min(BLOCK_KEYS - 1);
-        block * BLOCK_KEYS + below(key, &blocks[block])
+        let block = count_below(key, &lasts).min(BLOCK_KEYS - 1);
+        block * BLOCK_KEYS + count_below(key, &blocks[block])
     }
 
     #[inline(always)]
-    fn has(&self, at: usize, key: i64) -> bool {
+    fn has_key_at(&self, at: usize, key: i64) -> bool {
         at < PAGE_LEVELS && self.keys[at] == key
     }
 
     #[inline(always)]
     fn find(&self, key: i64) -> Option<usize> {
         let at = self.lower_bound(key);
-        self.has(at, key).then_some(at)
+        self.has_key_at(at, key).then_some(at)
     }
 
     #[inline(always)]
@@ -284,7 +284,7 @@ impl<L: Copy + Default> Page<L> {
 
     fn split_off(&mut self, at: usize) -> Page<L> {
         let mut upper = Page::empty();
-        upper.changed = self.changed;
+        upper.changed_seq = self.changed_seq;
         upper.len = self.len - at;
         upper.keys[..upper.len].copy_from_slice(&self.keys[at..self.len]);
         upper.levels[..upper.len].copy_from_slice(&self.levels[at..self.len]);
@@ -298,7 +298,7 @@ impl<L: Copy + Default> Page<L> {
         self.keys[self.len..len].copy_from_slice(&upper.keys[..upper.len]);
         self.levels[self.len..len].copy_from_slice(&upper.levels[..upper.len]);
         self.len = len;
-        self.changed = self.changed.max(upper.changed);
+        self.changed_seq = self.changed_seq.max(upper.changed_seq);
     }
 
     fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
@@ -306,7 +306,7 @@ impl<L: Copy + Default> Page<L> {
     }
 
     fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
-        let changed = (0..self.len).rev().filter(move |at| self.levels[*at].changed > seq);
+        let changed = (0..self.len).rev().filter(move |at| self.levels[*at].changed_seq > seq);
         changed.map(|at| (self.keys[at], &self.levels[at].level))
     }
 }
@@ -314,8 +314,8 @@ impl<L: Copy + Default> Page<L> {
 /// Counts keys below this one by the sign of the difference: without branches, and suited to vector
 /// instructions.
 #[inline(always)]
-fn below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
-    keys.iter().map(|held| (held.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
+fn count_below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
+    keys.iter().map(|other| (other.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
 }
 
 /// The price levels of one side at one moment.

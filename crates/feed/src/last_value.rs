@@ -28,12 +28,11 @@ use frozen::FrozenValues;
 /// The number of bytes before each key in a snapshot.
 const KEY_HEAD_BYTES: usize = 8;
 
-/// Value of a key.
 #[derive(Debug, Clone)]
 struct StoredValue {
     key: Arc<[u8]>,
     value: Arc<[u8]>,
-    changed: u64,
+    changed_seq: u64,
 }
 
 /// Size that the records of an append add to a state.
@@ -48,7 +47,7 @@ struct AppendSize {
 pub struct LastValue {
     limits: FeedLimits,
     values: Slab<StoredValue>,
-    places: HashMap<Arc<[u8]>, u32>,
+    slots: HashMap<Arc<[u8]>, u32>,
     removals: Removals<Arc<[u8]>>,
     /// The sequence number of the record that removed all keys last.
     cleared: u64,
@@ -66,13 +65,13 @@ impl Default for LastValue {
 impl LastValue {
     /// Creates an empty state with these limits.
     pub fn with_limits(limits: FeedLimits) -> LastValue {
-        let (values, places, removals) = (Slab::default(), HashMap::new(), Removals::default());
-        LastValue { limits, values, places, removals, cleared: 0, checksum: 0, content_bytes: 0 }
+        let (values, slots, removals) = (Slab::default(), HashMap::new(), Removals::default());
+        LastValue { limits, values, slots, removals, cleared: 0, checksum: 0, content_bytes: 0 }
     }
 
     /// Value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.places.get(key).map(|place| &*self.values.at(*place).value)
+        self.slots.get(key).map(|slot| &*self.values.at(*slot).value)
     }
 
     /// Number of keys.
@@ -87,7 +86,7 @@ impl LastValue {
 
     /// Iterates over keys and values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.values.iter().map(|(_, held)| (&*held.key, &*held.value))
+        self.values.iter().map(|(_, stored)| (&*stored.key, &*stored.value))
     }
 
     fn apply_entry(&mut self, seq: u64, entry: &ValueEntry<'_>) {
@@ -95,7 +94,7 @@ impl LastValue {
             ValueEntry::Set { key, value } => self.set(seq, key, value),
             ValueEntry::Remove { key } => self.remove(seq, key),
             ValueEntry::Clear => {
-                self.places.drain().for_each(|(_, place)| drop(self.values.remove(place)));
+                self.slots.drain().for_each(|(_, slot)| drop(self.values.remove(slot)));
                 (self.cleared, self.checksum, self.content_bytes) = (seq, 0, 0);
             }
         }
@@ -104,28 +103,28 @@ impl LastValue {
     fn set(&mut self, seq: u64, key: &[u8], value: &[u8]) {
         self.checksum = self.checksum.wrapping_add(checksum::value(key, value));
         self.content_bytes += key.len() + value.len();
-        let Some(place) = self.places.get(key) else {
+        let Some(slot) = self.slots.get(key) else {
             let key: Arc<[u8]> = key.into();
-            let held = StoredValue { key: key.clone(), value: value.into(), changed: seq };
-            self.places.insert(key, self.values.insert(seq, held));
+            let stored = StoredValue { key: key.clone(), value: value.into(), changed_seq: seq };
+            self.slots.insert(key, self.values.insert(seq, stored));
             return;
         };
-        let held = self.values.at_mut(*place, seq);
-        held.changed = seq;
-        let before = std::mem::replace(&mut held.value, value.into());
-        self.forget(key, &before);
+        let stored = self.values.at_mut(*slot, seq);
+        stored.changed_seq = seq;
+        let before = std::mem::replace(&mut stored.value, value.into());
+        self.subtract(key, &before);
     }
 
     fn remove(&mut self, seq: u64, key: &[u8]) {
-        if let Some(place) = self.places.remove(key) {
-            let StoredValue { key, value, .. } = self.values.remove(place);
-            self.forget(&key, &value);
+        if let Some(slot) = self.slots.remove(key) {
+            let StoredValue { key, value, .. } = self.values.remove(slot);
+            self.subtract(&key, &value);
             let max = self.limits.removals(self.values.len());
             self.removals.push(seq, key, max);
         }
     }
 
-    fn forget(&mut self, key: &[u8], value: &[u8]) {
+    fn subtract(&mut self, key: &[u8], value: &[u8]) {
         self.checksum = self.checksum.wrapping_sub(checksum::value(key, value));
         self.content_bytes -= key.len() + value.len();
     }
@@ -138,8 +137,8 @@ impl LastValue {
             ValueEntry::Set { key, value } => {
                 let before = self.get(key).map(<[u8]>::len);
                 added.keys += usize::from(before.is_none());
-                let whole = before.map_or(KEY_HEAD_BYTES + key.len(), |_| 0);
-                added.bytes += (whole + value.len()) as i64 - before.unwrap_or(0) as i64;
+                let key_bytes = before.map_or(KEY_HEAD_BYTES + key.len(), |_| 0);
+                added.bytes += (key_bytes + value.len()) as i64 - before.unwrap_or(0) as i64;
             }
             ValueEntry::Remove { key } => {
                 let before = self.get(key).map_or(0, |value| KEY_HEAD_BYTES + key.len() + value.len());
@@ -154,19 +153,19 @@ impl LastValue {
         if self.values.len() + added.keys > keys_max as usize {
             return Err(EntryError::TooManyKeys { keys_max });
         }
-        let room = self.snapshot_bytes() as i64 + added.bytes <= i64::from(bytes_max) || added.bytes <= 0;
-        if room { Ok(()) } else { Err(EntryError::ValuesTooLarge { bytes_max }) }
+        let fits = self.snapshot_bytes() as i64 + added.bytes <= i64::from(bytes_max) || added.bytes <= 0;
+        if fits { Ok(()) } else { Err(EntryError::ValuesTooLarge { bytes_max }) }
     }
 
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
         let (keys, _, mut rest) = snapshot::read_head(bytes, StateKind::Last)?;
-        let short = || SnapshotError::Length { bytes: bytes.len(), wanted: bytes.len() + 1 };
+        let too_short = || SnapshotError::Length { bytes: bytes.len(), wanted: bytes.len() + 1 };
         let mut last: Option<&[u8]> = None;
         for entry in 1..=keys {
-            let (head, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+            let (head, after) = rest.split_first_chunk::<8>().ok_or_else(too_short)?;
             let len = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-            let (key, after) = after.split_at_checked(len(0) as usize).ok_or_else(short)?;
-            let (value, after) = after.split_at_checked(len(4) as usize).ok_or_else(short)?;
+            let (key, after) = after.split_at_checked(len(0) as usize).ok_or_else(too_short)?;
+            let (value, after) = after.split_at_checked(len(4) as usize).ok_or_else(too_short)?;
             if last.is_some_and(|last| last >= key) {
                 return Err(SnapshotError::Order { entry });
             }
@@ -226,7 +225,7 @@ impl Reducer for LastValue {
         if read.is_err() {
             *self = LastValue::with_limits(self.limits);
         }
-        self.removals.restart(seq);
+        self.removals.discard_through(seq);
         self.cleared = seq;
         Ok(read?)
     }
@@ -241,13 +240,13 @@ impl Reducer for LastValue {
             ValueEntry::Clear.encode(payload);
         } else {
             let Some(removed) = self.removals.since(seq) else { return false };
-            let gone = removed.filter(|key| !self.places.contains_key(*key));
-            gone.for_each(|key| ValueEntry::Remove { key }.encode(payload));
+            let removed = removed.filter(|key| !self.slots.contains_key(*key));
+            removed.for_each(|key| ValueEntry::Remove { key }.encode(payload));
         }
-        for held in self.values.near_changes_since(seq).filter(|held| held.changed > seq) {
-            ValueEntry::Set { key: &held.key, value: &held.value }.encode(payload);
+        for stored in self.values.near_changes_since(seq).filter(|stored| stored.changed_seq > seq) {
+            ValueEntry::Set { key: &stored.key, value: &stored.value }.encode(payload);
         }
-        snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+        snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
     fn snapshot_bytes(&self) -> usize {
@@ -255,10 +254,10 @@ impl Reducer for LastValue {
     }
 
     fn bytes(&self) -> u64 {
-        let places = self.places.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
+        let slots = self.slots.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
         // Each value is an `Arc` slice, which stores two reference counters before the bytes.
         let contents = self.values.len() * 32 + self.content_bytes;
-        (places + contents) as u64 + self.values.bytes() + self.removals.bytes()
+        (slots + contents) as u64 + self.values.bytes() + self.removals.bytes()
     }
 
     fn entries(&self) -> u64 {

@@ -61,7 +61,7 @@ pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};
 pub use replica::{ChangeCause, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 pub use scale::{DECIMALS_MAX, OptionsError, Scale, ScaleError, UNITS_MAX};
 pub use schedule::{
-    DueRecord, FeedSchedule, GRAIN_NS, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, ScheduleAction,
+    DENSE_SLEEP_NS, DueRecord, FeedSchedule, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, ScheduleAction,
 };
 pub use side::Side;
 pub use simulator::{SimulatedUpdate, Simulator};

@@ -135,11 +135,11 @@ impl Orders {
         queue: &[[[u8; 8]; 3]],
         first: usize,
     ) -> Result<(), SnapshotError> {
-        let better_than = self.book.ladder(side).best_key();
+        let best_before = self.book.ladder(side).best_key();
         for (index, words) in queue.iter().enumerate() {
             let [id, price, size] = words.map(u64::from_le_bytes);
             let (price, size, entry) = (price as i64, size as i64, first + index);
-            if ladder::key(side, price) <= better_than {
+            if ladder::key(side, price) <= best_before {
                 return Err(SnapshotError::Order { entry });
             }
             self.apply_entry(seq, &OrderEntry::Add { side, id, price, size })
@@ -180,7 +180,7 @@ impl Reducer for Orders {
         if read.is_err() {
             *self = Orders::with_limits(self.scale, self.limits);
         }
-        self.book.forget_changes(seq);
+        self.book.discard_changes(seq);
         self.touch = self.book.touch();
         Ok(read?)
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) struct Pages<T> {
     own: Vec<Option<Box<T>>>,
     /// Numbers of the pages in `own`.
-    fresh: Vec<u32>,
+    own_numbers: Vec<u32>,
     below: Option<Arc<Layer<T>>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct FrozenPages<T> {
 
 impl<T> Default for Pages<T> {
     fn default() -> Pages<T> {
-        Pages { own: Vec::new(), fresh: Vec::new(), below: None }
+        Pages { own: Vec::new(), own_numbers: Vec::new(), below: None }
     }
 }
 
@@ -56,7 +56,7 @@ impl<T: Clone> Pages<T> {
     pub(crate) fn push(&mut self, page: T) -> u32 {
         let at = self.own.len() as u32;
         self.own.push(Some(Box::new(page)));
-        self.fresh.push(at);
+        self.own_numbers.push(at);
         at
     }
 
@@ -89,7 +89,7 @@ impl<T: Clone> Pages<T> {
     #[cold]
     fn fetch(&mut self, at: u32) {
         self.own[at as usize] = take_or_copy(&mut self.below, at);
-        self.fresh.push(at);
+        self.own_numbers.push(at);
     }
 
     /// Freezes all pages as they are now.
@@ -98,17 +98,17 @@ impl<T: Clone> Pages<T> {
         match self.below.as_mut().and_then(Arc::get_mut) {
             Some(layer) => {
                 layer.pages.resize_with(count, || None);
-                for at in self.fresh.drain(..) {
+                for at in self.own_numbers.drain(..) {
                     layer.pages[at as usize] = self.own[at as usize].take();
                 }
-                layer.sink();
+                layer.merge_unshared();
             }
-            None if self.fresh.is_empty() => {}
+            None if self.own_numbers.is_empty() => {}
             None => {
                 let empty = std::iter::repeat_with(|| None).take(count).collect();
                 let pages = std::mem::replace(&mut self.own, empty);
                 self.below = Some(Arc::new(Layer { pages, below: self.below.take() }));
-                self.fresh.clear();
+                self.own_numbers.clear();
             }
         }
         FrozenPages { layers: self.below.clone(), count }
@@ -122,7 +122,7 @@ impl<T: Clone> Pages<T> {
 
 impl<T> Layer<T> {
     /// Merges lower layers that no frozen state uses.
-    fn sink(&mut self) {
+    fn merge_unshared(&mut self) {
         while let Some(below) = self.below.as_mut().and_then(Arc::get_mut) {
             below.pages.resize_with(self.pages.len(), || None);
             for (lower, upper) in below.pages.iter_mut().zip(&mut self.pages) {

@@ -40,7 +40,7 @@ pub enum RecordingFormat {
 impl RecordingFormat {
     /// Detects the format from a file's first line, or its first few hundred bytes.
     pub fn of(beginning: &[u8]) -> Option<RecordingFormat> {
-        let beginning = without_mark(beginning).trim_ascii_start();
+        let beginning = without_byte_order_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
             // Each message of this stream has its kind in `op`. Many other exchanges have lines of JSON, too.
@@ -55,7 +55,7 @@ impl RecordingFormat {
 }
 
 /// Removes a byte order mark, which some editors write.
-fn without_mark(text: &[u8]) -> &[u8] {
+fn without_byte_order_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
@@ -140,8 +140,8 @@ enum Reader {
 
 impl Recording {
     /// Starts to read a file.
-    pub fn new(layout: RecordingFormat, options: &RecordingOptions) -> Recording {
-        let reader = match layout {
+    pub fn new(format: RecordingFormat, options: &RecordingOptions) -> Recording {
+        let reader = match format {
             RecordingFormat::Betfair => Reader::Betfair(Box::default()),
             RecordingFormat::Bitstamp => Reader::Bitstamp(Box::new(Bitstamp::new(options))),
         };
@@ -151,13 +151,13 @@ impl Recording {
     /// Reads the file's next bytes.
     pub fn push(&mut self, bytes: &[u8], sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
-        self.lines.push(bytes, &mut |number, line| reader.line(number, line, sink));
+        self.lines.push(bytes, &mut |line_number, line| reader.read_line(line_number, line, sink));
     }
 
     /// Ends the file.
     pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
-        self.lines.end(&mut |number, line| reader.line(number, line, sink));
+        self.lines.end(&mut |line_number, line| reader.read_line(line_number, line, sink));
         if let Reader::Bitstamp(bitstamp) = reader {
             bitstamp.end(sink);
         }
@@ -192,12 +192,12 @@ impl Recording {
 }
 
 impl Reader {
-    fn line(&mut self, number: u64, line: Result<&[u8], DefectKind>, sink: &mut ItemSink<'_>) {
+    fn read_line(&mut self, line_number: u64, line: Result<&[u8], DefectKind>, sink: &mut ItemSink<'_>) {
         match line {
-            Err(what) => sink(RecordingItem::Defect(Defect { line: number, what })),
-            Ok(line) => match (self, if number == 1 { without_mark(line) } else { line }) {
-                (Reader::Betfair(betfair), line) => betfair.line(number, line, sink),
-                (Reader::Bitstamp(bitstamp), line) => bitstamp.line(number, line, sink),
+            Err(kind) => sink(RecordingItem::Defect(Defect { line: line_number, kind })),
+            Ok(line) => match (self, if line_number == 1 { without_byte_order_mark(line) } else { line }) {
+                (Reader::Betfair(betfair), line) => betfair.read_line(line_number, line, sink),
+                (Reader::Bitstamp(bitstamp), line) => bitstamp.read_line(line_number, line, sink),
             },
         }
     }

@@ -5,42 +5,42 @@ use std::collections::VecDeque;
 /// A bounded list of removals with their records, the newest at the back.
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
-    lately: VecDeque<(u64, T)>,
-    /// Removals by records up to this one may be forgotten; all removals by later records are known.
-    forgotten: u64,
+    recent: VecDeque<(u64, T)>,
+    /// Removals by records up to this one may be discarded; all removals by later records are known.
+    discarded_through: u64,
 }
 
 impl<T> Default for Removals<T> {
     fn default() -> Removals<T> {
-        Removals { lately: VecDeque::new(), forgotten: 0 }
+        Removals { recent: VecDeque::new(), discarded_through: 0 }
     }
 }
 
 impl<T> Removals<T> {
-    /// Adds a removal, and forgets the oldest beyond `max`.
+    /// Adds a removal, and discards the oldest beyond `max`.
     #[inline]
     pub(crate) fn push(&mut self, seq: u64, removed: T, max: usize) {
-        while self.lately.len() >= max.max(1) {
-            if let Some((seq, _)) = self.lately.pop_front() {
-                self.forgotten = seq;
+        while self.recent.len() >= max.max(1) {
+            if let Some((seq, _)) = self.recent.pop_front() {
+                self.discarded_through = seq;
             }
         }
-        self.lately.push_back((seq, removed));
+        self.recent.push_back((seq, removed));
     }
 
-    /// Forgets the removals of all records up to `seq`.
-    pub(crate) fn restart(&mut self, seq: u64) {
-        self.lately.clear();
-        self.forgotten = seq;
+    /// Discards the removals of all records up to `seq`.
+    pub(crate) fn discard_through(&mut self, seq: u64) {
+        self.recent.clear();
+        self.discarded_through = seq;
     }
 
-    /// All removals of records after `seq`; `None` if some are forgotten.
+    /// All removals of records after `seq`; `None` if some are discarded.
     pub(crate) fn since(&self, seq: u64) -> Option<impl Iterator<Item = &T>> {
-        let first = self.lately.partition_point(|(removed, _)| *removed <= seq);
-        (seq >= self.forgotten).then(|| self.lately.range(first..).map(|(_, removed)| removed))
+        let first = self.recent.partition_point(|(removal_seq, _)| *removal_seq <= seq);
+        (seq >= self.discarded_through).then(|| self.recent.range(first..).map(|(_, removed)| removed))
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.lately.capacity() * size_of::<(u64, T)>()) as u64
+        (self.recent.capacity() * size_of::<(u64, T)>()) as u64
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! A replica has no clock: the caller passes the time.
 
-mod followed;
+mod log_replica;
 mod report;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use dunlin_topic::{Event, LogName, Notice, Position, Publishers, Reducer, Subscribe, SubscribeError};
 use hashbrown::HashMap;
 
-use followed::{LogReplica, ReportSink};
+use log_replica::{LogReplica, ReportSink};
 pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
 /// Default time without a response after which a replica repeats a request, ns.
@@ -29,7 +29,7 @@ pub const RETRY_NS: u64 = 2_000_000_000;
 /// A subscriber's copies of the states of one or several logs, with detection and repair of errors.
 pub struct Replica<F, S> {
     subscriber: S,
-    make: Box<dyn FnMut(&LogName) -> F + Send>,
+    make_state: Box<dyn FnMut(&LogName) -> F + Send>,
     states: States<F>,
     counts: ReplicaCounts,
     retry_ns: u64,
@@ -37,14 +37,15 @@ pub struct Replica<F, S> {
 
 impl<F: Reducer, S: Subscribe> Replica<F, S> {
     /// Creates a replica of all logs of a subscriber. The subscriber must be set to start with a snapshot, and to
-    /// continue with a snapshot after a gap. The subscriber may be conflated. `make` creates the empty state of a log.
-    pub fn new(subscriber: S, make: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
-        let (make, states) = (Box::new(make), States::default());
-        Replica { subscriber, make, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
+    /// continue with a snapshot after a gap. The subscriber may be conflated. `make_state` creates the empty state of a
+    /// log.
+    pub fn new(subscriber: S, make_state: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
+        let (make_state, states) = (Box::new(make_state), States::default());
+        Replica { subscriber, make_state, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
     }
 
     /// Sets the time after which a request is repeated.
-    pub fn retrying_after(mut self, retry_ns: u64) -> Replica<F, S> {
+    pub fn with_retry_ns(mut self, retry_ns: u64) -> Replica<F, S> {
         self.retry_ns = retry_ns;
         self
     }
@@ -56,9 +57,9 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         max: usize,
         mut report: impl FnMut(ReplicaReport<'_, F>),
     ) -> Result<usize, SubscribeError> {
-        let Replica { subscriber, make, states, counts, .. } = self;
-        let mut telling = ReportSink { counts, report: &mut report };
-        let drained = subscriber.drain(max, |event| handle_event(event, make, states, &mut telling));
+        let Replica { subscriber, make_state, states, counts, .. } = self;
+        let mut sink = ReportSink { counts, report: &mut report };
+        let drained = subscriber.drain(max, |event| handle_event(event, make_state, states, &mut sink));
         self.tick(now_ns)?;
         drained
     }
@@ -81,13 +82,13 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         let States { all, pending, .. } = states;
         let mut outcome = Ok(());
         pending.retain(|&at| {
-            let Some(followed) = all.get_mut(at).and_then(Option::as_mut) else { return false };
-            if let Some(resync) = followed.due_resync(now_ns, *retry_ns, counts)
-                && let Err(refused) = subscriber.resync(&followed.log, resync)
+            let Some(log_replica) = all.get_mut(at).and_then(Option::as_mut) else { return false };
+            if let Some(resync) = log_replica.due_resync(now_ns, *retry_ns, counts)
+                && let Err(refused) = subscriber.resync(&log_replica.log, resync)
             {
                 outcome = Err(refused);
             }
-            followed.is_pending()
+            log_replica.is_pending()
         });
         outcome
     }
@@ -99,14 +100,14 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
 
     /// All whole states with their positions.
     pub fn states(&self) -> impl Iterator<Item = (&Arc<LogName>, Position, &F)> {
-        let whole = self.states.all.iter().flatten().filter(|followed| followed.is_whole());
-        whole.filter_map(|followed| Some((&followed.log, followed.at?, &followed.state)))
+        let whole = self.states.all.iter().flatten().filter(|log_replica| log_replica.is_whole());
+        whole.filter_map(|log_replica| Some((&log_replica.log, log_replica.at?, &log_replica.state)))
     }
 
     /// The owners' last reports on publishers of each state. The first report arrives when a publisher
     /// connects or disconnects after the replica began.
     pub fn publishers(&self) -> impl Iterator<Item = &Publishers> {
-        self.states.all.iter().flatten().filter_map(|followed| followed.publishers.as_ref())
+        self.states.all.iter().flatten().filter_map(|log_replica| log_replica.publishers.as_ref())
     }
 
     /// Whether every state is whole.
@@ -154,43 +155,43 @@ impl<F> Default for States<F> {
 
 impl<F: Reducer> States<F> {
     #[inline]
-    fn place(&mut self, log: &Arc<LogName>, make: &mut dyn FnMut(&LogName) -> F) -> usize {
+    fn index_of(&mut self, log: &Arc<LogName>, make_state: &mut dyn FnMut(&LogName) -> F) -> usize {
         let address = Arc::as_ptr(log) as usize;
         if self.last.0 != address {
             let known = self.by_address.get(&address).copied();
-            self.last = (address, known.unwrap_or_else(|| self.place_by_name(log, make)));
+            self.last = (address, known.unwrap_or_else(|| self.index_by_name(log, make_state)));
         }
         self.last.1
     }
 
     #[cold]
-    fn place_by_name(&mut self, log: &Arc<LogName>, make: &mut dyn FnMut(&LogName) -> F) -> usize {
+    fn index_by_name(&mut self, log: &Arc<LogName>, make_state: &mut dyn FnMut(&LogName) -> F) -> usize {
         let at = match self.by_name.get(log) {
             Some(&at) => at,
             None => {
                 let at = self.free.pop().unwrap_or(self.all.len());
-                let followed = Some(LogReplica::new(Arc::clone(log), make(log)));
+                let log_replica = LogReplica::new(Arc::clone(log), make_state(log));
                 match self.all.get_mut(at) {
-                    Some(place) => *place = followed,
-                    None => self.all.push(followed),
+                    Some(free) => *free = Some(log_replica),
+                    None => self.all.push(Some(log_replica)),
                 }
                 self.by_name.insert(Arc::clone(log), at);
                 at
             }
         };
-        if let Some(Some(followed)) = self.all.get_mut(at) {
+        if let Some(Some(log_replica)) = self.all.get_mut(at) {
             // The replica holds the name, so that no other name can have its address.
-            let before = std::mem::replace(&mut followed.log, Arc::clone(log));
+            let before = std::mem::replace(&mut log_replica.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }
         self.by_address.insert(Arc::as_ptr(log) as usize, at);
         at
     }
 
-    fn forget(&mut self, at: usize) {
-        if let Some(followed) = self.all.get_mut(at).and_then(Option::take) {
-            self.by_address.remove(&(Arc::as_ptr(&followed.log) as usize));
-            self.by_name.remove(&followed.log);
+    fn remove(&mut self, at: usize) {
+        if let Some(log_replica) = self.all.get_mut(at).and_then(Option::take) {
+            self.by_address.remove(&(Arc::as_ptr(&log_replica.log) as usize));
+            self.by_name.remove(&log_replica.log);
             self.free.push(at);
         }
         self.last = (0, 0);
@@ -199,9 +200,9 @@ impl<F: Reducer> States<F> {
 
 fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
     event: Event<'_>,
-    make: &mut dyn FnMut(&LogName) -> F,
+    make_state: &mut dyn FnMut(&LogName) -> F,
     states: &mut States<F>,
-    telling: &mut ReportSink<'_, R>,
+    sink: &mut ReportSink<'_, R>,
 ) {
     let log = match &event {
         Event::Record(record) => record.log,
@@ -214,30 +215,30 @@ fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
         // The notice does not concern a state.
         Event::Notice(_) => return,
     };
-    let at = states.place(log, make);
-    let Some(Some(followed)) = states.all.get_mut(at) else { return };
-    let was_pending = followed.is_pending();
+    let at = states.index_of(log, make_state);
+    let Some(Some(log_replica)) = states.all.get_mut(at) else { return };
+    let was_pending = log_replica.is_pending();
     match &event {
-        Event::Record(record) => followed.take_record(record, telling),
-        Event::Notice(Notice::Snapshot(snapshot)) => followed.take_snapshot(snapshot, telling),
-        Event::Notice(Notice::Checksum(checksum)) => followed.check(checksum, telling),
-        Event::Notice(Notice::Gap(gap)) => followed.take_gap(gap, telling.counts),
+        Event::Record(record) => log_replica.handle_record(record, sink),
+        Event::Notice(Notice::Snapshot(snapshot)) => log_replica.handle_snapshot(snapshot, sink),
+        Event::Notice(Notice::Checksum(checksum)) => log_replica.handle_checksum(checksum, sink),
+        Event::Notice(Notice::Gap(gap)) => log_replica.handle_gap(gap, sink.counts),
         Event::Notice(Notice::EpochChanged(changed)) => {
-            followed.begin_anew(changed, make(&followed.log), telling);
+            log_replica.handle_epoch_change(changed, make_state(&log_replica.log), sink);
         }
         Event::Notice(Notice::Publishers(publishers)) => {
-            if followed.take_publishers(publishers) {
-                (telling.report)(ReplicaReport::Publishers(publishers));
+            if log_replica.handle_publishers(publishers) {
+                (sink.report)(ReplicaReport::Publishers(publishers));
             }
         }
         Event::Notice(Notice::Deleted { .. }) => {
-            let (log, state) = (&followed.log, &followed.state);
-            (telling.report)(ReplicaReport::Deleted { log, state });
-            return states.forget(at);
+            let (log, state) = (&log_replica.log, &log_replica.state);
+            (sink.report)(ReplicaReport::Deleted { log, state });
+            return states.remove(at);
         }
         Event::Notice(_) => {}
     }
-    if followed.is_pending() && !was_pending {
+    if log_replica.is_pending() && !was_pending {
         states.pending.push(at);
     }
 }

@@ -13,22 +13,22 @@
 //!
 //! The caller's thread waits. [`FeedSchedule::next_action`] advises to sleep until shortly before the next record and
 //! then to spin, because a sleeping thread wakes late by tens of microseconds. If records follow each other too fast
-//! for that, the schedule advises to sleep for [`GRAIN_NS`] and then to send the due records. A thread that only spins
-//! would take a core from the subscribers.
+//! for that, the schedule advises to sleep for [`DENSE_SLEEP_NS`] and then to send the due records. A thread that only
+//! spins would take a core from the subscribers.
 
 mod lane;
-mod slips;
+mod lateness;
 
 use lane::InstrumentLane;
-pub use slips::Lateness;
+pub use lateness::Lateness;
 
 /// Default time from the end of a source's sleep to the next record, ns: Linux' wake-up latency with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
 /// Length of a sleep if the mean time between records is shorter than the time to spin, ns.
-pub const GRAIN_NS: u64 = 50_000;
-/// The weight of a new interval in the mean time between records is 1 ÷ `GAPS`.
-const GAPS: u64 = 16;
-const SPARSE_NS: u64 = 1_000_000_000;
+pub const DENSE_SLEEP_NS: u64 = 50_000;
+/// The weight of a new interval in the mean time between records is 1 ÷ `GAPS_IN_MEAN`.
+const GAPS_IN_MEAN: u64 = 16;
+const GAP_NS_MAX: u64 = 1_000_000_000;
 /// Delay above which a taken record counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
@@ -43,7 +43,7 @@ pub struct FeedSchedule {
     /// Recent mean time between records.
     gap_ns: u64,
     spin_ns: u64,
-    slips: Lateness,
+    lateness: Lateness,
 }
 
 /// A record that is due: its instrument and its intended time.
@@ -84,9 +84,9 @@ impl FeedSchedule {
             lanes,
             next: 0,
             last_ns: start_ns,
-            gap_ns: SPARSE_NS,
+            gap_ns: GAP_NS_MAX,
             spin_ns: SPIN_NS_DEFAULT,
-            slips: Lateness::later_than(LATE_NS_DEFAULT),
+            lateness: Lateness::new(LATE_NS_DEFAULT),
         };
         schedule.find_next();
         schedule
@@ -94,14 +94,14 @@ impl FeedSchedule {
 
     /// Sets how long to spin before each record. If records follow each other faster, the source sleeps instead; 0
     /// always sleeps, `u64::MAX` always spins.
-    pub fn spinning(mut self, spin_ns: u64) -> FeedSchedule {
+    pub fn with_spin_ns(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self
     }
 
     /// Sets the delay after which a record counts as late.
-    pub fn late_after(mut self, late_ns: u64) -> FeedSchedule {
-        self.slips = Lateness::later_than(late_ns);
+    pub fn with_late_after_ns(mut self, late_ns: u64) -> FeedSchedule {
+        self.lateness = Lateness::new(late_ns);
         self
     }
 
@@ -118,7 +118,7 @@ impl FeedSchedule {
         match next.at_ns {
             at if at <= now_ns => ScheduleAction::Emit,
             at if at - now_ns > self.spin_ns => ScheduleAction::Sleep { until_ns: at - self.spin_ns },
-            _ if self.is_dense() => ScheduleAction::Sleep { until_ns: now_ns + GRAIN_NS },
+            _ if self.is_dense() => ScheduleAction::Sleep { until_ns: now_ns + DENSE_SLEEP_NS },
             _ => ScheduleAction::Spin,
         }
     }
@@ -127,8 +127,9 @@ impl FeedSchedule {
     #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<DueRecord> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
-        self.slips.note(now_ns - next.at_ns);
-        self.gap_ns = (GAPS - 1) * self.gap_ns.min(SPARSE_NS) / GAPS + (next.at_ns - self.last_ns) / GAPS;
+        self.lateness.record(now_ns - next.at_ns);
+        self.gap_ns = (GAPS_IN_MEAN - 1) * self.gap_ns.min(GAP_NS_MAX) / GAPS_IN_MEAN
+            + (next.at_ns - self.last_ns) / GAPS_IN_MEAN;
         self.last_ns = next.at_ns;
         self.lanes[self.next].step();
         if self.lanes.len() > 1 {
@@ -144,17 +145,17 @@ impl FeedSchedule {
 
     /// Number of records that are due by now, inclusive, and not taken.
     pub fn due(&self, now_ns: u64) -> u64 {
-        self.lanes.iter().map(|lane| lane.meant_by(now_ns).saturating_sub(lane.taken())).sum()
+        self.lanes.iter().map(|lane| lane.scheduled_by(now_ns).saturating_sub(lane.taken())).sum()
     }
 
     /// Number of records intended up to now, inclusive, taken or not.
-    pub fn meant_by(&self, now_ns: u64) -> u64 {
-        self.lanes.iter().map(|lane| lane.meant_by(now_ns)).sum()
+    pub fn scheduled_by(&self, now_ns: u64) -> u64 {
+        self.lanes.iter().map(|lane| lane.scheduled_by(now_ns)).sum()
     }
 
     /// Delays so far.
-    pub fn slips(&self) -> &Lateness {
-        &self.slips
+    pub fn lateness(&self) -> &Lateness {
+        &self.lateness
     }
 
     /// Finds the lane with the next record. If records of several lanes are due together, the first of these lanes is

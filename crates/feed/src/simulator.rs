@@ -9,8 +9,8 @@
 //! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a test
 //! compares a hash of its output with a fixed value.
 
-mod half;
 mod market;
+mod side;
 
 use crate::instruments::Instruments;
 use market::SimulatedMarket;
@@ -43,7 +43,7 @@ impl Simulator {
     /// # Panics
     /// If there is no such instrument.
     pub fn whole_book(&self, instrument: usize, payload: &mut Vec<u8>) {
-        self.markets[instrument].write_whole(payload);
+        self.markets[instrument].write_book(payload);
     }
 
     /// Appends the payload of the instrument's next `book` record.

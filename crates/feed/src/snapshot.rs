@@ -17,7 +17,7 @@ use dunlin_topic::ReducerError;
 
 /// Size of the header, bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Version of the format.
+
 const VERSION: u8 = 1;
 
 /// A merged record up to this size is sent even if a snapshot is smaller.
@@ -25,12 +25,12 @@ const MERGED_BYTES_FREE: usize = 4 << 10;
 
 /// Whether a merged record, which begins at `start`, is preferred to a snapshot of this size. If not, cuts `payload`
 /// back to `start`.
-pub(crate) fn keep_if_worth_it(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
-    let worth_it = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
-    if !worth_it {
+pub(crate) fn keep_if_small(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
+    let is_small = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
+    if !is_small {
         payload.truncate(start);
     }
-    worth_it
+    is_small
 }
 
 /// Kind of state in a snapshot.
@@ -93,11 +93,10 @@ impl From<SnapshotError> for ReducerError {
     }
 }
 
-/// Appends a header.
-pub(crate) fn write_head(out: &mut Vec<u8>, kind: StateKind, a: usize, b: usize) {
+pub(crate) fn write_head(out: &mut Vec<u8>, kind: StateKind, count_a: usize, count_b: usize) {
     out.extend_from_slice(&[kind as u8, VERSION, 0, 0]);
-    out.extend_from_slice(&(a as u32).to_le_bytes());
-    out.extend_from_slice(&(b as u32).to_le_bytes());
+    out.extend_from_slice(&(count_a as u32).to_le_bytes());
+    out.extend_from_slice(&(count_b as u32).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
 }
 
@@ -123,12 +122,12 @@ pub(crate) fn read_entries<const N: usize>(
     bytes: &[u8],
     kind: StateKind,
 ) -> Result<[&[[[u8; 8]; N]]; 2], SnapshotError> {
-    let (a, b, rest) = read_head(bytes, kind)?;
-    let wanted = HEAD_BYTES + (a + b) * N * 8;
+    let (bid_count, ask_count, rest) = read_head(bytes, kind)?;
+    let wanted = HEAD_BYTES + (bid_count + ask_count) * N * 8;
     if bytes.len() != wanted {
         return Err(SnapshotError::Length { bytes: bytes.len(), wanted });
     }
     let (words, _) = rest.as_chunks::<8>();
-    let (bids, asks) = words.as_chunks::<N>().0.split_at(a);
+    let (bids, asks) = words.as_chunks::<N>().0.split_at(bid_count);
     Ok([bids, asks])
 }

@@ -75,9 +75,9 @@ fn check_meta(meta: &[u8], flags: u8) -> Result<(), FrameError> {
 }
 
 fn take<'a>(rest: &mut &'a [u8], bytes: usize, name: &'static str) -> Result<&'a [u8], FrameError> {
-    let (here, after) = rest.split_at_checked(bytes).ok_or(FrameError::Meta(name))?;
+    let (field, after) = rest.split_at_checked(bytes).ok_or(FrameError::Meta(name))?;
     *rest = after;
-    Ok(here)
+    Ok(field)
 }
 
 fn take_u16(rest: &mut &[u8], name: &'static str) -> Result<usize, FrameError> {

@@ -153,7 +153,7 @@ impl<'a> Meta<'a> {
 }
 
 fn put(rest: &mut &mut [u8], bytes: &[u8]) {
-    let (here, after) = std::mem::take(rest).split_at_mut(bytes.len());
-    here.copy_from_slice(bytes);
+    let (field, after) = std::mem::take(rest).split_at_mut(bytes.len());
+    field.copy_from_slice(bytes);
     *rest = after;
 }

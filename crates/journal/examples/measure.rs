@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::args().nth(1).unwrap_or_else(|| "target/journal-measure".to_owned());
     let dir = Path::new(&dir);
     std::fs::create_dir_all(dir)?;
-    for prepared in ["nothing", "fallocate", "zeros", "zeros, not synced"] {
-        bare(&dir.join("bare"), prepared)?;
+    for preallocation in ["nothing", "fallocate", "zeros", "zeros, not synced"] {
+        measure_disk(&dir.join("bare"), preallocation)?;
     }
     let begin = Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;
@@ -57,33 +57,33 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn bare(path: &Path, prepared: &str) -> std::io::Result<()> {
+fn measure_disk(path: &Path, preallocation: &str) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let bytes = COMMITS * COMMIT_BYTES;
-    match prepared {
+    match preallocation {
         "fallocate" => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?,
         "zeros" | "zeros, not synced" => file.write_all(&vec![0; bytes])?,
         _ => {}
     }
-    if prepared != "zeros, not synced" {
+    if preallocation != "zeros, not synced" {
         file.sync_all()?;
     }
     let block = vec![7; COMMIT_BYTES];
-    let mut took = Vec::new();
+    let mut elapsed_us = Vec::new();
     let start = Instant::now();
     for commit in 0..COMMITS {
         let begin = Instant::now();
         file.write_all_at(&block, (commit * COMMIT_BYTES) as u64)?;
         file.sync_data()?;
-        took.push(begin.elapsed().as_micros());
+        elapsed_us.push(begin.elapsed().as_micros());
     }
     let per_s = COMMITS as f64 / start.elapsed().as_secs_f64();
-    took.sort_unstable();
+    elapsed_us.sort_unstable();
     println!(
-        "bare disk, {prepared:<18}: {per_s:>6.0} commits/s of {COMMIT_BYTES} B, p10 {} p50 {} p99 {} us",
-        took[COMMITS / 10],
-        took[COMMITS / 2],
-        took[COMMITS * 99 / 100]
+        "bare disk, {preallocation:<18}: {per_s:>6.0} commits/s of {COMMIT_BYTES} B, p10 {} p50 {} p99 {} us",
+        elapsed_us[COMMITS / 10],
+        elapsed_us[COMMITS / 2],
+        elapsed_us[COMMITS * 99 / 100]
     );
     Ok(())
 }

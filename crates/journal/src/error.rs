@@ -28,7 +28,6 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Whether the file does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }

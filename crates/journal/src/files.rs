@@ -22,7 +22,7 @@ pub(crate) struct SharedLog {
     pub name: String,
     /// Whether a writer in this process sets the readable length of the last file. Otherwise the file's content
     /// decides.
-    pub written_here: bool,
+    pub has_local_writer: bool,
     state: Mutex<LogFiles>,
 }
 
@@ -34,7 +34,6 @@ pub(crate) struct LogFiles {
     pub durable: Option<Position>,
 }
 
-/// One file of a log.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,
@@ -58,10 +57,16 @@ impl SharedLog {
         disk: Arc<dyn Disk>,
         dir: &Path,
         name: &str,
-        written_here: bool,
+        has_local_writer: bool,
         files: LogFiles,
     ) -> SharedLog {
-        SharedLog { disk, dir: dir.to_owned(), name: name.to_owned(), written_here, state: Mutex::new(files) }
+        SharedLog {
+            disk,
+            dir: dir.to_owned(),
+            name: name.to_owned(),
+            has_local_writer,
+            state: Mutex::new(files),
+        }
     }
 
     pub fn files(&self) -> MutexGuard<'_, LogFiles> {
@@ -71,12 +76,12 @@ impl SharedLog {
     /// The file that contains this position; if there is none, the next file.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
-        let behind = files.all.partition_point(|file| file.name.first <= position);
-        files.all.get(behind.saturating_sub(1)).cloned()
+        let end = files.all.partition_point(|file| file.name.first <= position);
+        files.all.get(end.saturating_sub(1)).cloned()
     }
 
     /// Removes a file from the list, because it is no longer on the disk.
-    pub fn forget(&self, file: &LogFile) {
+    pub fn remove(&self, file: &LogFile) {
         self.files().all.retain(|other| other.name != file.name);
     }
 
@@ -110,7 +115,7 @@ impl LogFile {
     }
 
     /// Adds a block to the index if it is far enough from the last entry.
-    pub fn note(&self, at: u64, header: &BlockHeader) {
+    pub fn add_to_index(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {
             let BlockHeader { first_seq, first_time_ns, .. } = *header;
@@ -119,10 +124,10 @@ impl LogFile {
     }
 
     /// The last index entry for which `is_before` returns `true`. If there is none, the file's first block.
-    pub fn start_for(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
+    pub fn start_before(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = index.partition_point(is_before);
-        behind.checked_sub(1).and_then(|last| index.get(last)).copied().unwrap_or(IndexEntry {
+        let end = index.partition_point(is_before);
+        end.checked_sub(1).and_then(|last| index.get(last)).copied().unwrap_or(IndexEntry {
             at: FILE_HEADER_BYTES as u64,
             first_seq: self.name.first.seq,
             first_time_ns: self.first_time_ns,
@@ -166,11 +171,11 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenE
         return Err(OpenError::TooManyFiles { dir: dir.to_owned(), files: names.len(), files_max });
     }
     names.sort_unstable();
-    names.into_iter().filter_map(|name| look(disk, dir, name).transpose()).collect()
+    names.into_iter().filter_map(|name| read_header(disk, dir, name).transpose()).collect()
 }
 
 /// Reads a file's header; `None` if the log's writer has removed the file in the meantime.
-fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
+fn read_header(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
     let path = dir.join(name.to_string());
     let file = match open(disk, &path, false) {
         Err(error) if error.is_missing() => return Ok(None),
@@ -207,7 +212,6 @@ pub(crate) fn check(listed: &[ListedFile], dir: &Path, log_name: Option<&str>) -
     Ok(())
 }
 
-/// Opens a file of the log.
 pub(crate) fn open(disk: &dyn Disk, path: &Path, write: bool) -> Result<Box<dyn DiskFile>, DiskError> {
     disk.open(path, write).map_err(DiskError::of("open", path))
 }

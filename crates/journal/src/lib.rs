@@ -37,8 +37,9 @@
 //!
 //! - [`Recovered`] reports the state at the start: the last record, the lowest possible next epoch, the removed bytes
 //!   and the lost records.
-//! - [`Journal::append_noted`] also stores a note of the caller with the records; readers find it in [`Records::note`].
-//! - [`Journal::room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
+//! - [`Journal::append_with_note`] also stores a note of the caller with the records; readers find it in
+//!   [`Records::note`].
+//! - [`Journal::reserve_room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
 //!   unchanged, and a retry may succeed. After any other disk failure the log has ended.
 //! - [`DiskReserve`] keeps room for the time when the disk is full. After [`Journal::end_file`], all files before the
 //!   next record can be removed.

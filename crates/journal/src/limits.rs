@@ -47,7 +47,6 @@ impl Default for JournalConfig {
 }
 
 impl JournalConfig {
-    /// Clamps the configuration to the limits.
     pub(crate) fn bounded(self) -> JournalConfig {
         let file_bytes = self.file_bytes.clamp(JournalLimits::FILE_BYTES_MIN, JournalLimits::FILE_BYTES_MAX);
         JournalConfig { file_bytes, ahead_bytes: self.ahead_bytes.clamp(1 << 10, file_bytes), ..self }

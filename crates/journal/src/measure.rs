@@ -35,7 +35,7 @@ pub struct CommitMeasurement {
     /// Bytes of the records' frames.
     pub bytes: u64,
     /// Total time, ns.
-    pub took_ns: u64,
+    pub elapsed_ns: u64,
     /// Time of each commit in order, ns; empty for a replay.
     pub commits_ns: Vec<u64>,
 }
@@ -43,12 +43,12 @@ pub struct CommitMeasurement {
 impl CommitMeasurement {
     /// Records per second.
     pub fn records_per_s(&self) -> f64 {
-        self.records as f64 * 1e9 / self.took_ns.max(1) as f64
+        self.records as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
     /// Bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
-        self.bytes as f64 * 1e9 / self.took_ns.max(1) as f64
+        self.bytes as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
@@ -113,7 +113,7 @@ pub fn measure_commits(
         measured.commits_ns.push(after_ns - before_ns);
         before_ns = after_ns;
     }
-    measured.took_ns = before_ns - start_ns;
+    measured.elapsed_ns = before_ns - start_ns;
     measured.records = load.commits * u64::from(load.in_flight);
     measured.bytes = load.commits * frames.len() as u64;
     journal.close()?;
@@ -132,11 +132,10 @@ pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<CommitMeas
             measured.bytes += records.frames.len() as u64;
         }
     }
-    measured.took_ns = now_ns() - start_ns;
+    measured.elapsed_ns = now_ns() - start_ns;
     Ok(measured)
 }
 
-/// The frames of one commit.
 fn frames(load: &CommitLoad) -> Vec<u8> {
     let payload: Vec<u8> = (0..load.payload_bytes).map(|i| i as u8).collect();
     let mut out = Vec::new();
@@ -153,9 +152,9 @@ fn frames(load: &CommitLoad) -> Vec<u8> {
 /// Writes the append time into each frame, as a topic does.
 fn stamp(frames: &mut [u8], time_ns: u64) {
     let mut at = 0;
-    while let Some((_, taken)) = frames.get(at..).and_then(Frame::split) {
-        let place = at + dunlin_frame::APPEND_TIME_AT;
-        frames[place..place + 8].copy_from_slice(&time_ns.to_le_bytes());
-        at += taken;
+    while let Some((_, stride)) = frames.get(at..).and_then(Frame::split) {
+        let time_at = at + dunlin_frame::APPEND_TIME_AT;
+        frames[time_at..time_at + 8].copy_from_slice(&time_ns.to_le_bytes());
+        at += stride;
     }
 }

@@ -44,11 +44,11 @@ pub enum HoleCause {
 
 impl std::fmt::Display for Hole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (first, gone) = (self.first, if self.cause == HoleCause::Damaged { "lost" } else { "dropped" });
+        let (first, state) = (self.first, if self.cause == HoleCause::Damaged { "lost" } else { "dropped" });
         match self.last {
-            Some(last) if last == first.seq => write!(f, "record {first} is {gone}"),
-            Some(last) => write!(f, "records {first} to {last} are {gone}"),
-            None => write!(f, "the records of epoch {} from {} on are {gone}", first.epoch, first.seq),
+            Some(last) if last == first.seq => write!(f, "record {first} is {state}"),
+            Some(last) => write!(f, "records {first} to {last} are {state}"),
+            None => write!(f, "the records of epoch {} from {} on are {state}", first.epoch, first.seq),
         }
     }
 }

@@ -113,11 +113,11 @@ impl Reader {
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;
-    while let Some((frame, taken)) = Frame::split(rest) {
+    while let Some((frame, stride)) = Frame::split(rest) {
         if frame.append_time_ns() >= time_ns || seq == records.last_seq() {
             break;
         }
-        rest = &rest[taken..];
+        rest = &rest[stride..];
         seq += 1;
     }
     Position::new(records.epoch, seq)

@@ -29,7 +29,7 @@ impl DiskReserve {
     /// Opens the reserve with this name in a directory; the reserve counts as filled if its file has the full size. An
     /// incomplete file is removed. A reserve of 0 bytes has no file.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
-        disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
+        disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
         let path = dir.join(name);
         let mut reserve = DiskReserve { disk, dir: dir.to_owned(), path, bytes, is_filled: false };
         match reserve.disk.open(&reserve.path, false).and_then(|file| file.bytes()) {
@@ -51,7 +51,7 @@ impl DiskReserve {
     }
 
     /// Whether the reserve should be filled, but is not filled.
-    pub fn is_lacking(&self) -> bool {
+    pub fn needs_fill(&self) -> bool {
         self.bytes > 0 && !self.is_filled
     }
 
@@ -62,11 +62,11 @@ impl DiskReserve {
 
     /// Fills the reserve if twice as much is free. Returns whether the reserve is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
-        if !self.is_lacking() {
+        if !self.needs_fill() {
             return Ok(true);
         }
         let free = self.disk.free_bytes(&self.dir);
-        if free.map_err(DiskError::of("ask for the free space of", &self.dir))? < 2 * self.bytes {
+        if free.map_err(DiskError::of("query the free space of", &self.dir))? < 2 * self.bytes {
             return Ok(false);
         }
         match self.write() {
@@ -91,7 +91,7 @@ impl DiskReserve {
         let mut written = 0;
         while written < self.bytes {
             let count = (self.bytes - written).min(ZEROS.len() as u64);
-            file.write_at(&[&ZEROS[..count as usize]], written).map_err(of("make room in"))?;
+            file.write_at(&[&ZEROS[..count as usize]], written).map_err(of("allocate space in"))?;
             written += count;
         }
         file.sync().map_err(of("sync"))?;

@@ -16,7 +16,6 @@ use crate::layout::{
     BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockDefect, BlockHeader, BlockKind, Mark, block_checksum,
 };
 
-/// A scan through one file.
 #[derive(Debug)]
 pub(crate) struct BlockScan {
     identity: u64,
@@ -41,11 +40,18 @@ pub(crate) struct BlockScan {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
     /// Records; their frames are [`BlockScan::frames`] until the next step.
-    Block { at: u64, header: BlockHeader },
-    /// A mark.
-    Mark { at: u64, mark: Mark },
-    /// No valid block.
-    Bad { at: u64, why: BlockDefect },
+    Block {
+        at: u64,
+        header: BlockHeader,
+    },
+    Mark {
+        at: u64,
+        mark: Mark,
+    },
+    Bad {
+        at: u64,
+        why: BlockDefect,
+    },
     /// The end of the readable bytes, exactly after a block.
     End,
 }
@@ -67,16 +73,14 @@ impl BlockScan {
     }
 
     /// Sets how many bytes are fetched at a time, at most the default.
-    pub fn fetching(self, bytes: usize) -> BlockScan {
+    pub fn with_read_bytes(self, bytes: usize) -> BlockScan {
         BlockScan { read_bytes: bytes.min(JournalLimits::READ_BYTES), ..self }
     }
 
-    /// The frames of the last block.
     pub fn frames(&self) -> &[u8] {
         self.buffer.get(self.body.clone()).unwrap_or(&[])
     }
 
-    /// The note of the last block.
     pub fn note(&self) -> &[u8] {
         self.buffer.get(self.note.clone()).unwrap_or(&[])
     }
@@ -92,11 +96,10 @@ impl BlockScan {
     }
 
     /// Moves to the offset of a block, so that the block is read again.
-    pub fn stand_at(&mut self, at: u64) {
+    pub fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// Extends the readable bytes.
     pub fn extend(&mut self, end: u64) {
         self.search_left = self.search_left.saturating_add(end.saturating_sub(self.end));
         self.end = end.max(self.end);
@@ -108,7 +111,7 @@ impl BlockScan {
         if at >= self.end {
             return Ok(ScanStep::End);
         }
-        let header = match self.look(file, at)? {
+        let header = match self.read_block(file, at)? {
             Ok(header) => header,
             Err(why) => return Ok(ScanStep::Bad { at, why }),
         };
@@ -125,19 +128,19 @@ impl BlockScan {
 
     /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
     ///
-    /// With `vouched`, a later valid block counts only if it states that the bad block was synced. Otherwise the bad
-    /// block may be a write that a crash interrupted.
-    pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
+    /// With `needs_synced_proof`, a later valid block counts only if it states that the bad block was synced. Otherwise
+    /// the bad block may be a write that a crash interrupted.
+    pub fn search(&mut self, file: &dyn DiskFile, needs_synced_proof: bool) -> io::Result<bool> {
         let bad = self.at;
-        let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {
+        let Some((found, header)) = self.find_valid(file, bad + BLOCK_ALIGN as u64)? else {
             return Ok(false);
         };
         let mut next = Some((found, header));
-        while let Some((at, header)) = next.filter(|_| vouched) {
+        while let Some((at, header)) = next.filter(|_| needs_synced_proof) {
             if header.synced > bad {
                 break;
             }
-            next = self.next_sound(file, at + header.whole_bytes())?;
+            next = self.find_valid(file, at + header.whole_bytes())?;
         }
         if next.is_some() {
             self.at = found;
@@ -145,35 +148,35 @@ impl BlockScan {
         Ok(next.is_some())
     }
 
-    fn next_sound(&mut self, file: &dyn DiskFile, from: u64) -> io::Result<Option<(u64, BlockHeader)>> {
+    fn find_valid(&mut self, file: &dyn DiskFile, from: u64) -> io::Result<Option<(u64, BlockHeader)>> {
         let mut at = from;
         while at + (BLOCK_HEADER_BYTES as u64) <= self.end && self.search_left > 0 {
-            let looked = match self.look(file, at)? {
+            let read_bytes = match self.read_block(file, at)? {
                 Ok(header) => return Ok(Some((at, header))),
                 Err(BlockDefect::Checksum | BlockDefect::Frames) => {
-                    BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes_claimed(at))
+                    BLOCK_HEADER_BYTES as u64 + u64::from(self.stated_bytes(at))
                 }
                 Err(_) => BLOCK_ALIGN as u64,
             };
-            self.search_left = self.search_left.saturating_sub(looked);
+            self.search_left = self.search_left.saturating_sub(read_bytes);
             at += BLOCK_ALIGN as u64;
         }
         Ok(None)
     }
 
     /// The length of the block that the buffered header at this offset states.
-    fn bytes_claimed(&self, at: u64) -> u32 {
+    fn stated_bytes(&self, at: u64) -> u32 {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
     /// The offset after the last non-zero byte of the file, searched from the current offset on.
-    pub fn last_written(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
+    pub fn written_end(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;
         let mut chunk = vec![0; JournalLimits::READ_BYTES.min((self.end - self.at.min(self.end)) as usize)];
         while at < self.end {
-            let want = chunk.len().min((self.end - at) as usize);
-            let count = file.read_at(&mut chunk[..want], at)?;
+            let len = chunk.len().min((self.end - at) as usize);
+            let count = file.read_at(&mut chunk[..len], at)?;
             if count == 0 {
                 break;
             }
@@ -186,7 +189,7 @@ impl BlockScan {
     }
 
     /// The valid block at this offset, buffered as a whole, or the reason why there is none.
-    fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
+    fn read_block(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
         let header = match BlockHeader::parse(self.buffered(at), left) {
@@ -203,19 +206,22 @@ impl BlockScan {
 
     /// Buffers `need` bytes from `at`, if the file is long enough.
     fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
-        let held = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
-        if at >= self.buffer_at && held >= need as u64 {
+        let available = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
+        if at >= self.buffer_at && available >= need as u64 {
             return Ok(());
         }
-        let keep =
-            if at >= self.buffer_at && held > 0 { (at - self.buffer_at) as usize } else { self.buffer.len() };
+        let consumed = if at >= self.buffer_at && available > 0 {
+            (at - self.buffer_at) as usize
+        } else {
+            self.buffer.len()
+        };
         (self.body, self.note) = (0..0, 0..0);
-        self.buffer.drain(..keep);
+        self.buffer.drain(..consumed);
         self.buffer_at = at;
         let have = self.buffer.len();
         let left = self.end.saturating_sub(at) as usize;
-        let want = need.max(self.read_bytes).min(left).max(have);
-        self.buffer.resize(want, 0);
+        let len = need.max(self.read_bytes).min(left).max(have);
+        self.buffer.resize(len, 0);
         let count = file.read_at(&mut self.buffer[have..], at + have as u64)?;
         self.buffer.truncate(have + count);
         Ok(())
@@ -240,8 +246,8 @@ fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(
 fn count_frames(mut body: &[u8]) -> Option<u32> {
     let mut count = 0;
     while !body.is_empty() {
-        let (_, taken) = Frame::check(body, body.len()).ok()?;
-        body = &body[taken..];
+        let (_, stride) = Frame::check(body, body.len()).ok()?;
+        body = &body[stride..];
         count += 1;
     }
     Some(count)

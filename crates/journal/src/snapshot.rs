@@ -41,7 +41,6 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Position>, DiskErr
     Ok(found)
 }
 
-/// The newest snapshot of a directory.
 pub(crate) fn latest(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>, ReadError> {
     let mut tries_left = 16;
     loop {

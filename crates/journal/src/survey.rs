@@ -7,12 +7,10 @@ use crate::scan::{BlockScan, ScanStep};
 
 use std::io;
 
-/// The content of a file.
 #[derive(Debug)]
 pub(crate) struct FileSurvey {
     pub blocks: u64,
     pub records: u64,
-    /// Sequence of the next record.
     pub next_seq: u64,
     pub last_time_ns: u64,
     /// The synced length that the file's blocks and marks state.
@@ -23,7 +21,6 @@ pub(crate) struct FileSurvey {
     pub mark: Option<Mark>,
     /// Offset of a mark whose counts of blocks and records are wrong.
     pub miscounted: Option<u64>,
-    /// Ranges of missing records.
     pub holes: Vec<Hole>,
     /// Bad blocks before valid ones, each with its offset and defect.
     pub bad: Vec<(u64, BlockDefect)>,
@@ -49,7 +46,7 @@ pub(crate) fn survey(
             ScanStep::Block { at, header } => {
                 if header.epoch == name.first.epoch && header.first_seq >= survey.next_seq {
                     each(at, &header);
-                    survey.hole_before(name.first.epoch, header.first_seq);
+                    survey.add_hole_before(name.first.epoch, header.first_seq);
                     survey.blocks += 1;
                     survey.records += u64::from(header.count);
                     survey.next_seq = header.next_seq();
@@ -62,22 +59,22 @@ pub(crate) fn survey(
                 (at, BlockDefect::Order)
             }
             ScanStep::Mark { at, mark } => {
-                survey.see_mark(at, mark, name.first.epoch);
+                survey.add_mark(at, mark, name.first.epoch);
                 survey.end = scan.at();
                 continue;
             }
             ScanStep::Bad { at, why } => (at, why),
             ScanStep::End => break,
         };
-        scan.stand_at(at);
+        scan.seek(at);
         if !scan.search(file, may_be_torn)? {
             survey.tail = Some(why);
             break;
         }
         survey.bad.push((at, why));
     }
-    scan.stand_at(survey.end);
-    survey.written = scan.last_written(file)?;
+    scan.seek(survey.end);
+    survey.written = scan.written_end(file)?;
     Ok(survey)
 }
 
@@ -99,11 +96,11 @@ impl FileSurvey {
         }
     }
 
-    fn see_mark(&mut self, at: u64, mark: Mark, epoch: u32) {
+    fn add_mark(&mut self, at: u64, mark: Mark, epoch: u32) {
         if mark.file_blocks != self.blocks || mark.file_records != self.records {
             self.miscounted.get_or_insert(at);
         }
-        self.hole_before(epoch, mark.next.seq);
+        self.add_hole_before(epoch, mark.next.seq);
         // The counts continue from the mark's values, which include lost blocks.
         self.blocks = mark.file_blocks;
         self.records = mark.file_records;
@@ -113,7 +110,7 @@ impl FileSurvey {
         self.mark = Some(mark);
     }
 
-    fn hole_before(&mut self, epoch: u32, next: u64) {
+    fn add_hole_before(&mut self, epoch: u32, next: u64) {
         if next > self.next_seq {
             let first = Position::new(epoch, self.next_seq);
             self.holes.push(Hole { first, last: Some(next - 1), cause: HoleCause::Damaged });
@@ -128,7 +125,7 @@ impl FileSurvey {
     /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut it here.
     /// `None` if the log was opened for writing since. All bad blocks before the mark then count as damage, so that
     /// every recovery reads the file in the same way.
-    pub fn at_rest(&self) -> Option<BlockKind> {
+    pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)
     }

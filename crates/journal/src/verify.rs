@@ -97,19 +97,19 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport, OpenError> {
     for (index, file) in listed.iter().enumerate() {
         let is_last = index + 1 == listed.len();
         let found = read_file(disk, file, is_last)?;
-        report.add_header(file, before.as_ref().map(|(before, _)| *before));
+        report.check_header(file, before.as_ref().map(|(before, _)| *before));
         if let Some((before, mark)) = &before {
-            report.add_join(before, mark.as_ref(), file);
+            report.check_link(before, mark.as_ref(), file);
         }
         report.add_file(file, &found);
         if is_last {
-            report.add_ending(file, &found, listed[0].name.first);
+            report.check_log_end(file, &found, listed[0].name.first);
         } else {
-            report.add_page_end(file, &found);
+            report.check_file_end(file, &found);
         }
         before = Some((file, found.mark.filter(|mark| mark.kind == BlockKind::Continued)));
     }
-    report.add_snapshots(disk, dir)?;
+    report.check_snapshots(disk, dir)?;
     Ok(report)
 }
 
@@ -119,19 +119,19 @@ fn read_file(disk: &dyn Disk, listed: &ListedFile, is_last: bool) -> Result<File
 }
 
 impl VerifyReport {
-    fn wrong(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
+    fn add_wrong(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
         self.wrong.push(JournalDefect { file: file.path.clone(), at, what: what.to_string() });
     }
 
-    fn unended(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
+    fn add_unended(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
         self.unended.push(JournalDefect { file: file.path.clone(), at, what: what.to_string() });
     }
 
-    fn add_header(&mut self, file: &ListedFile, before: Option<&ListedFile>) {
+    fn check_header(&mut self, file: &ListedFile, before: Option<&ListedFile>) {
         match (&file.header, before) {
-            (Err(error), _) => self.wrong(file, 0, error),
+            (Err(error), _) => self.add_wrong(file, 0, error),
             (Ok(header), Some(before)) if header.previous != before.name.identity => {
-                self.wrong(file, 0, "the file header names another previous file");
+                self.add_wrong(file, 0, "the file header names another previous file");
             }
             _ => {}
         }
@@ -139,10 +139,10 @@ impl VerifyReport {
 
     fn add_file(&mut self, file: &ListedFile, found: &FileSurvey) {
         for (at, why) in &found.bad {
-            self.wrong(file, *at, why);
+            self.add_wrong(file, *at, why);
         }
         if let Some(at) = found.miscounted {
-            self.wrong(file, at, "a mark counts other blocks or records than precede it");
+            self.add_wrong(file, at, "a mark counts other blocks or records than precede it");
         }
         self.holes.extend(&found.holes);
         let Position { epoch, seq } = file.name.first;
@@ -164,12 +164,12 @@ impl VerifyReport {
     }
 
     /// Checks that a file's last mark names the next file, and that the records of the next file follow.
-    fn add_join(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
+    fn check_link(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
         let Some(mark) = mark else { return };
         let first = file.name.first;
         let lost = |last| Hole { first: mark.next, last, cause: HoleCause::Damaged };
         if mark.next_identity != file.name.identity {
-            self.wrong(before, before.bytes, "the file that it names next is missing");
+            self.add_wrong(before, before.bytes, "the file that it names next is missing");
             if first.epoch != mark.next.epoch {
                 self.holes.push(lost(None));
             }
@@ -177,26 +177,26 @@ impl VerifyReport {
         if first.epoch == mark.next.epoch && first.seq > mark.next.seq {
             self.holes.push(lost(Some(first.seq - 1)));
         } else if first.epoch == mark.next.epoch && first.seq < mark.next.seq {
-            self.wrong(file, 0, "its first records are also in the previous file");
+            self.add_wrong(file, 0, "its first records are also in the previous file");
         }
     }
 
     /// Checks that a file with a successor ends with a mark that names it.
-    fn add_page_end(&mut self, file: &ListedFile, found: &FileSurvey) {
+    fn check_file_end(&mut self, file: &ListedFile, found: &FileSurvey) {
         if found.mark.is_none_or(|mark| mark.kind != BlockKind::Continued) {
-            self.wrong(file, found.end, "the mark that names the next file is missing");
+            self.add_wrong(file, found.end, "the mark that names the next file is missing");
         } else if found.written > found.end {
-            self.wrong(file, found.end, "there are bytes after its last mark");
+            self.add_wrong(file, found.end, "there are bytes after its last mark");
         } else if file.bytes != found.end {
-            self.unended(file, found.end, "the preallocated zeros have not been cut");
+            self.add_unended(file, found.end, "the preallocated zeros have not been cut");
         }
     }
 
     /// Checks that the last file ends with an end mark or a recovery mark.
-    fn add_ending(&mut self, file: &ListedFile, found: &FileSurvey, oldest: Position) {
+    fn check_log_end(&mut self, file: &ListedFile, found: &FileSurvey, oldest: Position) {
         match found.mark {
             Some(mark) if mark.kind == BlockKind::Continued => {
-                self.wrong(file, found.end, "the file that it names next is missing");
+                self.add_wrong(file, found.end, "the file that it names next is missing");
             }
             Some(mark) if matches!(mark.kind, BlockKind::End | BlockKind::Cut) => {
                 if mark.oldest != oldest {
@@ -204,12 +204,12 @@ impl VerifyReport {
                         "the log began at {} when this mark was written: files are missing",
                         mark.oldest
                     );
-                    self.wrong(file, found.end, what);
+                    self.add_wrong(file, found.end, what);
                 }
                 if found.written > found.end {
-                    self.unended(file, found.end, "there are bytes after its end mark");
+                    self.add_unended(file, found.end, "there are bytes after its end mark");
                 } else if file.bytes != found.end {
-                    self.unended(file, found.end, "the preallocated zeros have not been cut");
+                    self.add_unended(file, found.end, "the preallocated zeros have not been cut");
                 }
             }
             _ => {
@@ -218,12 +218,12 @@ impl VerifyReport {
                     (Some(why), 1..) => format!("no end mark, but {torn} bytes of something else: {why}"),
                     _ => "no end mark: it is being written, or was not closed, or was cut short".to_owned(),
                 };
-                self.unended(file, found.end.max(FILE_HEADER_BYTES as u64), what);
+                self.add_unended(file, found.end.max(FILE_HEADER_BYTES as u64), what);
             }
         }
     }
 
-    fn add_snapshots(&mut self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    fn check_snapshots(&mut self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         for position in snapshot::list(disk, dir)? {
             self.snapshot = Some(position);
             if let Err(error) = snapshot::read(disk, dir, position) {

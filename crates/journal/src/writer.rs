@@ -37,8 +37,7 @@ pub struct Journal {
     config: JournalConfig,
     current: Option<Current>,
     tail: Tail,
-    /// Whether the next append must begin a new file.
-    file_over: bool,
+    must_begin_file: bool,
     /// The reason why the log has ended.
     ended: Option<String>,
     /// Buffer in which the parts of a small batch are joined before the write.
@@ -55,12 +54,11 @@ struct Current {
     end: u64,
     /// The written length of the file, with blocks or zeros.
     prepared: u64,
-    /// The synced length of the file.
     synced: u64,
     blocks: u64,
     records: u64,
     /// Whether the log was closed or cut at `end`, and was not opened for writing since then.
-    at_rest: bool,
+    is_marked_closed: bool,
 }
 
 /// The last record of the log, and the lowest epoch of the next one.
@@ -113,7 +111,7 @@ impl Journal {
     ///
     /// Records up to `position` may then be dropped: see [`Journal::truncate_before`].
     pub fn save_snapshot(&mut self, position: Position, bytes: &[u8]) -> Result<(), AppendError> {
-        self.check_alive()?;
+        self.check_not_ended()?;
         let bytes_max = crate::JournalLimits::SNAPSHOT_BYTES_MAX;
         if bytes.len() as u64 > bytes_max {
             return Err(AppendError::TooLarge { bytes: bytes.len() as u64, bytes_max });
@@ -131,7 +129,7 @@ impl Journal {
         snapshot::latest(&*self.shared.disk, &self.shared.dir)
     }
 
-    fn check_alive(&self) -> Result<(), AppendError> {
+    fn check_not_ended(&self) -> Result<(), AppendError> {
         match &self.ended {
             Some(why) => Err(AppendError::Ended(why.clone())),
             None => Ok(()),
@@ -172,7 +170,6 @@ impl Current {
         }
     }
 
-    /// Writes a mark and syncs the file.
     fn write_mark(&mut self, mark: &Mark) -> Result<(), DiskError> {
         let bytes = mark.encode(self.log.name.identity, self.end);
         self.file.write_at(&[&bytes], self.end).map_err(DiskError::of("write", &self.log.path))?;
@@ -184,24 +181,22 @@ impl Current {
         Ok(())
     }
 
-    /// Removes the preallocated zeros.
-    fn cut_ahead(&mut self) -> Result<(), DiskError> {
-        self.file.set_bytes(self.end).map_err(DiskError::of("cut", &self.log.path))?;
+    fn remove_ahead(&mut self) -> Result<(), DiskError> {
+        self.file.set_bytes(self.end).map_err(DiskError::of("truncate", &self.log.path))?;
         self.prepared = self.end;
         Ok(())
     }
 
     /// Removes the preallocated zeros, except the room for marks.
-    fn give_up_ahead(&mut self) -> Result<(), DiskError> {
-        let keep = self.end + ahead::MARKS_BYTES;
-        if self.prepared > keep {
-            self.file.set_bytes(keep).map_err(DiskError::of("cut", &self.log.path))?;
-            self.prepared = keep;
+    fn release_ahead(&mut self) -> Result<(), DiskError> {
+        let kept_bytes = self.end + ahead::MARKS_BYTES;
+        if self.prepared > kept_bytes {
+            self.file.set_bytes(kept_bytes).map_err(DiskError::of("truncate", &self.log.path))?;
+            self.prepared = kept_bytes;
         }
         Ok(())
     }
 
-    /// Sequence of the next record in this file.
     fn next_seq(&self) -> u64 {
         self.log.name.first.seq + self.records
     }

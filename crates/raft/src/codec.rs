@@ -10,7 +10,7 @@ use openraft::impls::leader_id_adv::LeaderId;
 use openraft::vote::RaftVote;
 use openraft::{BasicNode, EntryPayload};
 
-use crate::vocabulary::{LogEntry, LogId, Membership, Proposal, StoredMembership, Vote};
+use crate::type_config::{LogEntry, LogId, Membership, Proposal, StoredMembership, Vote};
 
 /// The error for bytes that are not a valid encoding of Raft's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,14 +25,13 @@ impl From<CodecError> for std::io::Error {
 
 type Decoded<T> = Result<T, CodecError>;
 
-/// Encoding and decoding of a value.
 pub(crate) trait ValueCodec: Sized {
     fn read(bytes: &mut Bytes) -> Decoded<Self>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
 /// Decodes a value from bytes that contain nothing else.
-pub(crate) fn whole<T: ValueCodec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
+pub(crate) fn decode_exact<T: ValueCodec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
 }

@@ -5,7 +5,7 @@ use std::io;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 
 use crate::network::RaftMember;
-use crate::vocabulary::Types;
+use crate::type_config::Types;
 
 /// The reason why a Raft group did not execute a command or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,6 @@ use dunlin_journal::{AppendBatch, AppendError, Journal, Records};
 
 use crate::codec::ValueCodec;
 
-/// Consecutive encoded records.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedRecords {
     pub(crate) bytes: Vec<u8>,
@@ -17,7 +16,6 @@ pub(crate) struct EncodedRecords {
 }
 
 impl EncodedRecords {
-    /// Adds a record.
     pub(crate) fn push(&mut self, item: &impl ValueCodec) -> io::Result<()> {
         self.payload.clear();
         item.write(&mut self.payload);

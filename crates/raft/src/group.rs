@@ -3,8 +3,8 @@
 mod batches;
 mod elections;
 mod members;
-mod receiving;
-mod running;
+mod receiver;
+mod tasks;
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,28 +30,28 @@ use crate::log::{self, DiskSpace, RaftLog, SpaceLevel};
 use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
 use crate::network::{MemberClients, RaftMember, Transport};
-use crate::vocabulary::Types;
+use crate::type_config::Types;
 use batches::{Commits, PendingCommands, PendingRead};
 use elections::Elections;
-use receiving::SnapshotReceiver;
-use running::{GroupTasks, GroupThread};
+use receiver::SnapshotReceiver;
+use tasks::{GroupTasks, GroupThread};
 
 type OurRaft = Raft<Types, Machines>;
 
 /// Interval at which the length of the log is checked.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest interval at which the length of the log is checked while the disk has little room.
-const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// After a snapshot, the log keeps its last entries: up to its maximum size divided by this number.
-const KEPT_SHARE: usize = 4;
+const KEPT_LOG_DIVISOR: usize = 4;
 /// The log may grow to the size of the last snapshot divided by this number, if that is more than its usual maximum.
-const SNAPSHOT_SHARE: u64 = 8;
+const SNAPSHOT_DIVISOR: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's membership in a Raft group. Dropping the last handle stops the membership.
 pub struct GroupHandle<M> {
-    part: UntypedGroup,
+    group: UntypedGroup,
     _machine: PhantomData<fn() -> M>,
 }
 
@@ -61,25 +61,25 @@ pub struct UntypedGroup {
     machines: Machines,
     limits: RaftLimits,
     room: DiskSpace,
-    asked: mpsc::Sender<PendingCommands>,
-    waiting: mpsc::Sender<PendingRead>,
-    receiving: tokio::sync::Mutex<SnapshotReceiver>,
+    proposals: mpsc::Sender<PendingCommands>,
+    reads: mpsc::Sender<PendingRead>,
+    snapshot_receiver: tokio::sync::Mutex<SnapshotReceiver>,
     elections: Elections,
     commits: Commits,
     handle: Handle,
     last_before_start: Option<u64>,
-    _running: GroupTasks,
+    _tasks: GroupTasks,
 }
 
 /// The leader of a Raft group, according to the knowledge of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// This node is the leader.
-    Here,
+    Local,
     /// Another node is the leader.
-    There(RaftMember),
+    Remote(RaftMember),
     /// No leader is known.
-    Nobody,
+    Unknown,
 }
 
 /// The status of a Raft group at one node: its leader, term, log and members.
@@ -131,15 +131,15 @@ impl<M: StateMachine> GroupHandle<M> {
             );
             return Err(damaged("snapshot", &why));
         }
-        let part = UntypedGroup::start(id, log, machines, Arc::new(transport), limits)?;
-        Ok(GroupHandle { part, _machine: PhantomData })
+        let group = UntypedGroup::start(id, log, machines, Arc::new(transport), limits)?;
+        Ok(GroupHandle { group, _machine: PhantomData })
     }
 
-    /// Calls `look` with this node's machine. Call [`UntypedGroup::catch_up`] first for a fresh state.
-    pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
-        self.part.machines.with(|machine| {
+    /// Calls `read` with this node's machine. Call [`UntypedGroup::catch_up`] first for a fresh state.
+    pub fn with<R>(&self, read: impl FnOnce(&M) -> R) -> R {
+        self.group.machines.with(|machine| {
             let machine: &dyn Any = machine;
-            look(
+            read(
                 machine
                     .downcast_ref()
                     .expect("the state machine has the type with which the group was started"),
@@ -152,7 +152,7 @@ impl<M> Deref for GroupHandle<M> {
     type Target = UntypedGroup;
 
     fn deref(&self) -> &UntypedGroup {
-        &self.part
+        &self.group
     }
 }
 
@@ -166,60 +166,69 @@ impl UntypedGroup {
     ) -> io::Result<UntypedGroup> {
         let (room, last_before_start) = (log.room().clone(), log.last());
         let config = config(&limits)?;
-        let (started, start) = std::sync::mpsc::channel();
-        let (asked, asking) = mpsc::channel(limits.waiting_max);
-        let (waiting, waits) = mpsc::channel(limits.waiting_max);
+        let (started, start_result) = std::sync::mpsc::channel();
+        let (proposals, pending_proposals) = mpsc::channel(limits.waiting_max);
+        let (reads, pending_reads) = mpsc::channel(limits.waiting_max);
         let (elections, commits) = (Elections::default(), Commits::default());
-        let (handle, home) = match transport.runtime() {
+        let (handle, thread) = match transport.runtime() {
             Some(handle) => (handle, None),
-            None => GroupThread::open().map(|(handle, home)| (handle, Some(home)))?,
+            None => GroupThread::open().map(|(handle, thread)| (handle, Some(thread)))?,
         };
-        let (kept, seen, counted) = (machines.clone(), elections.clone(), commits.clone());
-        let (of_log, of_end) = (room.clone(), room.clone());
+        let (machines_of_tasks, elections_of_task, commits_of_task) =
+            (machines.clone(), elections.clone(), commits.clone());
+        let (room_of_proposals, room_of_shutdown) = (room.clone(), room.clone());
         let (end, ended) = oneshot::channel();
-        let (ending, over) = std::sync::mpsc::channel::<()>();
+        let (ending, tasks_ended) = std::sync::mpsc::channel::<()>();
         let run = async move {
             let _ending = ending;
             let peers = MemberClients { transport, limits };
-            let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
+            let raft =
+                OurRaft::new(id, Arc::new(config), peers, log.clone(), machines_of_tasks.clone()).await;
             let raft = match raft {
                 Ok(raft) => raft,
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
             let mut tasks = JoinSet::new();
-            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, of_log, counted, limits));
-            tasks.spawn(batches::confirm(raft.clone(), waits, limits));
-            tasks.spawn(seen.watch(raft.clone()));
-            tasks.spawn(shorten(raft.clone(), log, kept, limits.log_bytes_max));
+            tasks.spawn(batches::propose(
+                raft.clone(),
+                machines_of_tasks.clone(),
+                pending_proposals,
+                room_of_proposals,
+                commits_of_task,
+                limits,
+            ));
+            tasks.spawn(batches::confirm(raft.clone(), pending_reads, limits));
+            tasks.spawn(elections_of_task.watch(raft.clone()));
+            tasks.spawn(compact_log(raft.clone(), log, machines_of_tasks, limits.log_bytes_max));
             let _ = started.send(Ok((raft.clone(), std::thread::current().id())));
             let _ = ended.await;
-            of_end.end_waits();
+            room_of_shutdown.cancel_waits();
             let _ = raft.shutdown().await;
             tasks.shutdown().await;
         };
         handle.spawn(run);
-        let (raft, on) = start.recv().map_err(io::Error::other)??;
-        let _running = GroupTasks { end: Some(end), over: over.into(), on, _home: home };
-        let receiving = tokio::sync::Mutex::default();
+        let (raft, thread_id) = start_result.recv().map_err(io::Error::other)??;
+        let _tasks = GroupTasks { end: Some(end), ended: tasks_ended.into(), thread_id, _thread: thread };
+        let snapshot_receiver = tokio::sync::Mutex::default();
         Ok(UntypedGroup {
             raft,
             machines,
             limits,
             room,
-            asked,
-            waiting,
-            receiving,
+            proposals,
+            reads,
+            snapshot_receiver,
             elections,
             commits,
             handle,
             last_before_start,
-            _running,
+            _tasks,
         })
     }
 
     /// The error of the log's disk while no write succeeds for lack of room; otherwise `None`.
     pub fn waits_for_room(&self) -> Option<String> {
-        (self.room.level() == SpaceLevel::Out).then(|| self.room.lacking().unwrap_or_default())
+        (self.room.level() == SpaceLevel::Out).then(|| self.room.shortage().unwrap_or_default())
     }
 
     /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a moment.
@@ -229,8 +238,8 @@ impl UntypedGroup {
 
     /// Begins a group of these nodes. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
-        let begun = self.raft.initialize(nodes(members)).await;
-        begun.map_err(|error| RaftGroupError::Refused(error.to_string()))
+        let result = self.raft.initialize(nodes(members)).await;
+        result.map_err(|error| RaftGroupError::Refused(error.to_string()))
     }
 
     /// Whether this node is or was part of a group.
@@ -240,8 +249,8 @@ impl UntypedGroup {
 
     /// Proposes a command and returns the response of this node's machine.
     pub async fn propose(&self, command: Bytes) -> Result<Bytes, RaftGroupError> {
-        let mut answers = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
-        answers.pop().ok_or(RaftGroupError::Unknown)
+        let mut responses = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
+        responses.pop().ok_or(RaftGroupError::Unknown)
     }
 
     /// Proposes commands, which are applied one after another, without other commands between them. Returns this node's
@@ -254,26 +263,27 @@ impl UntypedGroup {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let (answer, answered) = oneshot::channel();
-        if let Err(refused) = self.asked.try_send(PendingCommands { commands, since: Instant::now(), answer })
+        let (response, receiver) = oneshot::channel();
+        if let Err(refused) =
+            self.proposals.try_send(PendingCommands { commands, since: Instant::now(), response })
         {
-            return Err((self.not_taken(&refused), refused.into_inner().commands));
+            return Err((self.queue_error(&refused), refused.into_inner().commands));
         }
-        answered.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, Commands::default())))
+        receiver.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, Commands::default())))
     }
 
     /// The leader, as this node knows it.
-    pub fn lead(&self) -> Leadership {
+    pub fn leadership(&self) -> Leadership {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics();
-        let seen = metrics.borrow_watched();
-        match seen.current_leader {
-            Some(id) if id == seen.id => Leadership::Here,
-            Some(id) => match seen.membership_config.membership().get_node(&id) {
-                Some(node) => Leadership::There(RaftMember { id, address: node.addr.clone() }),
-                None => Leadership::Nobody,
+        let metrics = metrics.borrow_watched();
+        match metrics.current_leader {
+            Some(id) if id == metrics.id => Leadership::Local,
+            Some(id) => match metrics.membership_config.membership().get_node(&id) {
+                Some(node) => Leadership::Remote(RaftMember { id, address: node.addr.clone() }),
+                None => Leadership::Unknown,
             },
-            None => Leadership::Nobody,
+            None => Leadership::Unknown,
         }
     }
 
@@ -295,7 +305,7 @@ impl UntypedGroup {
         Ok(())
     }
 
-    fn not_taken<T>(&self, refused: &mpsc::error::TrySendError<T>) -> RaftGroupError {
+    fn queue_error<T>(&self, refused: &mpsc::error::TrySendError<T>) -> RaftGroupError {
         match refused {
             mpsc::error::TrySendError::Full(_) => RaftGroupError::Busy(self.limits.waiting_max),
             mpsc::error::TrySendError::Closed(_) => stopped(),
@@ -312,59 +322,61 @@ impl UntypedGroup {
     /// index with [`UntypedGroup::applied`] then reads an equally recent state.
     pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
-        self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
+        self.reads.try_send(confirm).map_err(|refused| self.queue_error(&refused))?;
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Waits until this node's machine has applied an entry, at most `answer_ms_max`.
     pub async fn applied(&self, index: u64) -> Result<(), RaftGroupError> {
-        self.until(move |seen| (seen.last_applied.map(|last| last.index) >= Some(index)).then_some(()))
-            .await
-            .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
+        self.wait_until(move |metrics| {
+            (metrics.last_applied.map(|last| last.index) >= Some(index)).then_some(())
+        })
+        .await
+        .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
     /// Waits for a leader, at most `answer_ms_max`.
     pub async fn leader(&self) -> Option<RaftMember> {
-        self.until(|seen| {
-            let id = seen.current_leader?;
-            let node = seen.membership_config.membership().get_node(&id)?;
+        self.wait_until(|metrics| {
+            let id = metrics.current_leader?;
+            let node = metrics.membership_config.membership().get_node(&id)?;
             Some(RaftMember { id, address: node.addr.clone() })
         })
         .await
     }
 
-    /// Waits until `is_so` returns a value, at most `answer_ms_max`; callable on any thread.
-    async fn until<R: Send + 'static>(
+    /// Waits until `condition` returns a value, at most `answer_ms_max`; callable on any thread.
+    async fn wait_until<R: Send + 'static>(
         &self,
-        is_so: impl Fn(&openraft::RaftMetrics<Types>) -> Option<R> + Send + 'static,
+        condition: impl Fn(&openraft::RaftMetrics<Types>) -> Option<R> + Send + 'static,
     ) -> Option<R> {
         use openraft::async_runtime::watch::WatchReceiver;
         let mut metrics = self.raft.metrics();
-        if let Some(now) = is_so(&metrics.borrow_watched()) {
+        if let Some(now) = condition(&metrics.borrow_watched()) {
             return Some(now);
         }
-        let patience = Duration::from_millis(self.limits.answer_ms_max);
-        let seen = async move {
+        let timeout = Duration::from_millis(self.limits.answer_ms_max);
+        let waited = async move {
             loop {
                 metrics.changed().await.ok()?;
-                if let Some(now) = is_so(&metrics.borrow_watched()) {
+                if let Some(now) = condition(&metrics.borrow_watched()) {
                     return Some(now);
                 }
             }
         };
-        self.handle.spawn(async move { tokio::time::timeout(patience, seen).await }).await.ok()?.ok()?
+        self.handle.spawn(async move { tokio::time::timeout(timeout, waited).await }).await.ok()?.ok()?
     }
 
     /// Handles a request of another node. Requests are processed in the order in which these futures are first
     /// polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
-        receiving::receive(&self.raft, &self.receiving, self.limits.snapshot_bytes_max, request).await
+        receiver::receive(&self.raft, &self.snapshot_receiver, self.limits.snapshot_bytes_max, request).await
     }
 
     /// Takes a snapshot now.
     pub async fn snapshot(&self) -> Result<(), RaftGroupError> {
-        let asked = self.raft.trigger().snapshot().await;
-        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
+        let result = self.raft.trigger().snapshot().await;
+        result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
     /// Returns the present state in constant time. Call [`UntypedGroup::catch_up`] first for a fresh state.
@@ -380,7 +392,7 @@ impl UntypedGroup {
     /// Number of commands that this node committed as the leader, and the sum of their latencies, from proposal to
     /// application.
     pub fn commits(&self) -> (u64, Duration) {
-        self.commits.seen()
+        self.commits.totals()
     }
 
     /// Status of the group at this node.
@@ -402,7 +414,7 @@ impl UntypedGroup {
             purged: metrics.purged.map(|last| last.index),
             voters,
             learners,
-            lacks_room: self.room.lacking(),
+            lacks_room: self.room.shortage(),
             stopped: metrics.running_state.err().map(|fatal| fatal.to_string()),
         }
     }
@@ -446,23 +458,23 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
 /// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows with the
 /// last snapshot. On a disk with little room, the group removes all entries that the snapshot contains, and takes a
 /// snapshot as soon as this frees any bytes.
-async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
+async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
-    let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
-    let (mut asked_at, mut pause) = (None, LOOK);
+    let retained_bytes = (bytes_max / KEPT_LOG_DIVISOR) as u64;
+    let (mut requested_at, mut pause) = (None, CHECK_INTERVAL);
     loop {
         tokio::time::sleep(pause).await;
-        let bytes_max = (bytes_max as u64).max(machines.snapshot_bytes() / SNAPSHOT_SHARE);
+        let bytes_max = (bytes_max as u64).max(machines.snapshot_bytes() / SNAPSHOT_DIVISOR);
         let (snapshot, purged, applied) = {
             let metrics = raft.metrics();
             let metrics = metrics.borrow_watched();
-            let index = |id: Option<crate::vocabulary::LogId>| id.map(|id| id.index);
+            let index = |id: Option<crate::type_config::LogId>| id.map(|id| id.index);
             (index(metrics.snapshot), index(metrics.purged), index(metrics.last_applied))
         };
         let is_low = log.room().needs_purge();
         let last = match is_low {
             true => snapshot,
-            false => snapshot.and_then(|snapshot| log.last_before(snapshot, kept_bytes)),
+            false => snapshot.and_then(|snapshot| log.last_before(snapshot, retained_bytes)),
         };
         if last > purged
             && let Some(last) = last
@@ -471,12 +483,12 @@ async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usi
             return;
         }
         // Each attempt costs time. The pauses therefore grow while the disk has little room.
-        pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
+        pause = if is_low { (pause * 2).min(CHECK_INTERVAL_MAX) } else { CHECK_INTERVAL };
         machines.fill_reserve().await;
         // Without newly applied entries, another snapshot would have the same content, and is not made.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
-        if is_long && applied > snapshot && asked_at != Some(applied) {
-            asked_at = Some(applied);
+        if is_long && applied > snapshot && requested_at != Some(applied) {
+            requested_at = Some(applied);
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }

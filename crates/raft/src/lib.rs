@@ -17,7 +17,7 @@ mod on_disk;
 mod proposal;
 mod seed;
 mod snapshots;
-mod vocabulary;
+mod type_config;
 
 #[cfg(test)]
 mod suite;

@@ -31,8 +31,8 @@ pub trait StateMachine: Any + Send {
     /// Returns the present state in constant time.
     fn freeze(&self) -> Box<dyn Frozen>;
 
-    /// Whether a snapshot may omit this block, because [`Frozen::write_past`] wrote it.
-    fn may_leave_out(_block: &[u8]) -> bool
+    /// Whether a snapshot may omit this block, because [`Frozen::write_history`] wrote it.
+    fn is_optional_block(_block: &[u8]) -> bool
     where
         Self: Sized,
     {
@@ -45,12 +45,12 @@ pub trait StateMachine: Any + Send {
 
 /// The state of a state machine as it was at one moment, from which a snapshot is written.
 pub trait Frozen: Send {
-    /// Writes the state in blocks until `take` returns an error.
-    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
+    /// Writes the state in blocks until `write_block` returns an error.
+    fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
     /// Writes further blocks, which contain history from before the state. Snapshots omit them on a disk with little
     /// room; backups always omit them.
-    fn write_past(&self, _take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn write_history(&self, _write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }
 }

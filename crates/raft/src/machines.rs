@@ -15,7 +15,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use crate::machine::{Frozen, StateMachine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
-use crate::vocabulary::{
+use crate::type_config::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
@@ -30,12 +30,11 @@ const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// compiled once.
 #[derive(Clone)]
 pub(crate) struct Machines {
-    running: Arc<Mutex<AppliedMachine>>,
-    /// The functions [`StateMachine::grows`] and [`StateMachine::may_leave_out`] of the machine.
+    applied_machine: Arc<Mutex<AppliedMachine>>,
+    /// The functions [`StateMachine::grows`] and [`StateMachine::is_optional_block`] of the machine.
     pub(crate) grows: fn(&[u8]) -> bool,
-    may_leave_out: fn(&[u8]) -> bool,
+    is_optional_block: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
-    /// The size of the last snapshot, bytes.
     snapshot_bytes: Arc<AtomicU64>,
 }
 
@@ -65,31 +64,39 @@ impl Machines {
             machine.restore(&mut blocks.0.into_iter())?;
             meta = last;
         }
-        let running = AppliedMachine {
+        let applied_machine = AppliedMachine {
             machine: Box::new(machine),
             applied: meta.last_log_id,
             membership: meta.last_membership,
         };
-        let (running, snapshots) = (Arc::new(Mutex::new(running)), Arc::new(Mutex::new(snapshots)));
-        let (grows, may_leave_out) = (M::grows, M::may_leave_out);
-        Ok(Machines { running, grows, may_leave_out, snapshots, snapshot_bytes: Arc::new(bytes.into()) })
+        let (applied_machine, snapshots) =
+            (Arc::new(Mutex::new(applied_machine)), Arc::new(Mutex::new(snapshots)));
+        let (grows, is_optional_block) = (M::grows, M::is_optional_block);
+        Ok(Machines {
+            applied_machine,
+            grows,
+            is_optional_block,
+            snapshots,
+            snapshot_bytes: Arc::new(bytes.into()),
+        })
     }
 
-    /// The last entry that the machine has applied.
     pub(crate) fn applied(&self) -> Option<LogId> {
-        lock(&self.running).applied
+        lock(&self.applied_machine).applied
     }
 
-    /// Calls `look` with the machine.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn StateMachine) -> R) -> R {
-        look(&*lock(&self.running).machine)
+    /// Calls `read` with the machine.
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&dyn StateMachine) -> R) -> R {
+        read(&*lock(&self.applied_machine).machine)
     }
 
     /// Like [`Machines::with`], but does nothing while the machine applies an entry.
-    pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn StateMachine) -> R) -> Option<R> {
-        match self.running.try_lock() {
-            Ok(running) => Some(look(&*running.machine)),
-            Err(TryLockError::Poisoned(running)) => Some(look(&*running.into_inner().machine)),
+    pub(crate) fn try_with<R>(&self, read: impl FnOnce(&dyn StateMachine) -> R) -> Option<R> {
+        match self.applied_machine.try_lock() {
+            Ok(applied_machine) => Some(read(&*applied_machine.machine)),
+            Err(TryLockError::Poisoned(applied_machine)) => {
+                Some(read(&*applied_machine.into_inner().machine))
+            }
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -102,10 +109,10 @@ impl Machines {
     ) -> io::Result<EntryResponses> {
         let is_large = matches!(&payload, EntryPayload::Normal(proposed) if proposed.0.len() > LARGE_BYTES);
         if !is_large {
-            return Ok(lock(&self.running).apply_entry(log_id, &payload));
+            return Ok(lock(&self.applied_machine).apply_entry(log_id, &payload));
         }
-        let running = Arc::clone(&self.running);
-        blocking(move || Ok(lock(&running).apply_entry(log_id, &payload))).await
+        let applied_machine = Arc::clone(&self.applied_machine);
+        blocking(move || Ok(lock(&applied_machine).apply_entry(log_id, &payload))).await
     }
 
     /// Size of the last snapshot, bytes; 0 if there is none.
@@ -117,7 +124,7 @@ impl Machines {
     /// little room for the state.
     fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
         if !snapshots.has_ample_room(blocks)? {
-            blocks.0.retain(|block| !(self.may_leave_out)(block));
+            blocks.0.retain(|block| !(self.is_optional_block)(block));
         }
         let is_saved = snapshots.save(meta, blocks)?;
         if is_saved {
@@ -127,9 +134,12 @@ impl Machines {
     }
 
     fn frozen(&self) -> (SnapshotMeta, Box<dyn Frozen>) {
-        let running = lock(&self.running);
-        let meta = SnapshotMeta { last_log_id: running.applied, last_membership: running.membership.clone() };
-        (meta, running.machine.freeze())
+        let applied_machine = lock(&self.applied_machine);
+        let meta = SnapshotMeta {
+            last_log_id: applied_machine.applied,
+            last_membership: applied_machine.membership.clone(),
+        };
+        (meta, applied_machine.machine.freeze())
     }
 
     /// Fills the reserve for snapshots if it is lacking and there is room.
@@ -137,9 +147,9 @@ impl Machines {
         // The lock is not awaited: a thread that holds it is writing a snapshot, and manages the reserve itself.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
-            let kept = self.clone();
+            let machines = self.clone();
             // An error is ignored here; the next snapshot reports a failing disk.
-            let _ = blocking(move || lock(&kept.snapshots).fill_reserve()).await;
+            let _ = blocking(move || lock(&machines.snapshots).fill_reserve()).await;
         }
     }
 
@@ -147,12 +157,12 @@ impl Machines {
     fn build(&self) -> io::Result<Option<RaftSnapshot>> {
         let (meta, frozen) = self.frozen();
         let mut blocks = Vec::new();
-        let mut take = |block: &[u8]| {
+        let mut add_block = |block: &[u8]| {
             blocks.push(Bytes::copy_from_slice(block));
             Ok(())
         };
-        frozen.write(&mut take)?;
-        frozen.write_past(&mut take)?;
+        frozen.write(&mut add_block)?;
+        frozen.write_history(&mut add_block)?;
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
@@ -181,9 +191,9 @@ impl AppliedMachine {
                 // A new leader's clock begins at its applied state, and earlier entries that it has not applied yet may
                 // have later times. The machine's time must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
-                let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
+                let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
-                EntryResponses(answers)
+                EntryResponses(responses)
             }
         }
     }
@@ -194,8 +204,8 @@ impl RaftStateMachine<Types> for Machines {
     type SnapshotBuilder = Machines;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
-        let running = lock(&self.running);
-        Ok((running.applied, running.membership.clone()))
+        let applied_machine = lock(&self.applied_machine);
+        Ok((applied_machine.applied, applied_machine.membership.clone()))
     }
 
     async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
@@ -204,9 +214,9 @@ impl RaftStateMachine<Types> for Machines {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            let answers = self.apply_entry(entry.log_id, entry.payload).await?;
+            let responses = self.apply_entry(entry.log_id, entry.payload).await?;
             if let Some(responder) = responder {
-                responder.send(answers);
+                responder.send(responses);
             }
         }
         Ok(())
@@ -217,26 +227,27 @@ impl RaftStateMachine<Types> for Machines {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Blocks) -> io::Result<()> {
-        let (kept, of, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
+        let (machines, new_meta, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
         let blocks = Arc::clone(&snapshot);
         blocking(move || {
             // If the machine refuses the snapshot, the snapshot is not kept.
-            let mut running = lock(&kept.running);
-            running.machine.restore(&mut blocks.0.iter().cloned())?;
-            (running.applied, running.membership) = (of.last_log_id, of.last_membership);
+            let mut applied_machine = lock(&machines.applied_machine);
+            applied_machine.machine.restore(&mut blocks.0.iter().cloned())?;
+            (applied_machine.applied, applied_machine.membership) =
+                (new_meta.last_log_id, new_meta.last_membership);
             Ok(())
         })
         .await?;
-        until_there_is_room(|| {
-            let (kept, of, mut blocks) = (self.clone(), meta.clone(), Blocks::clone(&snapshot));
-            move || Ok(kept.save(&mut lock(&kept.snapshots), &of, &mut blocks)?.then_some(()))
+        retry_until_room(|| {
+            let (machines, new_meta, mut blocks) = (self.clone(), meta.clone(), Blocks::clone(&snapshot));
+            move || Ok(machines.save(&mut lock(&machines.snapshots), &new_meta, &mut blocks)?.then_some(()))
         })
         .await
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
-        let kept = self.clone();
-        let loaded = blocking(move || lock(&kept.snapshots).load()).await?;
+        let machines = self.clone();
+        let loaded = blocking(move || lock(&machines.snapshots).load()).await?;
         Ok(loaded.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }))
     }
 }
@@ -245,9 +256,9 @@ impl RaftSnapshotBuilder<Types> for Machines {
     type SnapshotData = Blocks;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
-        until_there_is_room(|| {
-            let kept = self.clone();
-            move || kept.build()
+        retry_until_room(|| {
+            let machines = self.clone();
+            move || machines.build()
         })
         .await
     }
@@ -258,7 +269,7 @@ fn bytes_of(blocks: &[Bytes]) -> u64 {
 }
 
 /// Runs `work` until it finds room, with growing pauses.
-async fn until_there_is_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
+async fn retry_until_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
     work: impl Fn() -> W,
 ) -> io::Result<T> {
     let mut pause = FULL_PAUSE;

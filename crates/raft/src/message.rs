@@ -7,7 +7,7 @@ use openraft::raft::{
 };
 
 use crate::codec::{CodecError, ValueCodec, write_head};
-use crate::vocabulary::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
+use crate::type_config::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 
 /// The version, the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
@@ -17,7 +17,6 @@ const PIECE_BYTES_MIN: usize = 8 << 10;
 /// Upper bound of the size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// A request to another node.
 #[derive(Debug)]
 pub(crate) enum RaftRequest {
     Append(AppendEntriesRequest<Types>),
@@ -101,24 +100,24 @@ impl RaftRequest {
                 transfer.to_node_id().write(out);
                 transfer.last_log_id().copied().write(out);
             }
-            RaftRequest::Begin(vote, offer, meta) => {
+            RaftRequest::Begin(vote, snapshot_id, meta) => {
                 5u8.write(out);
                 vote.write(out);
-                offer.write(out);
+                snapshot_id.write(out);
                 meta.write(out);
             }
-            RaftRequest::Block(vote, offer, at, block) => {
+            RaftRequest::Block(vote, snapshot_id, at, block) => {
                 6u8.write(out);
                 vote.write(out);
-                offer.write(out);
+                snapshot_id.write(out);
                 at.write(out);
                 out.put_u32_le(block.len() as u32);
                 pieces.add(block);
             }
-            RaftRequest::End(vote, offer) => {
+            RaftRequest::End(vote, snapshot_id) => {
                 7u8.write(out);
                 vote.write(out);
-                offer.write(out);
+                snapshot_id.write(out);
             }
         }
         pieces.end();
@@ -260,8 +259,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::whole;
-    use crate::vocabulary::{LogId, Membership, Proposal, StoredMembership};
+    use crate::codec::decode_exact;
+    use crate::type_config::{LogId, Membership, Proposal, StoredMembership};
 
     fn samples() -> Vec<RaftRequest> {
         let leader_id = LeaderId { term: 3, node_id: 2 };
@@ -283,15 +282,15 @@ mod tests {
             last_log_id: Some(log_id(9)),
             last_membership: StoredMembership::new(Some(log_id(8)), membership),
         };
-        let offer = SnapshotId { blocks: 4, bytes: 17, check: 0x1234 };
+        let snapshot_id = SnapshotId { blocks: 4, bytes: 17, check: 0x1234 };
         vec![
             RaftRequest::Append(append),
             RaftRequest::Vote(VoteRequest::new(vote, None)),
             RaftRequest::PreVote(VoteRequest::new(vote, Some(log_id(9)))),
             RaftRequest::TransferLeader(TransferLeaderRequest::new(vote, 1, Some(log_id(9)))),
-            RaftRequest::Begin(vote, offer, meta),
-            RaftRequest::Block(vote, offer, 3, Bytes::from("block")),
-            RaftRequest::End(vote, offer),
+            RaftRequest::Begin(vote, snapshot_id, meta),
+            RaftRequest::Block(vote, snapshot_id, 3, Bytes::from("block")),
+            RaftRequest::End(vote, snapshot_id),
         ]
     }
 
@@ -305,11 +304,11 @@ mod tests {
     fn messages_are_read_back_and_refused_when_truncated() {
         for request in samples() {
             let bytes = bytes_of(&request);
-            let again: RaftRequest = whole(bytes.clone(), "a request").unwrap();
+            let again: RaftRequest = decode_exact(bytes.clone(), "a request").unwrap();
             assert_eq!((format!("{again:?}"), bytes_of(&again)), (format!("{request:?}"), bytes.clone()));
             for len in 0..bytes.len() {
                 assert!(
-                    whole::<RaftRequest>(bytes.slice(..len), "a request").is_err(),
+                    decode_exact::<RaftRequest>(bytes.slice(..len), "a request").is_err(),
                     "{len} bytes of {request:?}"
                 );
             }
@@ -319,7 +318,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_are_decoded_or_refused(kind in 0..9u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = whole::<RaftRequest>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
+            let _ = decode_exact::<RaftRequest>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
         }
 
         #[test]
@@ -327,7 +326,7 @@ mod tests {
             let mut bytes = bytes_of(&samples()[which]).to_vec();
             let at = at % bytes.len();
             bytes[at] = to;
-            let _ = whole::<RaftRequest>(bytes.into(), "a request");
+            let _ = decode_exact::<RaftRequest>(bytes.into(), "a request");
         }
     }
 }

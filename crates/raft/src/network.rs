@@ -26,11 +26,11 @@ use openraft::raft::{
 };
 use tokio::runtime::Handle;
 
-use crate::codec::{ValueCodec, whole};
+use crate::codec::{ValueCodec, decode_exact};
 use crate::limits::RaftLimits;
 use crate::machines::LARGE_BYTES;
 use crate::message::{RaftRequest, SnapshotId};
-use crate::vocabulary::{LogEntry, LogId, RaftSnapshot, Types, Vote};
+use crate::type_config::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 
 /// A member of a Raft group: its number and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ impl RequestLane {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request. Its order within the lane is fixed when this call returns. If the future is dropped, the
     /// response is ignored. The request consists of consecutive pieces, so that large parts need not be copied.
-    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
+    fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
     /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
     /// so that messages wake no other thread. Otherwise the group has its own thread.
@@ -87,8 +87,8 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 impl<T: Transport + ?Sized> Transport for Arc<T> {
-    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
-        T::ask(self, member, lane, request)
+    fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+        T::request(self, member, lane, request)
     }
 
     fn runtime(&self) -> Option<Handle> {
@@ -96,13 +96,11 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// Creates connections to members.
 pub(crate) struct MemberClients {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) limits: RaftLimits,
 }
 
-/// A connection to a member in one lane.
 pub(crate) struct MemberClient {
     transport: Arc<dyn Transport>,
     member: RaftMember,
@@ -143,24 +141,23 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 
 impl MemberClient {
     /// Sends a request at once; awaiting the result waits for the response.
-    fn ask<A: ValueCodec>(
+    fn request<A: ValueCodec>(
         &self,
         lane: RequestLane,
         request: &RaftRequest,
-        within: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = io::Result<A>> + Send + use<A> {
-        let asking = self.transport.ask(&self.member, lane, request.pieces());
-        async move { Ok(whole(tokio::time::timeout(within, asking).await??, "an answer")?) }
+        let response = self.transport.request(&self.member, lane, request.pieces());
+        async move { Ok(decode_exact(tokio::time::timeout(timeout, response).await??, "an answer")?) }
     }
 
     /// Sends a request that is useless when late.
     async fn call<A: ValueCodec>(&self, request: RaftRequest, option: &RPCOption) -> PeerResult<A> {
-        let answer = self.ask(RequestLane::Urgent, &request, option.hard_ttl()).await;
-        answer.map_err(|error| unreachable(&error))
+        let response = self.request(RequestLane::Urgent, &request, option.hard_ttl()).await;
+        response.map_err(|error| unreachable(&error))
     }
 
-    /// The lane of a request with entries.
-    fn lane_of(&self, append: &AppendEntriesRequest<Types>) -> RequestLane {
+    fn append_lane(&self, append: &AppendEntriesRequest<Types>) -> RequestLane {
         let bytes_of = |entry: &LogEntry| match &entry.payload {
             EntryPayload::Normal(proposal) => proposal.0.len(),
             _ => 0,
@@ -176,21 +173,22 @@ impl MemberClient {
         &self,
         lane: RequestLane,
         append: AppendEntriesRequest<Types>,
-        within: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = AppendResult> + Send + use<> {
         let prev = append.prev_log_id;
         let last = append.entries.last().map(|entry| entry.log_id).or(prev);
-        let asking = self.ask::<AppendEntriesResponse<Types>>(lane, &RaftRequest::Append(append), within);
+        let response =
+            self.request::<AppendEntriesResponse<Types>>(lane, &RaftRequest::Append(append), timeout);
         async move {
-            match asking.await {
+            match response.await {
                 Ok(AppendEntriesResponse::Conflict) if prev.is_none() => {
                     let error = io::Error::other("a node reports a conflict at the log's beginning");
                     (Err(unreachable(&error)), false)
                 }
                 Ok(response) => {
                     let result: Result<Option<LogId>, _> = response.into_stream_result(prev, last);
-                    let goes_on = result.as_ref().is_ok_and(|matching| *matching == last);
-                    (Ok(result), goes_on)
+                    let continues = result.as_ref().is_ok_and(|matching| *matching == last);
+                    (Ok(result), continues)
                 }
                 Err(error) => (Err(unreachable(&error)), false),
             }
@@ -198,57 +196,58 @@ impl MemberClient {
     }
 
     async fn send(&self, vote: Vote, snapshot: RaftSnapshot) -> io::Result<Vote> {
-        let within = Duration::from_millis(self.limits.block_ms_max);
-        let offer = SnapshotId::of(&snapshot);
-        let begin = RaftRequest::Begin(vote, offer, snapshot.meta);
+        let timeout = Duration::from_millis(self.limits.block_ms_max);
+        let snapshot_id = SnapshotId::of(&snapshot);
+        let begin = RaftRequest::Begin(vote, snapshot_id, snapshot.meta);
         // The receiver still has the blocks of an earlier attempt, which are not sent again.
-        let mut next: u64 = self.ask(self.lane, &begin, within).await?;
+        let mut next: u64 = self.request(self.lane, &begin, timeout).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
-            let had: u64 =
-                self.ask(self.lane, &RaftRequest::Block(vote, offer, next, block.clone()), within).await?;
-            next = had.max(next + 1);
+            let received: u64 = self
+                .request(self.lane, &RaftRequest::Block(vote, snapshot_id, next, block.clone()), timeout)
+                .await?;
+            next = received.max(next + 1);
         }
-        let within = Duration::from_millis(self.limits.install_ms_max);
-        self.ask(self.lane, &RaftRequest::End(vote, offer), within).await
+        let timeout = Duration::from_millis(self.limits.install_ms_max);
+        self.request(self.lane, &RaftRequest::End(vote, snapshot_id), timeout).await
     }
 }
 
 /// Requests with entries to one node, several of which are in flight.
-struct Sending<'a, S> {
+struct AppendPipeline<'a, S> {
     peer: &'a MemberClient,
-    within: Duration,
+    timeout: Duration,
     input: S,
     /// The next request, if its lane differs from the lane of the requests in flight.
     next: Option<AppendEntriesRequest<Types>>,
-    /// Whether the input has ended.
-    is_over: bool,
+    input_ended: bool,
     in_flight: FuturesOrdered<BoxFuture<'static, AppendResult>>,
     /// The lane of the requests in flight.
     lane: RequestLane,
 }
 
-impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Sending<'_, S> {
+impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendPipeline<'_, S> {
     /// The next response; `None` when all are answered and the input has ended.
-    async fn answer(&mut self) -> Option<AppendResult> {
+    async fn next_response(&mut self) -> Option<AppendResult> {
         loop {
             if let Some(append) = self.next.take() {
-                let lane = self.peer.lane_of(&append);
+                let lane = self.peer.append_lane(&append);
                 if lane == self.lane || self.in_flight.is_empty() {
                     self.lane = lane;
-                    self.in_flight.push_back(Box::pin(self.peer.append(lane, append, self.within)));
+                    self.in_flight.push_back(Box::pin(self.peer.append(lane, append, self.timeout)));
                 } else {
                     self.next = Some(append);
                 }
             }
             let in_flight_max = self.peer.limits.appends_in_flight_max;
-            let takes = self.next.is_none() && !self.is_over && self.in_flight.len() < in_flight_max;
+            let accepts_input =
+                self.next.is_none() && !self.input_ended && self.in_flight.len() < in_flight_max;
             tokio::select! {
                 biased;
-                next = self.input.next(), if takes => {
-                    self.is_over = next.is_none();
+                next = self.input.next(), if accepts_input => {
+                    self.input_ended = next.is_none();
                     self.next = next;
                 }
-                Some(answer) = self.in_flight.next(), if !self.in_flight.is_empty() => return Some(answer),
+                Some(response) = self.in_flight.next(), if !self.in_flight.is_empty() => return Some(response),
                 else => return None,
             }
         }
@@ -256,16 +255,16 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Sending<'_, S> {
 }
 
 impl RaftNetworkV2<Types> for MemberClient {
-    type SnapshotData = crate::vocabulary::Blocks;
+    type SnapshotData = crate::type_config::Blocks;
 
     async fn append_entries(
         &mut self,
         append: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> PeerResult<AppendEntriesResponse<Types>> {
-        let lane = self.lane_of(&append);
-        let answer = self.ask(lane, &RaftRequest::Append(append), option.hard_ttl()).await;
-        answer.map_err(|error| unreachable(&error))
+        let lane = self.append_lane(&append);
+        let response = self.request(lane, &RaftRequest::Append(append), option.hard_ttl()).await;
+        response.map_err(|error| unreachable(&error))
     }
 
     fn stream_append<'s, S>(
@@ -277,28 +276,28 @@ impl RaftNetworkV2<Types> for MemberClient {
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
         // openraft limits every request to the interval of a heartbeat, but a disk may take longer.
-        let within = match self.lane {
+        let timeout = match self.lane {
             RequestLane::Urgent => option.hard_ttl(),
             RequestLane::Log | RequestLane::Bulk | RequestLane::Forward => {
                 Duration::from_millis(self.limits.append_ms_max)
             }
         };
-        let sending = Sending {
+        let pipeline = AppendPipeline {
             peer: &*self,
-            within,
+            timeout,
             input,
             next: None,
-            is_over: false,
+            input_ended: false,
             in_flight: FuturesOrdered::new(),
             lane: self.lane,
         };
-        let until_refused = futures_util::stream::unfold(Some(sending), async |sending| {
-            let mut sending = sending?;
-            let (answer, goes_on) = sending.answer().await?;
-            Some((answer, goes_on.then_some(sending)))
+        let responses = futures_util::stream::unfold(Some(pipeline), async |pipeline| {
+            let mut pipeline = pipeline?;
+            let (response, continues) = pipeline.next_response().await?;
+            Some((response, continues.then_some(pipeline)))
         });
-        let until_refused: BoxStream<'s, _> = Box::pin(until_refused);
-        Box::pin(std::future::ready(Ok(until_refused)))
+        let responses: BoxStream<'s, _> = Box::pin(responses);
+        Box::pin(std::future::ready(Ok(responses)))
     }
 
     async fn vote(&mut self, vote: VoteRequest<Types>, option: RPCOption) -> PeerResult<VoteResponse<Types>> {

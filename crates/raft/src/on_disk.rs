@@ -13,22 +13,22 @@ use crate::frames::payloads;
 use crate::log::LogOperation;
 use crate::network::RaftMember;
 use crate::snapshots::SnapshotRecord;
-use crate::vocabulary::Membership;
+use crate::type_config::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
 /// committed. Without a membership, both lists are empty. The function only reads, so that another process may use the
 /// directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
-    let mut note = |index: u64, membership: Membership| {
+    let mut consider = |index: u64, membership: Membership| {
         if newest.as_ref().is_none_or(|(known, _)| *known <= index) {
             newest = Some((index, membership));
         }
     };
     each_record(disk, &dir.join("snapshots"), |mut record| {
         if let SnapshotRecord::Begin(meta) = ValueCodec::read(&mut record)? {
-            let of = meta.last_membership;
-            note(of.log_id().as_ref().map_or(0, |id| id.index), of.membership().clone());
+            let stored = meta.last_membership;
+            consider(stored.log_id().as_ref().map_or(0, |id| id.index), stored.membership().clone());
         }
         Ok(())
     })?;
@@ -36,7 +36,7 @@ pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftM
         if let LogOperation::Append(entry) = ValueCodec::read(&mut record)?
             && let EntryPayload::Membership(membership) = entry.payload
         {
-            note(entry.log_id.index, membership);
+            consider(entry.log_id.index, membership);
         }
         Ok(())
     })?;
@@ -49,7 +49,7 @@ pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftM
 fn each_record(
     disk: &Arc<dyn Disk>,
     dir: &Path,
-    mut take: impl FnMut(Bytes) -> io::Result<()>,
+    mut handle: impl FnMut(Bytes) -> io::Result<()>,
 ) -> io::Result<()> {
     if disk.list(dir).map_or(true, |files| files.is_empty()) {
         return Ok(());
@@ -63,7 +63,7 @@ fn each_record(
     let mut scan = reader.scan(oldest);
     while let Some(item) = scan.next().map_err(io::Error::other)? {
         if let ScanItem::Records(records) = item {
-            payloads(&records).try_for_each(|(_, record)| take(record))?;
+            payloads(&records).try_for_each(|(_, record)| handle(record))?;
         }
     }
     Ok(())

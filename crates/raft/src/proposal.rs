@@ -3,14 +3,14 @@
 use bytes::BufMut;
 
 use crate::commands::{self, Commands};
-use crate::vocabulary::Proposal;
+use crate::type_config::Proposal;
 
 /// Joins commands that were proposed at about the same time.
-pub(crate) fn join<'a>(now_ms: u64, together: impl Iterator<Item = &'a Commands> + Clone) -> Proposal {
-    let bytes = together.clone().map(|commands| commands.bytes().len()).sum::<usize>();
+pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a Commands> + Clone) -> Proposal {
+    let bytes = batch.clone().map(|commands| commands.bytes().len()).sum::<usize>();
     let mut out = Vec::with_capacity(8 + bytes);
     out.put_u64_le(now_ms);
-    together.for_each(|commands| out.extend_from_slice(commands.bytes()));
+    batch.for_each(|commands| out.extend_from_slice(commands.bytes()));
     Proposal(out.into())
 }
 

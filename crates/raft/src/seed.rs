@@ -12,7 +12,7 @@ use openraft::impls::leader_id_adv::LeaderId;
 
 use crate::network::RaftMember;
 use crate::snapshots::Snapshots;
-use crate::vocabulary::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
+use crate::type_config::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
 /// Writes the directory of a node that is the only member, with the state `blocks` of a [`Frozen`](crate::Frozen).
 /// Fails if the directory has a state.

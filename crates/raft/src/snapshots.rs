@@ -12,10 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_journal::{AppendError, Disk, DiskReserve, Journal, JournalConfig, Position, ScanItem};
 
-use crate::codec::{CodecError, ValueCodec, whole};
+use crate::codec::{CodecError, ValueCodec, decode_exact};
 use crate::error::damaged;
 use crate::frames::{self, EncodedRecords, payloads};
-use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
+use crate::type_config::{Blocks, LogId, SnapshotMeta};
 
 /// The name of the journal, which each of its files contains.
 const NAME: &str = "raft snapshots";
@@ -94,14 +94,14 @@ impl Snapshots {
     /// Opens the snapshots in a directory.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
         let opened = Journal::open(Arc::clone(&disk), dir, NAME, JournalConfig::default());
-        let (journal, found) = opened.map_err(io::Error::other)?;
+        let (journal, recovered) = opened.map_err(io::Error::other)?;
         let reserve = DiskReserve::open(Arc::clone(&disk), dir, RESERVE, reserve_bytes);
         let (reserve, dir) = (reserve.map_err(io::Error::other)?, dir.to_owned());
-        let epoch = found.next.epoch.max(found.epoch_least).max(1);
-        let next_seq = found.last.map_or(1, |last| last.seq + 1);
+        let epoch = recovered.next.epoch.max(recovered.epoch_least).max(1);
+        let next_seq = recovered.last.map_or(1, |last| last.seq + 1);
         let (last, frames) = Default::default();
         let mut snapshots = Snapshots { disk, dir, reserve, journal, epoch, next_seq, last, frames };
-        snapshots.last = match found.oldest {
+        snapshots.last = match recovered.oldest {
             Some(oldest) => snapshots.find_last(oldest)?,
             None => None,
         };
@@ -122,21 +122,21 @@ impl Snapshots {
         Ok(last)
     }
 
-    /// Passes the records from `from` on to `take`, and `None` for a hole, until `take` returns `false`.
+    /// Passes the records from `from` on to `handle`, and `None` for a hole, until `handle` returns `false`.
     fn scan(
         &self,
         from: Position,
-        mut take: impl FnMut(Position, Option<SnapshotRecord>) -> bool,
+        mut handle: impl FnMut(Position, Option<SnapshotRecord>) -> bool,
     ) -> io::Result<()> {
         let mut scan = self.journal.reader().scan(from);
         while let Some(item) = scan.next().map_err(io::Error::other)? {
             let ScanItem::Records(records) = item else {
-                take(from, None);
+                handle(from, None);
                 continue;
             };
             for (seq, payload) in payloads(&records) {
                 let position = Position::new(records.epoch, seq);
-                if position >= from && !take(position, Some(whole(payload, "a snapshot")?)) {
+                if position >= from && !handle(position, Some(decode_exact(payload, "a snapshot")?)) {
                     return Ok(());
                 }
             }
@@ -147,7 +147,7 @@ impl Snapshots {
     /// The last complete snapshot.
     pub(crate) fn load(&self) -> io::Result<Option<(SnapshotMeta, Blocks)>> {
         let Some((meta, position)) = &self.last else { return Ok(None) };
-        let (mut blocks, mut is_whole) = (Vec::new(), false);
+        let (mut blocks, mut is_complete) = (Vec::new(), false);
         self.scan(*position, |_, record| match record {
             Some(SnapshotRecord::Begin(_)) => blocks.is_empty(),
             Some(SnapshotRecord::Block(block)) => {
@@ -155,12 +155,12 @@ impl Snapshots {
                 true
             }
             Some(SnapshotRecord::End(count)) => {
-                is_whole = count == blocks.len() as u64;
+                is_complete = count == blocks.len() as u64;
                 false
             }
             None => false,
         })?;
-        if !is_whole {
+        if !is_complete {
             return Err(damaged("snapshot", "not all of it is there"));
         }
         Ok(Some((meta.clone(), Blocks(blocks))))
@@ -182,7 +182,7 @@ impl Snapshots {
     /// Whether there is room for twice this snapshot, without the reserve.
     pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
-        let for_reserve = if self.reserve.is_lacking() { self.reserve.bytes() } else { 0 };
+        let for_reserve = if self.reserve.needs_fill() { self.reserve.bytes() } else { 0 };
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
@@ -192,13 +192,13 @@ impl Snapshots {
         if free >= need {
             return Ok(true);
         }
-        let kept = if self.reserve.is_filled() { self.reserve.bytes() } else { 0 };
-        Ok(free + kept >= need && self.reserve.release().map_err(io::Error::other)?)
+        let releasable = if self.reserve.is_filled() { self.reserve.bytes() } else { 0 };
+        Ok(free + releasable >= need && self.reserve.release().map_err(io::Error::other)?)
     }
 
     /// Whether the reserve should be filled.
     pub(crate) fn lacks_reserve(&self) -> bool {
-        self.reserve.is_lacking()
+        self.reserve.needs_fill()
     }
 
     /// Fills the reserve if there is room.

@@ -13,7 +13,7 @@ use crate::limits::RaftLimits;
 use crate::log::{self, RaftLog};
 use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
-use crate::vocabulary::Types;
+use crate::type_config::Types;
 
 /// A state machine that adds up bytes.
 #[derive(Debug, Default, Clone)]
@@ -57,9 +57,9 @@ impl StateMachine for Sum {
 }
 
 impl Frozen for Sum {
-    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        take(&self.sum.to_le_bytes())?;
-        take(&self.now_ms.to_le_bytes())
+    fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        write_block(&self.sum.to_le_bytes())?;
+        write_block(&self.now_ms.to_le_bytes())
     }
 }
 

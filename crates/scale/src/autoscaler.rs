@@ -25,7 +25,7 @@ pub struct Autoscaler<P> {
     sample_ms: u64,
     next_ms: u64,
     /// The instances that still exist after `stop`; `None` before `stop`. After `stop` the scaler makes no decisions.
-    leaving: Option<BTreeSet<Instance>>,
+    remaining: Option<BTreeSet<Instance>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
@@ -53,7 +53,7 @@ impl<P: Provider> Autoscaler<P> {
         let scaler = Scaler::new(policy, limits)?;
         let (actions, events) = (Vec::new(), Vec::new());
         let (sample_ms, meter) = (sample_ms.max(1), LoadMeter::default());
-        Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, leaving: None, actions, events })
+        Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, remaining: None, actions, events })
     }
 
     /// Applies the provider's events up to `now_ms`.
@@ -61,26 +61,26 @@ impl<P: Provider> Autoscaler<P> {
         loop {
             let mut events = std::mem::take(&mut self.events);
             self.provider.events(now_ms, &mut events);
-            let is_over = events.is_empty();
-            events.drain(..).for_each(|event| self.take(now_ms, &event));
+            let is_empty = events.is_empty();
+            events.drain(..).for_each(|event| self.handle_event(now_ms, &event));
             self.events = events;
-            if is_over {
+            if is_empty {
                 return;
             }
         }
     }
 
-    fn take(&mut self, now_ms: u64, event: &ProviderEvent) {
-        let Some(leaving) = &mut self.leaving else {
+    fn handle_event(&mut self, now_ms: u64, event: &ProviderEvent) {
+        let Some(remaining) = &mut self.remaining else {
             self.scaler.on_event(now_ms, event, &mut self.actions);
-            return self.act(now_ms);
+            return self.run_actions(now_ms);
         };
         match *event {
             ProviderEvent::Drained { instance } => {
                 self.provider.act(now_ms, &ProviderAction::Terminate { instance })
             }
             ProviderEvent::Gone { instance } | ProviderEvent::Failed { instance, .. } => {
-                leaving.remove(&instance);
+                remaining.remove(&instance);
             }
             ProviderEvent::Ready { .. }
             | ProviderEvent::Prepared { .. }
@@ -90,38 +90,38 @@ impl<P: Provider> Autoscaler<P> {
 
     /// Samples the scheduler and lets the scaler decide. `unix_ms` is the time of day for schedules; `instance_of`
     /// maps a worker to its instance.
-    pub fn look(
+    pub fn tick(
         &mut self,
         now_ms: u64,
         unix_ms: u64,
-        looked: &SchedulerSnapshot,
+        snapshot: &SchedulerSnapshot,
         instance_of: impl Fn(u64) -> Option<Instance>,
     ) {
         self.poll(now_ms);
-        self.meter.note(&looked.signals, self.scaler.fleet().count(Phase::Ready));
-        if now_ms < self.next_ms || self.leaving.is_some() {
+        self.meter.record(&snapshot.signals, self.scaler.fleet().count(Phase::Ready));
+        if now_ms < self.next_ms || self.remaining.is_some() {
             return;
         }
         self.next_ms = now_ms + self.sample_ms;
-        let measured = self.meter.measure(now_ms, looked.totals);
-        let sample = SchedulerSample::new(&looked.signals, measured, instance_of);
+        let measured = self.meter.measure(now_ms, snapshot.totals);
+        let sample = SchedulerSample::new(&snapshot.signals, measured, instance_of);
         self.scaler.tick(now_ms, unix_ms, &sample, &mut self.actions);
-        self.act(now_ms);
+        self.run_actions(now_ms);
     }
 
     /// Launches no further instances and drains all existing ones, for at most `grace_ms`. Call `poll` until
-    /// [`Autoscaler::is_over`].
+    /// [`Autoscaler::is_stopped`].
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
         for &instance in &members {
             self.provider.act(now_ms, &ProviderAction::Drain { instance, grace_ms });
         }
-        self.leaving = Some(members);
+        self.remaining = Some(members);
     }
 
     /// Whether all instances have gone after `stop`.
-    pub fn is_over(&self) -> bool {
-        self.leaving.as_ref().is_some_and(BTreeSet::is_empty)
+    pub fn is_stopped(&self) -> bool {
+        self.remaining.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// Iterates over the instances.
@@ -139,7 +139,7 @@ impl<P: Provider> Autoscaler<P> {
         &mut self.provider
     }
 
-    fn act(&mut self, now_ms: u64) {
+    fn run_actions(&mut self, now_ms: u64) {
         for action in std::mem::take(&mut self.actions) {
             self.provider.act(now_ms, &action);
         }

@@ -51,44 +51,44 @@ pub struct ScaleIn {
 /// The scaler's most recent decisions to add and to remove workers.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions {
-    out: VecDeque<ScaleOut>,
-    out_first: u64,
-    inward: VecDeque<ScaleIn>,
+    scale_outs: VecDeque<ScaleOut>,
+    first_number: u64,
+    scale_ins: VecDeque<ScaleIn>,
 }
 
 impl Decisions {
     /// Iterates over the decisions to add workers, the oldest first.
-    pub fn out(&self) -> impl Iterator<Item = &ScaleOut> {
-        self.out.iter()
+    pub fn scale_outs(&self) -> impl Iterator<Item = &ScaleOut> {
+        self.scale_outs.iter()
     }
 
     /// Iterates over the decisions to remove workers, one for each instance, the oldest first.
-    pub fn inward(&self) -> impl Iterator<Item = &ScaleIn> {
-        self.inward.iter()
+    pub fn scale_ins(&self) -> impl Iterator<Item = &ScaleIn> {
+        self.scale_ins.iter()
     }
 
     /// Adds a scale-out and returns its number.
-    pub(crate) fn push_out(&mut self, decision: ScaleOut, most: usize) -> u64 {
-        if self.out.len() >= most.max(1) {
-            self.out.pop_front();
-            self.out_first += 1;
+    pub(crate) fn push_scale_out(&mut self, decision: ScaleOut, most: usize) -> u64 {
+        if self.scale_outs.len() >= most.max(1) {
+            self.scale_outs.pop_front();
+            self.first_number += 1;
         }
-        self.out.push_back(decision);
-        self.out_first + self.out.len() as u64 - 1
+        self.scale_outs.push_back(decision);
+        self.first_number + self.scale_outs.len() as u64 - 1
     }
 
-    pub(crate) fn out_mut(&mut self, number: u64) -> Option<&mut ScaleOut> {
-        self.out.get_mut(number.checked_sub(self.out_first)? as usize)
+    pub(crate) fn scale_out_mut(&mut self, number: u64) -> Option<&mut ScaleOut> {
+        self.scale_outs.get_mut(number.checked_sub(self.first_number)? as usize)
     }
 
-    pub(crate) fn push_in(&mut self, decision: ScaleIn, most: usize) {
-        if self.inward.len() >= most.max(1) {
-            self.inward.pop_front();
+    pub(crate) fn push_scale_in(&mut self, decision: ScaleIn, most: usize) {
+        if self.scale_ins.len() >= most.max(1) {
+            self.scale_ins.pop_front();
         }
-        self.inward.push_back(decision);
+        self.scale_ins.push_back(decision);
     }
 
-    pub(crate) fn in_mut(&mut self, instance: Instance) -> Option<&mut ScaleIn> {
-        self.inward.iter_mut().rev().find(|decision| decision.instance == instance)
+    pub(crate) fn scale_in_mut(&mut self, instance: Instance) -> Option<&mut ScaleIn> {
+        self.scale_ins.iter_mut().rev().find(|decision| decision.instance == instance)
     }
 }

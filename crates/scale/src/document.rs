@@ -18,11 +18,9 @@ use crate::limits::ScalerLimits;
 use crate::policy::{Policy, PolicyError, Spot, Warm};
 use crate::windows::WeeklyWindow;
 
-/// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
 /// The length of a bucket of forecasts: five minutes, in ms.
 const BUCKET_MS: u64 = 300_000;
-/// The number of these buckets in a day.
 const DAY_BUCKETS: usize = 288;
 
 /// The description of a cluster for capacity planning, as read from a file: nodes, workers and policy.
@@ -66,14 +64,14 @@ pub enum DocumentError {
         bytes_max: usize,
     },
     /// A value is not valid.
-    #[error("{key} is {value:?}, but must be {wanted}")]
+    #[error("{key} is {value:?}, but must be {expected}")]
     Value {
         /// The key of the value in the document.
         key: &'static str,
         /// The key's value in the document.
         value: String,
         /// A description of the valid values.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// The scaling policy is invalid.
     #[error(transparent)]
@@ -178,14 +176,14 @@ impl RawDocument {
     fn validate(self) -> Result<Document, DocumentError> {
         let RawDocument { coordinators, workers, scaling } = self;
         if let Some(value) = coordinators.spot_percentage {
-            let wanted = "absent, because coordinators must not be interrupted";
-            return Err(DocumentError::Value { key: "coordinators.spotPercentage", value, wanted });
+            let expected = "absent, because coordinators must not be interrupted";
+            return Err(DocumentError::Value { key: "coordinators.spotPercentage", value, expected });
         }
         let vertical = scaling.vertical.as_ref();
         if vertical.is_some_and(|vertical| vertical.coordinators == Some(Mode::Auto)) {
-            let wanted = "manual, because people change coordinators one by one";
+            let expected = "manual, because people change coordinators one by one";
             let value = "auto".to_owned();
-            return Err(DocumentError::Value { key: "scaling.vertical.coordinators", value, wanted });
+            return Err(DocumentError::Value { key: "scaling.vertical.coordinators", value, expected });
         }
         let is_vertical = vertical.is_some_and(|vertical| vertical.workers == Some(Mode::Auto));
         let percent = workers.spot_percentage.as_deref();
@@ -205,7 +203,7 @@ impl RawGroup {
     fn validate(self, key: &'static str) -> Result<InstanceGroup, DocumentError> {
         let memory_gib = gib(key, &self.memory)?;
         if !(self.cpu.is_finite() && self.cpu > 0.0) {
-            return Err(wrong("cpu", &self.cpu.to_string(), "a number above 0"));
+            return Err(invalid_value("cpu", &self.cpu.to_string(), "a number above 0"));
         }
         Ok(InstanceGroup { count: self.count, machine: self.instance_type, cpus: self.cpu, memory_gib })
     }
@@ -214,7 +212,7 @@ impl RawGroup {
 impl RawScaling {
     fn policy(&self, spot_percent: f64) -> Result<Policy, DocumentError> {
         let horizontal = &self.horizontal;
-        let mut policy = Policy::document(horizontal.min_workers, horizontal.max_workers);
+        let mut policy = Policy::cloud(horizontal.min_workers, horizontal.max_workers);
         if let Some(text) = &horizontal.target_cpu_utilization {
             let target = percentage("scaling.horizontal.targetCpuUtilization", text)? / 100.0;
             (policy.triggers.cpu_target, policy.triggers.cpu_low) = (target, target * 0.8);
@@ -249,15 +247,15 @@ impl RawWindow {
     }
 }
 
-fn wrong(key: &'static str, value: &str, wanted: &'static str) -> DocumentError {
-    DocumentError::Value { key, value: value.chars().take(40).collect(), wanted }
+fn invalid_value(key: &'static str, value: &str, expected: &'static str) -> DocumentError {
+    DocumentError::Value { key, value: value.chars().take(40).collect(), expected }
 }
 
 /// Parses `70%` or `70`.
 fn percentage(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
     let number = number.ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| wrong(key, text, "a number from 0% to 100%"))
+    number.ok_or_else(|| invalid_value(key, text, "a number from 0% to 100%"))
 }
 
 /// Parses a size such as `32Gi` or `512Mi`. The result is in GiB.
@@ -268,7 +266,7 @@ fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
         .iter()
         .find_map(|(unit, gib)| Some((text.strip_suffix(unit)?.trim().parse::<f64>().ok()?, gib)));
     let number = found.map(|(number, gib)| number * gib).filter(|gib| *gib > 0.0 && gib.is_finite());
-    number.ok_or_else(|| wrong(key, text, "a number with Mi, Gi or Ti"))
+    number.ok_or_else(|| invalid_value(key, text, "a number with Mi, Gi or Ti"))
 }
 
 /// Parses a duration such as `10m`, `90s`, `1h` or `500ms`. The result is in ms.
@@ -278,7 +276,7 @@ fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     let found = units
         .iter()
         .find_map(|(unit, ms)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms));
-    found.filter(|ms| *ms > 0).ok_or_else(|| wrong(key, text, "a whole number with ms, s, m or h"))
+    found.filter(|ms| *ms > 0).ok_or_else(|| invalid_value(key, text, "a whole number with ms, s, m or h"))
 }
 
 /// Parses a time of day such as `07:30`. The result is the minute of the day.
@@ -288,7 +286,7 @@ fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
     let found = parts.filter(|(hour, minute): &(u32, u32)| *hour < 24 && *minute < 60);
     found
         .map(|(hour, minute)| hour * 60 + minute)
-        .ok_or_else(|| wrong(key, text, "a time from 00:00 to 23:59, in quotes"))
+        .ok_or_else(|| invalid_value(key, text, "a time from 00:00 to 23:59, in quotes"))
 }
 
 /// Parses days such as `daily`, `Mon`, `Mon-Fri` or `Sat, Sun`. The result has one bit for each day.
@@ -306,5 +304,5 @@ fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
         Some((0..=count).fold(0, |days, step| days | 1 << ((first + step) % 7)))
     };
     let all = lower.split(',').map(part).try_fold(0, |all, days| Some(all | days?));
-    all.ok_or_else(|| wrong(key, text, "daily, or days like Mon-Fri or Sat, Sun"))
+    all.ok_or_else(|| invalid_value(key, text, "daily, or days like Mon-Fri or Sat, Sun"))
 }

@@ -62,7 +62,6 @@ impl Fleet {
         Some(member)
     }
 
-    /// Sets the phase of an instance.
     pub(crate) fn set(&mut self, instance: Instance, phase: Phase, now_ms: u64) -> Option<&mut FleetMember> {
         let member = self.members.get_mut(&instance)?;
         self.counts[member.phase as usize] -= 1;

@@ -56,7 +56,7 @@ pub struct Forecaster {
     /// The number of the current bucket: the time since the start of the clock, divided by the bucket's length.
     bucket: u64,
     /// The forecast of each bucket, from the current one on.
-    ahead: Vec<ArrivalForecast>,
+    forecasts: Vec<ArrivalForecast>,
     /// Earlier forecasts that are not compared yet: the bucket's number, and the value that was forecast one lead time
     /// before it.
     predicted: VecDeque<(u64, f64)>,
@@ -76,7 +76,7 @@ impl Forecaster {
             history: VecDeque::new(),
             filling: (0.0, 0),
             bucket: 0,
-            ahead: Vec::new(),
+            forecasts: Vec::new(),
             predicted: VecDeque::new(),
             errors: VecDeque::new(),
             compared: (0.0, 0.0),
@@ -86,13 +86,13 @@ impl Forecaster {
 
     /// Adds means of past arrivals over buckets. The last bucket ends just before `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
-        means.into_iter().for_each(|mean| self.keep(mean));
+        means.into_iter().for_each(|mean| self.push_history(mean));
         self.bucket = now_ms / self.config.bucket_ms;
         self.fit();
     }
 
     /// Adds a measurement of arrivals per second.
-    pub fn note(&mut self, now_ms: u64, per_s: f64) {
+    pub fn record(&mut self, now_ms: u64, per_s: f64) {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
             self.end_bucket();
@@ -103,7 +103,7 @@ impl Forecaster {
                 self.history.clear();
             } else {
                 let last = self.history.back().copied().unwrap_or(0.0);
-                (0..missed).for_each(|_| self.keep(last));
+                (0..missed).for_each(|_| self.push_history(last));
             }
             self.bucket = bucket;
             self.fit();
@@ -115,18 +115,18 @@ impl Forecaster {
 
     /// Returns the highest forecast from `now_ms` to `until_ms`; `None` without enough history, or while recent errors
     /// are too large.
-    pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
-        self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
+    pub fn trusted_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
+        self.peak_forecast(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
     /// Returns the highest forecast even if recent errors are too large, for display only.
-    pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
-        if self.ahead.is_empty() {
+    pub fn peak_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
+        if self.forecasts.is_empty() {
             return None;
         }
-        let at = |ms: u64| self.between(ms);
+        let at = |ms: u64| self.interpolate(ms);
         let step = (self.config.bucket_ms / 4).max(1);
-        let steps = (until_ms.saturating_sub(now_ms) / step).min(self.ahead.len() as u64 * 4);
+        let steps = (until_ms.saturating_sub(now_ms) / step).min(self.forecasts.len() as u64 * 4);
         let times = (0..=steps).map(|count| now_ms + count * step).chain([until_ms]);
         times
             .filter_map(at)
@@ -153,16 +153,17 @@ impl Forecaster {
     }
 
     /// Returns the forecast at a time, interpolated linearly between the middles of the buckets.
-    fn between(&self, ms: u64) -> Option<ArrivalForecast> {
-        let place = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
-        let low = place.floor();
-        let at = |place: f64| self.ahead.get(place.max(0.0) as usize).or(self.ahead.last()).copied();
-        let (a, b, part) = (at(low)?, at(low + 1.0)?, (place - low).clamp(0.0, 1.0));
+    fn interpolate(&self, ms: u64) -> Option<ArrivalForecast> {
+        let position = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
+        let low = position.floor();
+        let at =
+            |position: f64| self.forecasts.get(position.max(0.0) as usize).or(self.forecasts.last()).copied();
+        let (a, b, part) = (at(low)?, at(low + 1.0)?, (position - low).clamp(0.0, 1.0));
         let mix = |a: f64, b: f64| a + (b - a) * part;
         Some(ArrivalForecast { point: mix(a.point, b.point), upper: mix(a.upper, b.upper) })
     }
 
-    fn keep(&mut self, mean: f64) {
+    fn push_history(&mut self, mean: f64) {
         if self.history.len() >= self.buckets_max {
             self.history.pop_front();
         }
@@ -183,7 +184,7 @@ impl Forecaster {
                 self.compare(point, mean);
             }
         }
-        self.keep(mean);
+        self.push_history(mean);
     }
 
     /// Compares a forecast with the actual value. Errors are summed before they are divided, so that hours with few
@@ -195,16 +196,16 @@ impl Forecaster {
             self.errors.pop_front();
         }
         self.errors.push_back((error, actual));
-        let (wrong, all) =
+        let (error_sum, actual_sum) =
             self.errors.iter().fold((0.0, 0.0), |(a, b), (error, actual)| (a + error, b + actual));
         let bound = if self.is_trusted { self.config.error_max } else { self.config.error_good };
-        self.is_trusted = wrong <= bound * all;
+        self.is_trusted = error_sum <= bound * actual_sum;
     }
 
     /// Recomputes the forecasts from the seasons that the history covers at least twice. Without such a season, there
     /// is no forecast.
     fn fit(&mut self) {
-        self.ahead.clear();
+        self.forecasts.clear();
         let periods: Vec<usize> =
             self.config.seasons.iter().copied().filter(|season| season * 2 <= self.history.len()).collect();
         if periods.is_empty() {
@@ -221,8 +222,9 @@ impl Forecaster {
             point: point.max(0.0),
             upper: upper.max(point.max(0.0)),
         });
-        self.ahead = values.take_while(|ahead| ahead.point.is_finite() && ahead.upper.is_finite()).collect();
-        if let Some(far) = self.ahead.get(lead) {
+        self.forecasts =
+            values.take_while(|ahead| ahead.point.is_finite() && ahead.upper.is_finite()).collect();
+        if let Some(far) = self.forecasts.get(lead) {
             self.predicted.push_back((self.bucket + lead as u64, far.point));
         }
     }

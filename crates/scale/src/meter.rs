@@ -23,21 +23,20 @@ pub struct LoadMeter {
     busy: f64,
     /// The sum of the numbers of workers, over the same observations.
     workers: f64,
-    /// The number of these observations.
-    looks: u32,
+    observations: u32,
     /// The time of the last measurement in ms, and the scheduler's counters at that time.
     last: Option<(u64, SchedulerTotals)>,
 }
 
 impl LoadMeter {
     /// Adds an observation. `workers` is the number of ready workers that the scaler manages.
-    pub fn note(&mut self, signals: &Signals, workers: u32) {
-        let places = signals.held + signals.credit;
-        if places > 0 {
-            self.busy += signals.held as f64 / places as f64;
+    pub fn record(&mut self, signals: &Signals, workers: u32) {
+        let slots = signals.held + signals.credit;
+        if slots > 0 {
+            self.busy += signals.held as f64 / slots as f64;
         }
         self.workers += f64::from(workers);
-        self.looks += 1;
+        self.observations += 1;
     }
 
     /// Returns the averages and rates since the last measurement.
@@ -48,15 +47,15 @@ impl LoadMeter {
             // A new leader's counter may be lower than that of its predecessor, so the difference is at least 0.
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
-        let looks = f64::from(self.looks.max(1));
+        let observations = f64::from(self.observations.max(1));
         let measured = LoadMeasurement {
-            cpu: self.busy / looks,
-            workers: self.workers / looks,
+            cpu: self.busy / observations,
+            workers: self.workers / observations,
             latency_ms: None,
             arrived_per_s: per_s(totals.submitted, before.submitted),
             done_per_s: per_s(totals.ended, before.ended),
         };
-        (self.busy, self.workers, self.looks) = (0.0, 0.0, 0);
+        (self.busy, self.workers, self.observations) = (0.0, 0.0, 0);
         measured
     }
 }

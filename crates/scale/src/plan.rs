@@ -57,8 +57,8 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Simula
     // A snapshot shares memory with the live state, and at worst doubles that memory.
     let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
     let usual = document.workers.count;
-    let mut warn = |is_so: bool, text: String| {
-        if is_so {
+    let mut warn = |condition: bool, text: String| {
+        if condition {
             warnings.push(text)
         }
     };
@@ -107,15 +107,15 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Simula
 }
 
 fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
-    let mut price = |group: &InstanceGroup, is_alone: bool| {
+    let mut machine_fit = |group: &InstanceGroup, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
             warnings
                 .push(format!("the price table has no {}: it is not included in the cost", group.machine));
             return None;
         };
-        let onto =
+        let workers_fitting =
             |memory_gib: f64| (f64::from(machine.cpus) / group.cpus).min(memory_gib / group.memory_gib);
-        let fit = onto(machine.memory_gib);
+        let fit = workers_fitting(machine.memory_gib);
         if fit < 1.0 {
             let InstanceGroup { cpus, memory_gib, .. } = group;
             warnings
@@ -123,18 +123,18 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
         }
         // A single worker may use the whole machine, if the document says so. Several workers leave memory for the
         // system.
-        let workers = if is_alone { 1 } else { onto(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
+        let workers = if is_alone { 1 } else { workers_fitting(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
         Some(MachineFit::new(machine, workers))
     };
     let spot = &document.policy.spot;
     // Each coordinator has its own machine, because two on one machine would fail together.
-    let coordinator = price(&document.coordinators, true);
-    let worker = price(&document.workers, false);
-    let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;
+    let coordinator = machine_fit(&document.coordinators, true);
+    let worker = machine_fit(&document.workers, false);
+    let spot_workers = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;
     let hours = prices.hours_per_month;
     [
         coordinator.map_or(0.0, |fit| fit.per_hour(f64::from(document.coordinators.count), 0.0)) * hours,
-        worker.map_or(0.0, |fit| fit.per_hour(workers - spots, spots)) * hours,
+        worker.map_or(0.0, |fit| fit.per_hour(workers - spot_workers, spot_workers)) * hours,
         f64::from(document.policy.warm.size) * prices.warm_per_hour * hours,
     ]
 }

@@ -1,5 +1,5 @@
 //! Scaling policies: bounds, targets and delays.
-//! [`Policy::document`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod).
+//! [`Policy::cloud`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod).
 //! [`Policy::local`] has numbers for processes of this machine.
 
 use crate::limits::ScalerLimits;
@@ -16,9 +16,9 @@ pub struct Policy {
     /// Thresholds that trigger scaling.
     pub triggers: ScaleThresholds,
     /// The rules for scaling out.
-    pub out: ScaleOutPolicy,
+    pub scale_out: ScaleOutPolicy,
     /// The rules for scaling in.
-    pub inward: ScaleInPolicy,
+    pub scale_in: ScaleInPolicy,
     /// The rules for scaling by a forecast; `None` to scale by measurements alone.
     pub predictive: Option<Predictive>,
     /// The schedule's periods with a minimum of workers.
@@ -171,14 +171,13 @@ pub enum PolicyError {
     },
 }
 
-/// The number of buckets in a season.
 const SEASON_BUCKETS: usize = 24;
 /// How far ahead forecasts for local processes reach, in ms. The processes start in less time.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
     /// The policy of Dunlin's requirements for cloud machines.
-    pub fn document(workers_min: u32, workers_max: u32) -> Policy {
+    pub fn cloud(workers_min: u32, workers_max: u32) -> Policy {
         Policy {
             workers_min,
             workers_max,
@@ -189,14 +188,14 @@ impl Policy {
                 latency_ms_max: 2_000,
                 catch_up_ms: 60_000,
             },
-            out: ScaleOutPolicy {
+            scale_out: ScaleOutPolicy {
                 detect_ms: 60_000,
                 decide_ms: [15_000, 10_000, 20_000, 10_000],
                 step_percent: 25,
                 step_workers: 20,
                 step_ms: 60_000,
             },
-            inward: ScaleInPolicy {
+            scale_in: ScaleInPolicy {
                 cooldown_ms: 300_000,
                 decide_ms: 60_000,
                 drain_ms: 60_000,
@@ -212,28 +211,28 @@ impl Policy {
 
     /// A policy for processes of this machine, which start within a second.
     pub fn local(workers_min: u32, workers_max: u32) -> Policy {
-        let document = Policy::document(workers_min, workers_max);
+        let cloud = Policy::cloud(workers_min, workers_max);
         Policy {
             triggers: ScaleThresholds {
                 queue_max: 100,
                 latency_ms_max: 500,
                 catch_up_ms: 5_000,
-                ..document.triggers
+                ..cloud.triggers
             },
-            out: ScaleOutPolicy {
+            scale_out: ScaleOutPolicy {
                 detect_ms: 1_000,
                 decide_ms: [500, 500, 500, 500],
                 step_percent: 100,
                 step_workers: 4,
                 step_ms: 1_000,
             },
-            inward: ScaleInPolicy {
+            scale_in: ScaleInPolicy {
                 cooldown_ms: 10_000,
                 decide_ms: 2_000,
                 drain_ms: 5_000,
-                ..document.inward
+                ..cloud.scale_in
             },
-            ..document
+            ..cloud
         }
     }
 
@@ -267,10 +266,10 @@ impl Policy {
     /// Returns how long the scaler observes a detected trigger before it decides, in ms.
     pub(crate) fn decide_ms(&self, trigger: Trigger) -> u64 {
         match trigger {
-            Trigger::Cpu => self.out.decide_ms[0],
-            Trigger::Queue => self.out.decide_ms[1],
-            Trigger::Latency => self.out.decide_ms[2],
-            Trigger::Predictive => self.out.decide_ms[3],
+            Trigger::Cpu => self.scale_out.decide_ms[0],
+            Trigger::Queue => self.scale_out.decide_ms[1],
+            Trigger::Latency => self.scale_out.decide_ms[2],
+            Trigger::Predictive => self.scale_out.decide_ms[3],
             Trigger::Scheduled | Trigger::Bounds => 0,
         }
     }
@@ -286,12 +285,12 @@ impl Policy {
             return Err(PolicyError::Bounds { workers_min, workers_max, most: limits.workers_max });
         }
         let ScaleThresholds { cpu_target, cpu_low, .. } = self.triggers;
-        share("the target of processors", cpu_target, 0.0, 1.0)?;
-        share("the low mark of processors", cpu_low, 0.0, cpu_target)?;
-        time("catch_up", self.triggers.catch_up_ms, 1)?;
-        share("the step out, in percent,", f64::from(self.out.step_percent), 0.0, 10_000.0)?;
-        share("the step in, in percent,", f64::from(self.inward.step_percent), 0.0, 100.0)?;
-        share("the share of spot, in percent,", f64::from(self.spot.percent), -1.0, 100.0)?;
+        check_range("the target of processors", cpu_target, 0.0, 1.0)?;
+        check_range("the low mark of processors", cpu_low, 0.0, cpu_target)?;
+        check_min_time("catch_up", self.triggers.catch_up_ms, 1)?;
+        check_range("the step out, in percent,", f64::from(self.scale_out.step_percent), 0.0, 10_000.0)?;
+        check_range("the step in, in percent,", f64::from(self.scale_in.step_percent), 0.0, 100.0)?;
+        check_range("the share of spot, in percent,", f64::from(self.spot.percent), -1.0, 100.0)?;
         let (count, most) = (self.windows.len(), limits.windows_max);
         if count > most {
             return Err(PolicyError::TooMany { what: "windows", count, most });
@@ -303,12 +302,12 @@ impl Policy {
 
 impl Predictive {
     fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
-        time("bucket", self.bucket_ms, 1)?;
-        time("lead", self.lead_ms, 1)?;
-        share("the quantile", self.quantile, 0.5, 0.9999)?;
-        share("the error beyond which forecasts do not count", self.error_max, 0.0, 10.0)?;
-        share("the error below which they do again", self.error_good, 0.0, self.error_max)?;
-        share(
+        check_min_time("bucket", self.bucket_ms, 1)?;
+        check_min_time("lead", self.lead_ms, 1)?;
+        check_range("the quantile", self.quantile, 0.5, 0.9999)?;
+        check_range("the error beyond which forecasts do not count", self.error_max, 0.0, 10.0)?;
+        check_range("the error below which they do again", self.error_good, 0.0, self.error_max)?;
+        check_range(
             "buckets of lead",
             (self.lead_ms / self.bucket_ms) as f64,
             -1.0,
@@ -316,7 +315,7 @@ impl Predictive {
         )?;
         let longest = self.seasons.iter().copied().max().unwrap_or(0);
         let shortest = self.seasons.iter().copied().min().unwrap_or(0);
-        share("the shortest season, in buckets,", shortest as f64, 1.0, longest as f64)?;
+        check_range("the shortest season, in buckets,", shortest as f64, 1.0, longest as f64)?;
         let (count, most) = (longest.saturating_mul(2), limits.buckets_max);
         if count > most {
             Err(PolicyError::TooMany { what: "buckets of history", count, most })
@@ -326,11 +325,11 @@ impl Predictive {
     }
 }
 
-pub(crate) fn share(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
+pub(crate) fn check_range(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
     // NaN is refused too, because its comparisons are false.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 
-fn time(what: &'static str, value_ms: u64, least_ms: u64) -> Result<(), PolicyError> {
+fn check_min_time(what: &'static str, value_ms: u64, least_ms: u64) -> Result<(), PolicyError> {
     if value_ms >= least_ms { Ok(()) } else { Err(PolicyError::Time { what, value_ms, least_ms }) }
 }

@@ -5,7 +5,6 @@ use serde::Deserialize;
 /// The built-in table of prices.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
-/// Maximum number of machines in a table.
 const MACHINES_MAX: usize = 1_000;
 
 /// A table of machine prices.
@@ -78,14 +77,14 @@ impl Prices {
         if !(1..=MACHINES_MAX).contains(&count) || names.len() != count {
             return Err(PricesError::Machines { count, most: MACHINES_MAX });
         }
-        positive("hours_per_month", self.hours_per_month)?;
-        positive("warm_per_hour", self.warm_per_hour)?;
+        check_positive("hours_per_month", self.hours_per_month)?;
+        check_positive("warm_per_hour", self.warm_per_hour)?;
         self.machines.iter().try_for_each(|machine| {
             let name = &machine.name;
-            positive(&format!("the number of {name}'s processors"), f64::from(machine.cpus))?;
-            positive(&format!("{name}'s memory"), machine.memory_gib)?;
-            positive(&format!("{name}'s price"), machine.per_hour)?;
-            positive(&format!("{name}'s price on the spot market"), machine.spot_per_hour)
+            check_positive(&format!("the number of {name}'s processors"), f64::from(machine.cpus))?;
+            check_positive(&format!("{name}'s memory"), machine.memory_gib)?;
+            check_positive(&format!("{name}'s price"), machine.per_hour)?;
+            check_positive(&format!("{name}'s price on the spot market"), machine.spot_per_hour)
         })
     }
 
@@ -101,7 +100,7 @@ impl Default for Prices {
     }
 }
 
-fn positive(what: &str, value: f64) -> Result<(), PricesError> {
-    let is_one = value.is_finite() && value > 0.0;
-    if is_one { Ok(()) } else { Err(PricesError::Number { what: what.to_owned() }) }
+fn check_positive(what: &str, value: f64) -> Result<(), PricesError> {
+    let is_positive = value.is_finite() && value > 0.0;
+    if is_positive { Ok(()) } else { Err(PricesError::Number { what: what.to_owned() }) }
 }

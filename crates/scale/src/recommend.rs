@@ -29,11 +29,10 @@ pub struct Recommendation {
 }
 
 /// The highest share of a coordinator's processors and memory that the load may use.
-const ROOM: f64 = 0.6;
+const USE_MAX: f64 = 0.6;
 /// The number of processors for each shard: one for scheduling, one for network and log.
-const PER_SHARD: u32 = 2;
-/// Target load of a worker's processor.
-const TARGET: f64 = 0.7;
+const CPUS_PER_SHARD: u32 = 2;
+const CPU_TARGET: f64 = 0.7;
 /// The memory that a waiting task takes in addition to its payload, in bytes.
 const TASK_BYTES: f64 = 400.0;
 
@@ -46,32 +45,34 @@ pub fn recommend(
     node: &SimulatedNode,
     spot_percent: u32,
 ) -> Option<Recommendation> {
-    let workers_for = |per_s: f64| (per_s * demand.task_ms / 1_000.0 / TARGET).ceil().clamp(1.0, 1e6) as u32;
+    let workers_for =
+        |per_s: f64| (per_s * demand.task_ms / 1_000.0 / CPU_TARGET).ceil().clamp(1.0, 1e6) as u32;
     let (workers, peak) = (workers_for(demand.per_s), workers_for(demand.peak_per_s));
     let (workers_min, workers_max) = ((workers / 2).max(1), peak.max(workers) + peak / 5);
     let per_task_us = node.submit_us + node.dispatch_us;
     let busy = demand.peak_per_s * per_task_us / 1e6;
-    let shards = (busy / ROOM).ceil().clamp(1.0, 1_024.0) as u32;
+    let shards = (busy / USE_MAX).ceil().clamp(1.0, 1_024.0) as u32;
     let queue_gib =
         2.0 * demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64) / f64::from(1 << 30);
-    let will_do =
-        |machine: &&MachineType| machine.cpus >= shards * PER_SHARD && machine.memory_gib * ROOM >= queue_gib;
+    let suffices = |machine: &&MachineType| {
+        machine.cpus >= shards * CPUS_PER_SHARD && machine.memory_gib * USE_MAX >= queue_gib
+    };
     let coordinator =
-        prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
+        prices.machines.iter().filter(suffices).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
     // As in Dunlin's requirements, half of the minimum is always on demand.
     let base = workers_min / 2;
-    let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
-    let on_demand = f64::from(workers) - spots;
-    let fit = need.cheapest_for(prices, on_demand, spots)?;
-    let an_hour = f64::from(coordinators) * coordinator.per_hour + fit.per_hour(on_demand, spots);
+    let spot_workers = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
+    let on_demand = f64::from(workers) - spot_workers;
+    let fit = need.cheapest_for(prices, on_demand, spot_workers)?;
+    let per_hour = f64::from(coordinators) * coordinator.per_hour + fit.per_hour(on_demand, spot_workers);
     let reasons = vec![
         format!(
             "{:.0} tasks a second of {:.1} ms each, and {:.0} at the peak, with processors used to {:.0} %: {workers} workers, and {peak} at the peak",
             demand.per_s,
             demand.task_ms,
             demand.peak_per_s,
-            TARGET * 100.0
+            CPU_TARGET * 100.0
         ),
         format!(
             "a worker needs {:.2} processors and {:.1} GiB: {} on one {}",
@@ -92,7 +93,7 @@ pub fn recommend(
         workers,
         workers_max,
         fit,
-        cost: an_hour * prices.hours_per_month,
+        cost: per_hour * prices.hours_per_month,
         reasons,
     })
 }
@@ -122,7 +123,7 @@ impl Recommendation {
             spot_percent.min(100),
             self.workers_min,
             self.workers_max,
-            TARGET * 100.0,
+            CPU_TARGET * 100.0,
         )
     }
 }

@@ -5,13 +5,14 @@
 //!  fewer:  fewer suffice ── cooldown_ms, all the time ──► cooled ── decide_ms ──► decided ── drained ──► gone, or warm
 //! ```
 //!
-//! `scaler/want.rs` computes how many workers each reason requires; the scaler uses the largest number. `scaler/out.rs`
-//! and `scaler/inward.rs` implement adding and removing workers; `scaler/events.rs` applies the provider's events.
+//! `scaler/required.rs` computes how many workers each reason requires; the scaler uses the largest number.
+//! `scaler/scale_out.rs` and `scaler/scale_in.rs` implement adding and removing workers; `scaler/events.rs` applies the
+//! provider's events.
 
 mod events;
-mod inward;
-mod out;
-mod want;
+mod required;
+mod scale_in;
+mod scale_out;
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ use crate::provider::ProviderAction;
 use crate::sample::SchedulerSample;
 use crate::trigger::Since;
 
-use inward::WindowMax;
+use scale_in::WindowMax;
 
 /// Decides when to add and remove workers, according to a policy.
 #[derive(Debug, Clone)]
@@ -37,15 +38,14 @@ pub struct Scaler {
     /// The measured rate of a worker that is always busy, in tasks per second; 0 before the first measurement.
     rate: f64,
     /// Since when each measurement has exceeded its threshold: processors, queue, latency, forecast.
-    passed: [Since; 4],
+    exceeded_since: [Since; 4],
     /// The workers added within the last `step_ms`: for each decision, its time and the number of workers.
     added: VecDeque<(u64, u32)>,
-    /// Since when fewer workers have sufficed.
-    fewer: Since,
+    fewer_since: Since,
     /// The highest number of workers that was required within the last cooldown.
-    highest: WindowMax,
+    required_max: WindowMax,
     /// The earliest time of the next decision to remove workers, in ms.
-    next_in_ms: u64,
+    next_scale_in_ms: u64,
     /// The number of consecutive failed launches. After too many, the scaler launches nothing for some time.
     failures: u32,
     /// The end of this pause, in ms.
@@ -54,7 +54,7 @@ pub struct Scaler {
     /// decision.
     postponed: Vec<Option<u64>>,
     /// The times of recent refusals and interruptions of spot instances, in ms.
-    spot_trouble: VecDeque<u64>,
+    spot_failures: VecDeque<u64>,
     /// The time until which the scaler launches only on-demand instances, in ms. Too many refusals and interruptions
     /// set this time.
     on_demand_until_ms: u64,
@@ -75,15 +75,15 @@ impl Scaler {
             decisions: Decisions::default(),
             forecaster,
             rate: 0.0,
-            passed: [Since::default(); 4],
+            exceeded_since: [Since::default(); 4],
             added: VecDeque::new(),
-            fewer: Since::default(),
-            highest: WindowMax::default(),
-            next_in_ms: 0,
+            fewer_since: Since::default(),
+            required_max: WindowMax::default(),
+            next_scale_in_ms: 0,
             failures: 0,
             paused_until_ms: 0,
             postponed: Vec::new(),
-            spot_trouble: VecDeque::new(),
+            spot_failures: VecDeque::new(),
             on_demand_until_ms: 0,
         })
     }
@@ -96,8 +96,8 @@ impl Scaler {
             self.forecaster = config.map(|config| Forecaster::new(config, self.limits.buckets_max));
         }
         self.policy = policy;
-        self.passed.iter_mut().for_each(Since::clear);
-        self.fewer.clear();
+        self.exceeded_since.iter_mut().for_each(Since::clear);
+        self.fewer_since.clear();
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl Scaler {
     }
 
     /// Sets the assumed rate of a busy worker, in tasks per second. It applies until the rate is measured.
-    pub fn expect_rate(&mut self, per_s: f64) {
+    pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;
         }
@@ -125,13 +125,13 @@ impl Scaler {
     ) {
         self.measure(sample);
         if let Some(forecaster) = &mut self.forecaster {
-            forecaster.note(now_ms, sample.arrived_per_s);
+            forecaster.record(now_ms, sample.arrived_per_s);
         }
-        let want = self.wants(now_ms, unix_ms, sample);
+        let required = self.required_workers(now_ms, unix_ms, sample);
         self.launch_postponed(now_ms, actions);
-        self.scale_out(now_ms, sample, &want, actions);
-        self.scale_in(now_ms, sample, &want, actions);
-        self.keep_warm(now_ms, actions);
+        self.scale_out(now_ms, sample, &required, actions);
+        self.scale_in(now_ms, sample, &required, actions);
+        self.refill_warm_pool(now_ms, actions);
     }
 
     /// Returns the policy.

@@ -6,12 +6,12 @@
 //! same digest of task starts.
 
 mod cases;
-mod crew;
 mod meter;
 mod node;
 mod outcome;
 mod scenario;
 mod series;
+mod workers;
 mod workload;
 mod world;
 

@@ -30,7 +30,7 @@ impl ProviderDelays {
     /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts. A start
     /// from the warm pool takes 20 s. The requirements claim 55 s in total with a warm pool, which is impossible:
     /// detection and decision alone take 75 s.
-    pub fn document() -> ProviderDelays {
+    pub fn cloud() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,
             wake_ms: 20_000,
@@ -57,16 +57,16 @@ enum State {
 struct Machine {
     state: State,
     market: InstanceMarket,
-    is_noticed: bool,
+    has_notice: bool,
 }
 
 /// A future event of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Up,
-    Interrupt,
-    Take,
-    DrainEnds,
+    Started,
+    InterruptionNotice,
+    Interruption,
+    DrainTimeout,
     Gone,
 }
 
@@ -104,16 +104,16 @@ impl SimulatedProvider {
     }
 
     /// Adds an instance as if it had been launched earlier, so that it is ready immediately.
-    pub(crate) fn adopt(&mut self, instance: Instance, launch: &ProviderAction) {
+    pub(crate) fn insert_running(&mut self, instance: Instance, launch: &ProviderAction) {
         if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
-            self.machines.insert(instance, Machine { state, market, is_noticed: false });
-            self.interrupt_some_time(0, instance, market);
+            self.machines.insert(instance, Machine { state, market, has_notice: false });
+            self.schedule_interruption(0, instance, market);
         }
     }
 
     /// Reports that the last task of a draining instance has ended.
-    pub fn drained(&mut self, instance: Instance) {
+    pub fn report_drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });
         }
@@ -149,31 +149,33 @@ impl SimulatedProvider {
             return;
         }
         self.machines
-            .insert(instance, Machine { state: State::Starting { is_warm }, market, is_noticed: false });
-        self.due.insert((now_ms + self.delays.ready_ms, instance, Due::Up));
-        self.interrupt_some_time(now_ms, instance, market);
+            .insert(instance, Machine { state: State::Starting { is_warm }, market, has_notice: false });
+        self.due.insert((now_ms + self.delays.ready_ms, instance, Due::Started));
+        self.schedule_interruption(now_ms, instance, market);
     }
 
-    fn interrupt_some_time(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket) {
+    fn schedule_interruption(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket) {
         if market == InstanceMarket::Spot && self.delays.interruptions_per_hour > 0.0 {
             let after_ms = self.random.exponential() * 3_600_000.0 / self.delays.interruptions_per_hour;
-            self.due.insert((now_ms.saturating_add(after_ms as u64), instance, Due::Interrupt));
+            self.due.insert((now_ms.saturating_add(after_ms as u64), instance, Due::InterruptionNotice));
         }
     }
 
-    fn happen(&mut self, at_ms: u64, instance: Instance, due: Due, events: &mut Vec<ProviderEvent>) {
+    fn apply_due(&mut self, at_ms: u64, instance: Instance, due: Due, events: &mut Vec<ProviderEvent>) {
         let Some(machine) = self.machines.get_mut(&instance) else { return };
         match (due, machine.state) {
-            (Due::Up, State::Starting { is_warm }) => self.come_up(instance, is_warm, false, events),
-            (Due::Up, State::Warm) => self.come_up(instance, false, true, events),
-            (Due::Interrupt, _) if !machine.is_noticed => {
-                machine.is_noticed = true;
+            (Due::Started, State::Starting { is_warm }) => {
+                self.finish_start(instance, is_warm, false, events)
+            }
+            (Due::Started, State::Warm) => self.finish_start(instance, false, true, events),
+            (Due::InterruptionNotice, _) if !machine.has_notice => {
+                machine.has_notice = true;
                 self.interruptions += 1;
-                self.due.insert((at_ms + self.delays.notice_ms, instance, Due::Take));
+                self.due.insert((at_ms + self.delays.notice_ms, instance, Due::Interruption));
                 events.push(ProviderEvent::Interrupted { instance, notice_ms: self.delays.notice_ms });
             }
-            (Due::DrainEnds, State::Draining) => events.push(ProviderEvent::Drained { instance }),
-            (Due::Take | Due::Gone, _) => {
+            (Due::DrainTimeout, State::Draining) => events.push(ProviderEvent::Drained { instance }),
+            (Due::Interruption | Due::Gone, _) => {
                 self.machines.remove(&instance);
                 events.push(ProviderEvent::Gone { instance });
             }
@@ -181,7 +183,7 @@ impl SimulatedProvider {
         }
     }
 
-    fn come_up(
+    fn finish_start(
         &mut self,
         instance: Instance,
         is_for_pool: bool,
@@ -232,11 +234,11 @@ impl Provider for SimulatedProvider {
         };
         match *action {
             ProviderAction::Wake { .. } => {
-                self.due.insert((now_ms + self.delays.wake_ms, instance, Due::Up));
+                self.due.insert((now_ms + self.delays.wake_ms, instance, Due::Started));
             }
             ProviderAction::Drain { grace_ms, .. } => {
                 machine.state = State::Draining;
-                self.due.insert((now_ms.saturating_add(grace_ms), instance, Due::DrainEnds));
+                self.due.insert((now_ms.saturating_add(grace_ms), instance, Due::DrainTimeout));
             }
             ProviderAction::Terminate { .. } => {
                 machine.state = State::Ending;
@@ -244,7 +246,7 @@ impl Provider for SimulatedProvider {
             }
             ProviderAction::Park { .. } => {
                 machine.state = State::Starting { is_warm: true };
-                self.due.insert((now_ms + self.delays.terminate_ms, instance, Due::Up));
+                self.due.insert((now_ms + self.delays.terminate_ms, instance, Due::Started));
             }
             ProviderAction::Launch { .. } => {}
         }
@@ -254,7 +256,7 @@ impl Provider for SimulatedProvider {
         events.append(&mut self.queued);
         while let Some(&(at_ms, instance, due)) = self.due.first().filter(|due| due.0 <= now_ms) {
             self.due.pop_first();
-            self.happen(at_ms, instance, due, events);
+            self.apply_due(at_ms, instance, due, events);
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::prices::{MachineType, Prices};
 
 /// The share by which a machine must exceed the measured use.
-const ROOM: f64 = 0.15;
+const HEADROOM: f64 = 0.15;
 /// The smallest memory that a machine reserves for its operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;
 /// The share of its memory that a machine reserves for its operating system, if this is more than `SYSTEM_GIB`.
@@ -42,7 +42,6 @@ impl MachineType {
 }
 
 impl MachineFit {
-    /// Makes a fit of `workers` per machine.
     pub(crate) fn new(machine: &MachineType, workers: u32) -> MachineFit {
         MachineFit {
             machine: machine.clone(),
@@ -61,16 +60,17 @@ impl MachineFit {
 
 impl WorkerNeed {
     /// Computes the need from measurements of processors and GiB; `None` if there are too few.
-    pub fn of(cpus: &[f64], memory_gib: &[f64]) -> Option<WorkerNeed> {
+    pub fn from_measurements(cpus: &[f64], memory_gib: &[f64]) -> Option<WorkerNeed> {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
     /// The number of workers that fit onto a machine with headroom; `None` if not even one worker fits.
     pub fn fit(&self, machine: &MachineType) -> Option<MachineFit> {
-        let most =
-            |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
-        let workers =
-            most(f64::from(machine.cpus), self.cpus).min(most(machine.usable_gib(), self.memory_gib));
+        let workers_for = |has: f64, need: f64| {
+            if need > 0.0 { has / (need * (1.0 + HEADROOM)) } else { f64::from(u32::MAX) }
+        };
+        let workers = workers_for(f64::from(machine.cpus), self.cpus)
+            .min(workers_for(machine.usable_gib(), self.memory_gib));
         let workers = workers.min(1_000_000.0) as u32;
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }

@@ -37,8 +37,8 @@ pub(crate) struct Since(Option<u64>);
 
 impl Since {
     /// Updates the condition. Returns the time since which it has been true; `None` if it is false.
-    pub(crate) fn note(&mut self, is_so: bool, now_ms: u64) -> Option<u64> {
-        self.0 = is_so.then(|| self.0.unwrap_or(now_ms));
+    pub(crate) fn update(&mut self, is_true: bool, now_ms: u64) -> Option<u64> {
+        self.0 = is_true.then(|| self.0.unwrap_or(now_ms));
         self.0
     }
 

@@ -1,6 +1,6 @@
 //! Schedules: windows of the week with a minimum of workers.
 
-use crate::policy::{PolicyError, share};
+use crate::policy::{PolicyError, check_range};
 
 const DAY_MINUTES: u32 = 24 * 60;
 
@@ -25,14 +25,14 @@ impl WeeklyWindow {
     pub const DAILY: u8 = 0b111_1111;
 
     pub(crate) fn check(&self) -> Result<(), PolicyError> {
-        share("the days of a window", f64::from(self.days), 0.0, f64::from(WeeklyWindow::DAILY))?;
+        check_range("the days of a window", f64::from(self.days), 0.0, f64::from(WeeklyWindow::DAILY))?;
         let last = f64::from(DAY_MINUTES);
-        share("the beginning of a window, in minutes,", f64::from(self.from_minute), -1.0, last - 1.0)?;
-        share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
+        check_range("the beginning of a window, in minutes,", f64::from(self.from_minute), -1.0, last - 1.0)?;
+        check_range("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
     }
 
     /// Whether a time, in ms since 1970, is in the period. The first day of 1970 was a Thursday.
-    pub fn holds(&self, unix_ms: u64) -> bool {
+    pub fn contains(&self, unix_ms: u64) -> bool {
         let minutes = unix_ms / 60_000;
         let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);
         let is_on = |day: u64| self.days >> ((day + 3) % 7) & 1 == 1;

@@ -1,7 +1,7 @@
 //! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
 //! Permissions are checked by [`dunlin::Permissions`] behind the node that a session receives
-//! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes a client's credentials to this module, and
+//! ([`Node::with_user`](dunlin::Node::with_user)). A listener only passes a client's credentials to this module, and
 //! reports the result to the client.
 //!
 //! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has the
@@ -20,10 +20,10 @@ mod checker;
 mod credentials;
 mod inboxes;
 mod login;
+mod login_cache;
 mod meter;
 mod nkey;
 mod quota;
-mod remembered;
 mod secret;
 mod tenancy;
 #[cfg(test)]
@@ -45,8 +45,8 @@ pub(crate) use account::Account;
 pub(crate) use credentials::Credentials;
 pub(crate) use inboxes::InboxClaim;
 pub(crate) use login::{Login, PendingLogin};
+pub(crate) use login_cache::RequestLoginCache;
 pub(crate) use quota::{pause, slow_down};
-pub(crate) use remembered::RequestLoginCache;
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
 pub use users::{TENANT_DEFAULT, TenantLimits, UserDirectory, UserInfo, UserLimits, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
@@ -145,7 +145,7 @@ impl Access {
             checker: Checker::new(limits),
             inboxes: inboxes::InboxUsers::default(),
             cache: Mutex::new(PasswordCache::new(limits)?),
-            nonces: nkey::Nonces::new().map_err(UsersError::unlikely)?,
+            nonces: nkey::Nonces::new().map_err(UsersError::from_secret_error)?,
             counts: LoginCounts::default(),
         };
         let access = Arc::new(access);
@@ -229,7 +229,7 @@ impl Access {
 
     /// The nonce that a NATS client signs on this session; `None` if no user in the users file has an nkey.
     pub(crate) fn nonce(&self, session: u64) -> Option<String> {
-        self.users().has_nkeys().then(|| self.nonces.of(session))
+        self.users().has_nkeys().then(|| self.nonces.nonce(session))
     }
 
     fn users(&self) -> Arc<UserDirectory> {

@@ -17,7 +17,7 @@ use dunlin::{Node, now_ns};
 /// Token with which a waiter is notified after records were written to the disk.
 const STORED: u32 = 1;
 /// How long a publisher waits for records to be stored.
-const STORED_PATIENCE: Duration = Duration::from_secs(30);
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The frames that one append adds to one partition.
 #[derive(Debug, Clone, Copy)]
@@ -51,60 +51,62 @@ pub(crate) fn with_epoch_change(receipt: Receipt, after: Option<Position>) -> Re
 
 /// Appends the frames, all or none. Waits for the topic's acknowledgement level, or for the response of another
 /// owner.
-pub(crate) async fn append(topic: &Topic, what: AppendRequest<'_>) -> Result<Receipt, PublishError> {
-    what.check_permission(topic)?;
-    let receipt = match try_append(topic, what) {
-        Err(refused) if can_retry_append(&refused) => append_when_there_is_room(topic, what).await,
+pub(crate) async fn append(topic: &Topic, request: AppendRequest<'_>) -> Result<Receipt, PublishError> {
+    request.check_permission(topic)?;
+    let receipt = match try_append(topic, request) {
+        Err(refused) if can_retry_append(&refused) => append_when_there_is_room(topic, request).await,
         appended => appended,
     }?;
-    wait_until_stored(topic, &receipt).await.map(|receipt| with_epoch_change(receipt, what.after))
+    wait_until_stored(topic, &receipt).await.map(|receipt| with_epoch_change(receipt, request.after))
 }
 
 /// Appends the frames now, all or none.
-pub(crate) fn try_append(topic: &Topic, what: AppendRequest<'_>) -> Result<Receipt, PublishError> {
-    attempt(topic, what, false)
+pub(crate) fn try_append(topic: &Topic, request: AppendRequest<'_>) -> Result<Receipt, PublishError> {
+    attempt(topic, request, false)
 }
 
 /// Whether [`append_when_there_is_room`] may succeed after this refusal.
 pub(crate) fn can_retry_append(refused: &PublishError) -> bool {
-    refused.may_pass()
+    refused.is_retryable()
 }
 
-fn attempt(topic: &Topic, what: AppendRequest<'_>, evict: bool) -> Result<Receipt, PublishError> {
-    let AppendRequest { frames, count, partition, mark, expect_last, after, .. } = what;
+fn attempt(topic: &Topic, request: AppendRequest<'_>, evict: bool) -> Result<Receipt, PublishError> {
+    let AppendRequest { frames, count, partition, mark, expect_last, after, .. } = request;
     let run = CheckedBatch::check(frames, count, topic.config().record_bytes_max as usize)?;
     let claim = after.filter(|_| topic.config().reducer.is_some()).map(StateClaim::after);
     let claim = claim.as_ref();
-    topic
-        .append_run(now_ns(), BatchAppend { run, partition, mark, expect_last, claim, evict, relayed: false })
+    topic.append_batch(
+        now_ns(),
+        BatchAppend { batch: run, partition, mark, expect_last, claim, evict, relayed: false },
+    )
 }
 
 /// Retries the append whenever there may be room, until the topic's wait time is over.
 pub(crate) async fn append_when_there_is_room(
     topic: &Topic,
-    what: AppendRequest<'_>,
+    request: AppendRequest<'_>,
 ) -> Result<Receipt, PublishError> {
     let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let waiter = Waiter::new();
     let began_ns = now_ns();
-    let patience_ns = u64::try_from(topic.patience().as_nanos()).unwrap_or(u64::MAX);
-    let deadline_ns = began_ns.saturating_add(patience_ns);
+    let wait_max_ns = u64::try_from(topic.room_wait_max().as_nanos()).unwrap_or(u64::MAX);
+    let deadline_ns = began_ns.saturating_add(wait_max_ns);
     loop {
-        topic.await_room(what.partition, &waiter);
+        topic.await_room(request.partition, &waiter);
         let now_ns = now_ns();
-        let is_over = now_ns >= deadline_ns;
+        let is_due = now_ns >= deadline_ns;
         let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
-        what.check_permission(topic)?;
-        let refused = match attempt(topic, what, is_over && evicts) {
-            Err(refused) if refused.may_pass() => refused.after(waited),
+        request.check_permission(topic)?;
+        let refused = match attempt(topic, request, is_due && evicts) {
+            Err(refused) if refused.is_retryable() => refused.with_waited(waited),
             appended => return appended,
         };
-        if is_over {
+        if is_due {
             return Err(refused);
         }
-        let left = Duration::from_nanos(deadline_ns - now_ns);
+        let remaining = Duration::from_nanos(deadline_ns - now_ns);
         // Tries again after the notification or the timeout.
-        let _ = tokio::time::timeout(left, notified(&waiter)).await;
+        let _ = tokio::time::timeout(remaining, wait_for_notification(&waiter)).await;
     }
 }
 
@@ -115,18 +117,18 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     }
     let log = &topic.logs()[usize::from(receipt.partition)];
     let waiting = StoredWait { log, waiter: Waiter::new() };
-    let reached = async {
+    let stored = async {
         loop {
             match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
                 AckProgress::Reached => return Ok(*receipt),
-                AckProgress::Answered(receipt) => return Ok(receipt),
+                AckProgress::ByOwner(receipt) => return Ok(receipt),
                 AckProgress::Failed(error) => return Err(error),
-                AckProgress::Waiting => notified(&waiting.waiter).await,
+                AckProgress::Waiting => wait_for_notification(&waiting.waiter).await,
             }
         }
     };
-    let unknown = || PublishError::Unknown(format!("the record was not stored within {STORED_PATIENCE:?}"));
-    tokio::time::timeout(STORED_PATIENCE, reached).await.unwrap_or_else(|_| Err(unknown()))
+    let unknown = || PublishError::Unknown(format!("the record was not stored within {STORE_TIMEOUT:?}"));
+    tokio::time::timeout(STORE_TIMEOUT, stored).await.unwrap_or_else(|_| Err(unknown()))
 }
 
 /// Removes the waiter from the log's list of waiters when this is dropped.
@@ -137,12 +139,12 @@ struct StoredWait<'a> {
 
 impl Drop for StoredWait<'_> {
     fn drop(&mut self) {
-        self.log.leave_stored(&self.waiter);
+        self.log.cancel_await_stored(&self.waiter);
     }
 }
 
 /// Waits for a notification.
-async fn notified(waiter: &Waiter) {
+async fn wait_for_notification(waiter: &Waiter) {
     std::future::poll_fn(|cx| {
         while !waiter.take_ready(|_| ()) {
             if waiter.set_waker(cx.waker()) {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A node without a certificate of the cluster can only join, with a join token.
 //! - A node number is never assigned twice. A node that was removed is refused with instructions, and ends. The same
-//!   holds for a node whose directory is an old copy or is used by another process (`started`).
+//!   holds for a node whose directory is an old copy or is used by another process (`registration`).
 //! - Each lane has its own connection, and lanes with large messages have their own thread, so that heartbeats and
 //!   votes never wait.
 //!
@@ -33,9 +33,9 @@ mod member;
 mod owner;
 mod reconcile;
 mod records;
+mod registration;
 mod secure;
 mod serving;
-mod started;
 mod token;
 mod topics;
 mod transport;
@@ -76,7 +76,7 @@ use transport::RaftTransport;
 /// The release of this build.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// How long a stopping node waits until another node is the leader.
-const HAND_OVER: Duration = Duration::from_secs(3);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The configuration of a node that takes part in a cluster.
 #[derive(Debug, Clone)]
@@ -89,8 +89,8 @@ pub struct ClusterConfig {
     pub data_dir: PathBuf,
     /// Address of a member, and a join token. Ignored once the node has joined.
     pub join: Option<(String, Token)>,
-    /// When true, joining is cancelled and fails with [`ClusterError::GivenUp`].
-    pub give_up: Arc<AtomicBool>,
+    /// When true, joining is cancelled and fails with [`ClusterError::JoinCancelled`].
+    pub cancel_join: Arc<AtomicBool>,
     /// Limits of connections between nodes.
     pub limits: ClusterLimits,
     /// Limits of the agreed state.
@@ -103,20 +103,20 @@ pub struct ClusterConfig {
 
 /// A node's membership in its cluster. Dropping the value ends the membership.
 pub struct Cluster {
-    seat: Arc<ClusterMember>,
+    member: Arc<ClusterMember>,
     address: SocketAddr,
     handle: Handle,
     topics: topics::ClusterTopics,
-    running: Vec<StoppableThread>,
+    threads: Vec<StoppableThread>,
 }
 
 /// The number of requests that a node has sent to other nodes, and of connections that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkUse {
     /// Number of sent requests.
-    pub asked: u64,
+    pub requests: u64,
     /// Number of opened connections.
-    pub opened: u64,
+    pub connections: u64,
 }
 
 /// A thread, and a sender that ends the thread when dropped.
@@ -134,77 +134,78 @@ impl Cluster {
         // A thread for large messages, so that they delay no heartbeat.
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
         // A thread for tasks that read the agreed state. Applying a snapshot may lock this state for a long time.
-        let (looking, looks) = start_thread("dunlin-cluster-care")?;
+        let (state_handle, state_thread) = start_thread("dunlin-cluster-care")?;
         // One thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
         }
-        let others_reach_it_at = advertised(&config, address)?;
+        let advertised_address = advertised(&config, address)?;
         let files = ClusterDirectory::of(&config.data_dir);
-        let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
-        let own = authority.issue(identity.node, host_of(&identity.address))?;
-        files.write_certificate(&own.cert_pem, &own.key_pem)?;
-        let secrets = ClusterTls::new(&identity.cluster, &authority, &own)?;
-        let member = RaftMember { id: identity.node, address: identity.address.clone() };
-        let seat =
+        let (identity, authority, is_new) =
+            handle.block_on(open_identity(&files, &config, &advertised_address))?;
+        let certificate = authority.issue(identity.node, address_host(&identity.address))?;
+        files.write_certificate(&certificate.cert_pem, &certificate.key_pem)?;
+        let secrets = ClusterTls::new(&identity.cluster, &authority, &certificate)?;
+        let raft_member = RaftMember { id: identity.node, address: identity.address.clone() };
+        let member =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
-        seat.set_handles(handle.clone(), bulk.clone());
+        member.set_handles(handle.clone(), bulk.clone());
         // Accepts connections before the start is registered, because other nodes check whether this address responds.
-        let accepting = Arc::clone(&seat);
+        let accepting = Arc::clone(&member);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => serving::accept(accepting, listener).await,
                 Err(error) => tracing::error!(%error, "cannot listen for other nodes"),
             }
         });
-        if seat.identity.before.is_some() {
-            handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
+        if member.identity.before.is_some() {
+            handle.block_on(registration::register(&member)).map_err(ClusterError::Refused)?;
         }
-        let links = RaftTransport::new(Arc::clone(&seat), None, handle.clone(), bulk.clone());
+        let links = RaftTransport::new(Arc::clone(&member), None, handle.clone(), bulk.clone());
         let (disk, dir) = (Arc::new(RealDisk), ClusterDirectory::control_dir(&config.data_dir));
-        let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
+        let control = Control::start_member(node, raft_member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
         if !node.set_control(Arc::clone(&control)) {
             return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));
         }
-        seat.set_control(Arc::clone(&control));
+        member.set_control(Arc::clone(&control));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let links = |shard: u8| {
             let handle = schedules[usize::from(shard)].0.clone();
-            RaftTransport::new(Arc::clone(&seat), Some(shard), handle, bulk.clone())
+            RaftTransport::new(Arc::clone(&member), Some(shard), handle, bulk.clone())
         };
         let dir = ClusterDirectory::tasks_dir(&config.data_dir);
-        let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
+        let tasks = Tasks::start_member(node, raft_member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's tasks"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
             return Err(ClusterError::Refused(
                 "cannot start the cluster's tasks: the node has a task scheduler already".to_owned(),
             ));
         }
-        seat.set_tasks(tasks);
-        if seat.identity.is_restored {
-            handle.block_on(reconcile::finish_restore(&seat, &control))?;
+        member.set_tasks(tasks);
+        if member.identity.is_restored {
+            handle.block_on(reconcile::finish_restore(&member, &control))?;
         }
-        let topics = topics::ClusterTopics::start(node, &seat, &control, config.ownership)?;
+        let topics = topics::ClusterTopics::start(node, &member, &control, config.ownership)?;
         if is_new {
             if !handle.block_on(control.is_begun())? {
-                handle.block_on(control.begin(&[member]))?;
-                tracing::info!(cluster = seat.identity.cluster, "this node began a new cluster");
+                handle.block_on(control.begin(&[raft_member]))?;
+                tracing::info!(cluster = member.identity.cluster, "this node began a new cluster");
             }
-            seat.files.write_identity(&seat.identity.clone().settled())?;
+            member.files.write_identity(&member.identity.clone().settled())?;
         }
-        let mut running = vec![looks, transfers];
-        running.extend(schedules.into_iter().map(|(_, thread)| thread));
-        running.push(connections);
-        looking.spawn(reconcile::run(Arc::clone(&seat)));
-        looking.spawn(reconcile::follow(Arc::clone(&seat)));
-        Ok(Cluster { seat, address, handle, topics, running })
+        let mut threads = vec![state_thread, transfers];
+        threads.extend(schedules.into_iter().map(|(_, thread)| thread));
+        threads.push(connections);
+        state_handle.spawn(reconcile::run(Arc::clone(&member)));
+        state_handle.spawn(reconcile::track_current_state(Arc::clone(&member)));
+        Ok(Cluster { member, address, handle, topics, threads })
     }
 
     /// Takes the node's share of the topics once the agreed state is complete. Call this when the listeners are open.
     pub(crate) fn own_topics(&self) {
-        self.topics.own();
+        self.topics.take_share();
     }
 
     /// The address for other nodes, with its actual port.
@@ -214,73 +215,76 @@ impl Cluster {
 
     /// The host under which other nodes reach this one.
     pub(crate) fn host(&self) -> &str {
-        self.seat.identity.address.rsplit_once(':').map_or("", |(host, _)| host)
+        self.member.identity.address.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
     /// The node's number.
     pub fn node(&self) -> u64 {
-        self.seat.identity.node
+        self.member.identity.node
     }
 
     /// The cluster's id.
     pub fn cluster(&self) -> &str {
-        &self.seat.identity.cluster
+        &self.member.identity.cluster
     }
 
     /// Requests and connections to other nodes since the start.
     pub fn link_use(&self) -> LinkUse {
         let count = |counted: &AtomicU64| counted.load(Ordering::Relaxed);
-        LinkUse { asked: count(&self.seat.links.asked), opened: count(&self.seat.links.opened) }
+        LinkUse {
+            requests: count(&self.member.links.requests),
+            connections: count(&self.member.links.connections),
+        }
     }
 
     /// Why this node has left the cluster permanently: its disk failed, or it was removed. The process should
     /// end then.
     pub fn ended(&self) -> Option<String> {
-        self.seat.ended()
+        self.member.ended()
     }
 
     /// Why the cluster no longer accepts this node: it was removed, or another copy of its directory started later.
     /// The process should end then.
     pub fn expelled(&self) -> Option<&str> {
-        self.seat.expelled()
+        self.member.expelled()
     }
 
     /// Why the node is not ready; `None` if the cluster has a leader and this node has the complete state.
     pub fn missing(&self) -> Option<String> {
-        self.seat.missing()
+        self.member.missing()
     }
 
     /// Gives volatile topics and the leadership to other nodes, before this node ends.
     pub fn hand_over(&self) {
         self.topics.leave();
-        let (done, handed) = std::sync::mpsc::channel();
-        let seat = Arc::clone(&self.seat);
+        let (done, receiver) = std::sync::mpsc::channel();
+        let member = Arc::clone(&self.member);
         self.handle.spawn(async move {
-            let of_tasks = async {
-                let shards = seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
-                join_all(shards.map(|shard| admin::hand_over_tasks(shard, None))).await;
+            let transfer_tasks = async {
+                let shards = member.tasks().into_iter().flat_map(|tasks| tasks.shards());
+                join_all(shards.map(|shard| admin::transfer_task_lead(shard, None))).await;
             };
-            tokio::join!(hand_over_lead(&seat), of_tasks);
+            tokio::join!(transfer_lead(&member), transfer_tasks);
             let _ = done.send(());
         });
-        let _ = handed.recv_timeout(HAND_OVER);
+        let _ = receiver.recv_timeout(HAND_OVER_TIMEOUT);
     }
 
-    pub(crate) fn seat(&self) -> &Arc<ClusterMember> {
-        &self.seat
+    pub(crate) fn member(&self) -> &Arc<ClusterMember> {
+        &self.member
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.topics.end();
-        if let Some(tasks) = self.seat.tasks() {
+        if let Some(tasks) = self.member.tasks() {
             tasks.stop();
         }
-        if let Some(control) = self.seat.control() {
+        if let Some(control) = self.member.control() {
             control.stop();
         }
-        for (end, thread) in self.running.drain(..) {
+        for (end, thread) in self.threads.drain(..) {
             let _ = end.send(());
             let _ = thread.join();
         }
@@ -297,11 +301,11 @@ impl std::fmt::Debug for Cluster {
 }
 
 /// Transfers the leadership, if this node leads and there is another voter.
-async fn hand_over_lead(seat: &ClusterMember) {
-    if let Some(control) = seat.control()
+async fn transfer_lead(member: &ClusterMember) {
+    if let Some(control) = member.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
     {
-        match admin::hand_over(control, None, admin::HAND_OVER).await {
+        match admin::transfer_lead(control, None, admin::TRANSFER_TIMEOUT).await {
             Ok(Some(leader)) => tracing::info!(leader, "another node is the leader now"),
             Ok(None) => tracing::warn!(
                 "no other node became the leader; the cluster elects one after this node has ended"
@@ -352,14 +356,14 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     }
     marks::refuse_member(&files, data_dir)?;
     let cluster = new_cluster()?;
-    files.write_authority(&CertificateAuthority::make(&cluster)?)?;
-    files.write_identity(&NodeIdentity::first(&cluster, backup::FIRST, address)?)?;
+    files.write_authority(&CertificateAuthority::generate(&cluster)?)?;
+    files.write_identity(&NodeIdentity::first(&cluster, backup::FIRST_NODE, address)?)?;
     Ok(cluster)
 }
 
 /// Reads the node's identity from its directory, or obtains one by joining. Also returns whether the cluster begins
 /// with this start.
-async fn place(
+async fn open_identity(
     files: &ClusterDirectory,
     config: &ClusterConfig,
     address: &str,
@@ -376,12 +380,12 @@ async fn place(
             )));
         }
         let begins = identity.begins;
-        let identity = if begins { identity.at(address) } else { identity.started_again(address)? };
+        let identity = if begins { identity.with_address(address) } else { identity.next_start(address)? };
         files.write_identity(&identity)?;
         return Ok((identity, authority, begins));
     }
     marks::refuse_member(files, &config.data_dir)?;
-    if let Some((through, token)) = &config.join {
+    if let Some((bootstrap_address, token)) = &config.join {
         if ClusterDirectory::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(
                 "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
@@ -389,8 +393,8 @@ async fn place(
             )));
         }
         let (identity, authority) = tokio::select! {
-            joined = join::join(files, through, token, address, config) => joined?,
-            () = join::given_up(&config.give_up) => return Err(ClusterError::GivenUp),
+            joined = join::join(files, bootstrap_address, token, address, config) => joined?,
+            () = join::wait_until_cancelled(&config.cancel_join) => return Err(ClusterError::JoinCancelled),
         };
         return Ok((identity, authority, false));
     }
@@ -413,13 +417,13 @@ fn random(bytes: &mut [u8]) -> Result<(), ClusterError> {
 }
 
 /// The host of an address.
-fn host_of(address: &str) -> &str {
+fn address_host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Encodes a message as JSON; used for infrequent messages.
-fn text(message: &impl Serialize) -> Vec<u8> {
+fn to_json(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
 

@@ -44,14 +44,14 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Each TCP address with its protocol.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (Protocol, SocketAddr)> {
-        let of = |protocol, addresses: &[SocketAddr]| {
+        let with_protocol = |protocol, addresses: &[SocketAddr]| {
             addresses.iter().map(move |&address| (protocol, address)).collect::<Vec<_>>()
         };
         [
-            of(Protocol::Tcp, &self.tcp),
-            of(Protocol::Nats, &self.nats),
-            of(Protocol::Http, &self.http),
-            of(Protocol::Grpc, &self.grpc),
+            with_protocol(Protocol::Tcp, &self.tcp),
+            with_protocol(Protocol::Nats, &self.nats),
+            with_protocol(Protocol::Http, &self.http),
+            with_protocol(Protocol::Grpc, &self.grpc),
         ]
         .into_iter()
         .flatten()

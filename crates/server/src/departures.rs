@@ -39,7 +39,7 @@ impl DepartureKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientDeparture {
     pub(crate) protocol: Protocol,
-    pub(crate) fate: DepartureKind,
+    pub(crate) kind: DepartureKind,
     /// The client's name; empty if the client stated none.
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
@@ -52,15 +52,15 @@ pub(crate) struct ClientDeparture {
 }
 
 impl ClientDeparture {
-    pub(crate) fn new(protocol: Protocol, fate: DepartureKind, why: &str) -> ClientDeparture {
+    pub(crate) fn new(protocol: Protocol, kind: DepartureKind, why: &str) -> ClientDeparture {
         let now = now_ns();
         let (name, peer) = (String::new(), None);
-        let why = kept(why);
-        ClientDeparture { protocol, fate, name, peer, why, lag: 0, times: 1, first_ns: now, last_ns: now }
+        let why = truncate(why);
+        ClientDeparture { protocol, kind, name, peer, why, lag: 0, times: 1, first_ns: now, last_ns: now }
     }
 
     pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> ClientDeparture {
-        ClientDeparture { name: kept(name), peer, ..self }
+        ClientDeparture { name: truncate(name), peer, ..self }
     }
 
     pub(crate) fn lag(self, lag: u64) -> ClientDeparture {
@@ -72,8 +72,8 @@ impl ClientDeparture {
         self.peer.map(|peer| peer.ip())
     }
 
-    fn is_like(&self, other: &ClientDeparture) -> bool {
-        let key = |d: &ClientDeparture| (d.protocol, d.fate.name(), d.ip());
+    fn has_same_cause(&self, other: &ClientDeparture) -> bool {
+        let key = |d: &ClientDeparture| (d.protocol, d.kind.name(), d.ip());
         key(self) == key(other) && self.name == other.name && self.why == other.why
     }
 }
@@ -82,34 +82,34 @@ impl ClientDeparture {
 #[derive(Debug)]
 pub(crate) struct Departures {
     departures_max: usize,
-    kept: Mutex<VecDeque<ClientDeparture>>,
+    entries: Mutex<VecDeque<ClientDeparture>>,
 }
 
 impl Departures {
     pub(crate) fn new(departures_max: usize) -> Departures {
-        Departures { departures_max, kept: Mutex::default() }
+        Departures { departures_max, entries: Mutex::default() }
     }
 
     pub(crate) fn note(&self, mut departure: ClientDeparture) {
-        let mut kept = self.kept();
-        if let Some(at) = kept.iter().position(|before| before.is_like(&departure)) {
+        let mut entries = self.entries();
+        if let Some(at) = entries.iter().position(|before| before.has_same_cause(&departure)) {
             // The entry exists, because its index was just found.
-            let before = kept.remove(at).unwrap_or_else(|| departure.clone());
+            let before = entries.remove(at).unwrap_or_else(|| departure.clone());
             departure.times += before.times;
             departure.first_ns = before.first_ns;
         }
-        kept.push_back(departure);
-        let over = kept.len().saturating_sub(self.departures_max);
-        kept.drain(..over);
+        entries.push_back(departure);
+        let excess = entries.len().saturating_sub(self.departures_max);
+        entries.drain(..excess);
     }
 
     /// The `count` newest departures, newest first.
     pub(crate) fn newest(&self, count: usize) -> Vec<ClientDeparture> {
-        self.kept().iter().rev().take(count).cloned().collect()
+        self.entries().iter().rev().take(count).cloned().collect()
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<ClientDeparture>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, VecDeque<ClientDeparture>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn in_words(refused: &Refused) -> String {
     }
 }
 
-fn kept(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
@@ -143,8 +143,8 @@ mod tests {
         departures.note(departure("other", 2));
         departures.note(departure("slow", 3));
         let newest = departures.newest(10);
-        let seen: Vec<_> = newest.iter().map(|d| (d.name.as_str(), d.times, d.lag)).collect();
-        assert_eq!(seen, [("slow", 2, 3), ("other", 1, 2)]);
+        let listed: Vec<_> = newest.iter().map(|d| (d.name.as_str(), d.times, d.lag)).collect();
+        assert_eq!(listed, [("slow", 2, 3), ("other", 1, 2)]);
         assert!(newest[0].first_ns <= newest[1].first_ns && newest[0].last_ns >= newest[1].last_ns);
     }
 

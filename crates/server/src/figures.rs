@@ -67,9 +67,9 @@ struct OwnedFigures {
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
     /// The figures of the topic's logs and groups at its owner; `None` while the owner does not respond.
-    pub(crate) held: Option<OwnerFigures>,
+    pub(crate) owner: Option<OwnerFigures>,
     /// The topic's subscribers and publishers; `None` if a node did not respond.
-    pub(crate) users: Option<TopicClients>,
+    pub(crate) clients: Option<TopicClients>,
 }
 
 /// A topic's logs and groups, as its owner reports them.
@@ -135,17 +135,17 @@ impl OwnerFigures {
 
 impl FiguresResponse {
     /// This node's figures for the request; `None` outside a cluster.
-    pub(crate) fn of(shared: &SharedServer, wanted: &FiguresRequest) -> Option<FiguresResponse> {
+    pub(crate) fn of(shared: &SharedServer, request: &FiguresRequest) -> Option<FiguresResponse> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
         let mut topics: BTreeMap<String, Arc<Topic>> = BTreeMap::new();
-        let named = wanted.names.iter().filter_map(|name| node.topic(name));
+        let named = request.names.iter().filter_map(|name| node.topic(name));
         topics.extend(named.map(|topic| (topic.name().to_owned(), topic)));
         let mut subscriptions = 0;
-        if wanted.topics_max > 0 || wanted.subscribers_max > 0 {
-            let survey = node.survey(wanted.topics_max, wanted.subscribers_max);
+        if request.topics_max > 0 || request.subscribers_max > 0 {
+            let survey = node.survey(request.topics_max, request.subscribers_max);
             subscriptions = survey.subscriptions;
-            let found = survey.busiest.into_iter().map(|seen| seen.topic);
+            let found = survey.busiest.into_iter().map(|busy| busy.topic);
             let found = found.chain(survey.slowest.into_iter().map(|subscription| subscription.topic));
             topics.extend(found.map(|topic| (topic.name().to_owned(), topic)));
         }
@@ -188,18 +188,17 @@ impl NodeTopicFigures {
 
 impl ClusterFigures {
     /// Adds the response of node `node`; `None` if it did not respond.
-    pub(crate) fn take(&mut self, node: u64, answer: Option<FiguresResponse>) {
-        let Some(answer) = answer else {
+    pub(crate) fn add_response(&mut self, node: u64, response: Option<FiguresResponse>) {
+        let Some(response) = response else {
             self.silent.insert(node);
             return;
         };
-        self.subscriptions += answer.subscriptions;
-        for part in answer.topics {
+        self.subscriptions += response.subscriptions;
+        for part in response.topics {
             self.parts.entry(part.topic.clone()).or_default().insert(node, part);
         }
     }
 
-    /// The names of the topics in the other nodes' responses.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.parts.keys().map(String::as_str)
     }
@@ -226,25 +225,25 @@ impl ClusterFigures {
     /// The figures of a topic, summed over this node and the other nodes that responded.
     pub(crate) fn of(&self, shared: &SharedServer, topic: &Arc<Topic>) -> TopicFigures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
-        let own = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
-        let here = ownership.as_ref().map(|ownership| ownership.id());
-        let owner = ownership.as_ref().map(|ownership| ownership.owner_of(topic).0);
+        let local = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
+        let node_id = ownership.as_ref().map(|ownership| ownership.id());
+        let owner_id = ownership.as_ref().map(|ownership| ownership.owner_of(topic).0);
         let elsewhere = self.parts.get(topic.name());
-        let held = match (own.owned.clone(), owner) {
+        let owner = match (local.owned.clone(), owner_id) {
             (Some(owned), _) => Some(owned),
-            (None, Some(owner)) => elsewhere.and_then(|parts| parts.get(&owner)?.owned.clone()),
+            (None, Some(owner_id)) => elsewhere.and_then(|parts| parts.get(&owner_id)?.owned.clone()),
             (None, None) => None,
         };
-        let users = self.silent.is_empty().then(|| {
-            let mut users = TopicClients::default();
-            users.add(here, own);
+        let clients = self.silent.is_empty().then(|| {
+            let mut clients = TopicClients::default();
+            clients.add(node_id, local);
             for (node, part) in elsewhere.into_iter().flatten() {
-                users.add(Some(*node), part.clone());
+                clients.add(Some(*node), part.clone());
             }
-            users.subscribers.sort_by_key(|(_, subscriber)| std::cmp::Reverse(subscriber.lag));
-            users
+            clients.subscribers.sort_by_key(|(_, subscriber)| std::cmp::Reverse(subscriber.lag));
+            clients
         });
-        TopicFigures { held: held.map(OwnerFigures::from), users }
+        TopicFigures { owner: owner.map(OwnerFigures::from), clients }
     }
 }
 
@@ -270,30 +269,30 @@ impl From<OwnedFigures> for OwnerFigures {
 impl SharedServer {
     /// Sends requests for figures to the other nodes; returns a future of their responses, or `None` if there are no
     /// other nodes.
-    pub(crate) fn ask_for_figures(
+    pub(crate) fn request_figures(
         &self,
-        wanted: impl FnOnce() -> FiguresRequest,
+        request: impl FnOnce() -> FiguresRequest,
     ) -> Option<impl Future<Output = ClusterFigures> + Send + 'static> {
         let seat = self.cluster.get()?;
         let others = seat.others();
         if others.is_empty() {
             return None;
         }
-        let asked = seat.ask_for_figures(others, wanted());
+        let responses = seat.request_figures(others, request());
         Some(async move {
-            let mut answers = ClusterFigures::default();
-            for (node, asked) in asked {
-                answers.take(node, asked.await.ok().flatten());
+            let mut figures = ClusterFigures::default();
+            for (node, response) in responses {
+                figures.add_response(node, response.await.ok().flatten());
             }
-            answers
+            figures
         })
     }
 
     /// Requests the figures of `topics` from the other nodes.
     pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> ClusterFigures {
         let names = || topics.iter().map(|topic| topic.name().to_owned()).collect();
-        match self.ask_for_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() }) {
-            Some(asked) => asked.await,
+        match self.request_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() }) {
+            Some(responses) => responses.await,
             None => ClusterFigures::default(),
         }
     }

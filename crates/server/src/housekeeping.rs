@@ -13,11 +13,11 @@ use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
 /// Interval of the housekeeping.
-const TICK: Duration = Duration::from_secs(1);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of consecutive checks that must find room before a full disk counts as free again.
-const AMPLE_LOOKS: u32 = 5;
+const CHECKS_WITH_ROOM: u32 = 5;
 /// Deadlines within this span are handled together, because each check costs some ns per group.
-const TOGETHER: Duration = Duration::from_millis(2);
+const DEADLINE_BATCH: Duration = Duration::from_millis(2);
 
 /// The time of the last housekeeping, from which a blocked housekeeping is detected.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Default for Housekeeping {
 }
 
 impl Housekeeping {
-    fn ran(&self) {
+    fn record_run(&self) {
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
@@ -55,17 +55,19 @@ impl Wake for WakeNotify {
 }
 
 /// Runs the housekeeping and handles deadlines until the task is aborted.
-pub(crate) async fn keep(shared: Arc<SharedServer>) {
+pub(crate) async fn run(shared: Arc<SharedServer>) {
     let node = &shared.node;
-    let keeper = Arc::new(WakeNotify(Notify::new()));
-    let waker = Waker::from(Arc::clone(&keeper));
+    let notify = Arc::new(WakeNotify(Notify::new()));
+    let waker = Waker::from(Arc::clone(&notify));
     let due = async {
         loop {
-            let due_ns = node.see_to_due(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
-            let due = Instant::now() + due_ns.map_or(TICK, |ns| Duration::from_nanos(ns).min(TICK));
+            let due_ns = node.handle_deadlines(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
+            let due = Instant::now()
+                + due_ns
+                    .map_or(HOUSEKEEPING_INTERVAL, |ns| Duration::from_nanos(ns).min(HOUSEKEEPING_INTERVAL));
             // The cause of waking does not matter: the next iteration checks the time and the deadlines.
-            let _ = timeout_at(due, keeper.0.notified()).await;
-            sleep(TOGETHER).await;
+            let _ = timeout_at(due, notify.0.notified()).await;
+            sleep(DEADLINE_BATCH).await;
         }
     };
     tokio::join!(due, tick(&shared));
@@ -77,12 +79,12 @@ pub(crate) async fn keep(shared: Arc<SharedServer>) {
 struct DiskFullReport {
     /// Number of consecutive checks that found room since the disk was reported full; `None` if it is not reported
     /// full.
-    ample: Option<u32>,
+    checks_with_room: Option<u32>,
 }
 
 impl DiskFullReport {
-    fn look(&mut self, lacking: Option<String>) {
-        self.ample = match (lacking, self.ample) {
+    fn update(&mut self, lacking: Option<String>) {
+        self.checks_with_room = match (lacking, self.checks_with_room) {
             (Some(why), None) => {
                 tracing::error!(
                     "the node's disk is full: {why}. Free room on the disk of its data directory"
@@ -90,38 +92,38 @@ impl DiskFullReport {
                 Some(0)
             }
             (Some(_), Some(_)) => Some(0),
-            (None, Some(looks)) if looks + 1 >= AMPLE_LOOKS => {
+            (None, Some(checks)) if checks + 1 >= CHECKS_WITH_ROOM => {
                 tracing::warn!("the node's disk has room again");
                 None
             }
-            (None, looks) => looks.map(|looks| looks + 1),
+            (None, checks) => checks.map(|checks| checks + 1),
         };
     }
 }
 
 /// Does the housekeeping once, outside the listeners' threads, because it may wait for a disk or the cluster.
 async fn tick(shared: &Arc<SharedServer>) {
-    let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
-    let mut known = reached();
-    let mut room = DiskFullReport::default();
+    let addresses = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
+    let mut known_addresses = addresses();
+    let mut disk_full_report = DiskFullReport::default();
     loop {
-        let of = Arc::clone(shared);
-        let done = shared.node.unblock(move |node| {
+        let server = Arc::clone(shared);
+        let done = shared.node.run_blocking(move |node| {
             node.tick();
-            of.access.iter().for_each(|access| access.tick());
+            server.access.iter().for_each(|access| access.tick());
         });
         if done.await.is_some() {
-            shared.housekeeping.ran();
+            shared.housekeeping.record_run();
         }
-        room.look(shared.node.lacks_room());
+        disk_full_report.update(shared.node.lacks_room());
         if shared.grpc.has_health_clients() {
             shared.grpc.report_health(crate::http::missing(shared).is_empty()).await;
         }
-        let now = reached();
-        if now != known {
-            known = now;
+        let now = addresses();
+        if now != known_addresses {
+            known_addresses = now;
             shared.nodes_changed();
         }
-        sleep(TICK).await;
+        sleep(HOUSEKEEPING_INTERVAL).await;
     }
 }

@@ -21,10 +21,10 @@ use crate::runtime::Core;
 use crate::shared::SharedServer;
 use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
-use crate::tls::{TlsConnection, let_in};
+use crate::tls::{TlsConnection, accept_tls};
 
 /// Pause after accepting a connection failed.
-const REST: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Length of the kernel's accept queue: thousands of clients may reconnect at once.
 const BACKLOG: i32 = 4_096;
 
@@ -58,7 +58,7 @@ impl Listener {
 
     pub(crate) fn bind_unix(protocol: Protocol, path: &Path) -> io::Result<Listener> {
         let bound = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(path) => {
                 std::fs::remove_file(path)?;
                 UnixListener::bind(path)
             }
@@ -91,7 +91,7 @@ impl Listener {
 
 /// Whether the file is a socket on which no process listens. Connecting to a file that is no socket fails in the same
 /// way, but such a file must not be removed.
-fn is_left_behind(path: &Path) -> bool {
+fn is_stale_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -99,32 +99,32 @@ fn is_left_behind(path: &Path) -> bool {
 /// Accepts connections until the task is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores: Vec<Core>) {
     let protocol = listener.protocol;
-    let accepting = match listener.socket {
+    let listener_socket = match listener.socket {
         ListeningSocket::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(AsyncListener::Tcp),
         ListeningSocket::Unix(listener) => {
             tokio::net::UnixListener::from_std(listener).map(AsyncListener::Unix)
         }
     };
-    let accepting = match accepting {
-        Ok(accepting) => accepting,
+    let listener_socket = match listener_socket {
+        Ok(listener_socket) => listener_socket,
         Err(error) => return tracing::error!(%error, "cannot accept connections at a listener"),
     };
-    let mut resting = false;
+    let mut is_paused = false;
     loop {
-        match accepting.accept().await {
+        match listener_socket.accept().await {
             Ok(accepted) => {
-                resting = false;
-                let core = choose(&cores, shared.limits.sessions_before_spreading);
-                begin(protocol, core, &shared, accepted);
+                is_paused = false;
+                let core = choose_core(&cores, shared.limits.sessions_before_spreading);
+                start_session(protocol, core, &shared, accepted);
             }
             // The client disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                if !resting {
+                if !is_paused {
                     tracing::warn!(%error, "cannot accept connections; retrying");
                 }
-                resting = true;
-                tokio::time::sleep(REST).await;
+                is_paused = true;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
@@ -140,28 +140,28 @@ impl AsyncListener {
 }
 
 /// Chooses the first core while it has few sessions; afterwards, the core with the fewest sessions.
-fn choose(cores: &[Core], before_spreading: usize) -> &Core {
+fn choose_core(cores: &[Core], spread_above: usize) -> &Core {
     let first = &cores[0];
-    if first.load() < before_spreading {
+    if first.load() < spread_above {
         return first;
     }
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
 /// Starts a session of this protocol on the thread of `core`.
-fn begin(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: AcceptedSocket) {
-    let seat = core.seat();
+fn start_session(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: AcceptedSocket) {
+    let slot = core.reserve_slot();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
-        let _seat = seat;
-        let passage = shared.traffic.accepted(protocol);
+        let _slot = slot;
+        let open_connection = shared.traffic.count_accepted(protocol);
         // The connection has broken, so no client is left to notify.
         let Ok(stream) = Stream::new(accepted) else { return };
         // The handshake is boxed, so that the future of a session does not become larger.
-        let (stream, told) = match (&shared.tls, stream) {
+        let (stream, announced_id) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
-                match Box::pin(let_in(&shared, identity, protocol, socket)).await {
-                    Some(TlsConnection { stream, told }) => (stream, told),
+                match Box::pin(accept_tls(&shared, identity, protocol, socket)).await {
+                    Some(TlsConnection { stream, announced_id }) => (stream, announced_id),
                     None => return,
                 }
             }
@@ -169,8 +169,8 @@ fn begin(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: 
         };
         match protocol {
             Protocol::Tcp => tcp::Session::begin(shared, stream).await,
-            Protocol::Nats => nats::Session::begin(shared, stream, told).await,
-            Protocol::Http | Protocol::Ws => http::serve(shared, stream, passage).await,
+            Protocol::Nats => nats::Session::begin(shared, stream, announced_id).await,
+            Protocol::Http | Protocol::Ws => http::serve(shared, stream, open_connection).await,
             Protocol::Grpc => grpc::serve(shared, stream).await,
         }
     });

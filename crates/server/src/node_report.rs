@@ -26,7 +26,7 @@ use cluster::ClusterEvents;
 use past::RateHistory;
 
 /// Interval of the published reports.
-const TICK: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of topics in a report; the busiest are shown.
 const TOPICS_SHOWN: usize = 50;
 /// Maximum number of tenants, of queues and of workers in a report.
@@ -64,13 +64,13 @@ impl ReportKind {
 #[derive(Debug, Default)]
 pub(crate) struct NodeReports {
     past: Mutex<RateHistory>,
-    noticed: Mutex<ClusterEvents>,
+    events: Mutex<ClusterEvents>,
     workers: Mutex<Option<WorkersView>>,
 }
 
 impl NodeReports {
     /// Adds the workers that this node starts to its report.
-    pub(crate) fn starts(&self, workers: WorkersView) {
+    pub(crate) fn set_workers(&self, workers: WorkersView) {
         *lock(&self.workers) = Some(workers);
     }
 }
@@ -80,52 +80,52 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Builds one report of the node's present state.
-pub(crate) async fn say(shared: &Arc<SharedServer>, about: ReportKind) -> Value {
-    let mut said = match about {
-        ReportKind::Stats => stats::say(shared).await,
-        ReportKind::Topics => topics::say(shared).await,
-        ReportKind::Cluster => cluster::say(shared),
-        ReportKind::Work => work::say(shared),
-        ReportKind::Spaces => spaces::say(shared),
+pub(crate) async fn build(shared: &Arc<SharedServer>, kind: ReportKind) -> Value {
+    let mut report = match kind {
+        ReportKind::Stats => stats::build(shared).await,
+        ReportKind::Topics => topics::build(shared).await,
+        ReportKind::Cluster => cluster::build(shared),
+        ReportKind::Work => work::build(shared),
+        ReportKind::Spaces => spaces::build(shared),
     };
-    said["at_ms"] = (now_ns() / 1_000_000).into();
-    said
+    report["at_ms"] = (now_ns() / 1_000_000).into();
+    report
 }
 
 /// Publishes all reports once a second while the topic has a subscriber, until the task is aborted. The topic exists
 /// when this function returns.
-pub(crate) fn keep(shared: Arc<SharedServer>) -> impl Future<Output = ()> {
-    let topic = shared.node.own_topic();
+pub(crate) fn run(shared: Arc<SharedServer>) -> impl Future<Output = ()> {
+    let topic = shared.node.node_topic();
     async move {
         match topic {
-            Ok(topic) => keep_saying(shared, topic).await,
+            Ok(topic) => publish_reports(shared, topic).await,
             Err(error) => tracing::warn!(%error, "cannot create the topic of the node's reports"),
         }
     }
 }
 
-async fn keep_saying(shared: Arc<SharedServer>, topic: Arc<Topic>) {
+async fn publish_reports(shared: Arc<SharedServer>, topic: Arc<Topic>) {
     let mut tick = Instant::now();
     loop {
-        tick = (tick + TICK).max(Instant::now());
+        tick = (tick + REPORT_INTERVAL).max(Instant::now());
         sleep_until(tick).await;
-        lock(&shared.node_report.noticed).look(&shared);
+        lock(&shared.node_report.events).update(&shared);
         // A subscriber of any report receives all of them.
         if !topic.logs()[0].has_subscriber("") {
             continue;
         }
-        for about in ReportKind::ALL {
-            let said = say(&shared, about).await.to_string();
-            publish(&shared, &topic, about, &said);
+        for kind in ReportKind::ALL {
+            let report = build(&shared, kind).await.to_string();
+            publish(&shared, &topic, kind, &report);
         }
     }
 }
 
-fn publish(shared: &SharedServer, topic: &Topic, about: ReportKind, said: &str) {
-    let tail = format!("{}.{}", number_of(shared), about.name());
-    let key = about.name().as_bytes();
+fn publish(shared: &SharedServer, topic: &Topic, kind: ReportKind, report: &str) {
+    let tail = format!("{}.{}", number_of(shared), kind.name());
+    let key = kind.name().as_bytes();
     let meta = Meta { subject_tail: &tail, key: Some(key), ..Meta::default() };
-    let draft = Draft { meta, payload: Payload::Copied(said.as_bytes()) };
+    let draft = Draft { meta, payload: Payload::Copied(report.as_bytes()) };
     if let Err(error) = topic.append_drafts(now_ns(), 0, false, [draft].iter()) {
         tracing::debug!(%error, "cannot publish a report of the node");
     }

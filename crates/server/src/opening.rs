@@ -21,14 +21,14 @@ use crate::server::{Server, listen};
 /// The current step of the start, and the time at which the start began.
 #[derive(Debug)]
 pub(crate) struct StartupProgress {
-    what: Mutex<String>,
+    step: Mutex<String>,
     began: Instant,
 }
 
 impl fmt::Display for StartupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = self.what.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "{what}; it started {} s ago", self.began.elapsed().as_secs())
+        let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "{step}; it started {} s ago", self.began.elapsed().as_secs())
     }
 }
 
@@ -42,17 +42,17 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Starts all listeners. They refuse clients and report `what`, the current step, as the reason.
-    pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
+    /// Starts all listeners. They refuse clients and report `step`, the current step, as the reason.
+    pub fn start(config: &ServerConfig, step: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
-        let progress = Arc::new(StartupProgress { what: Mutex::new(what.to_owned()), began: Instant::now() });
+        let progress = Arc::new(StartupProgress { step: Mutex::new(step.to_owned()), began: Instant::now() });
         let failed = |error| StartError::Thread { name: "dunlin-opening".to_owned(), error };
-        let nobody = Node::start(Config::default()).map_err(|error| failed(io::Error::other(error)))?;
+        let empty_node = Node::start(Config::default()).map_err(|error| failed(io::Error::other(error)))?;
         let copies = listeners.iter().map(Listener::try_clone).collect::<io::Result<_>>().map_err(failed)?;
         let unix = config.unix.clone();
         let config =
             ServerConfig { users_file: None, unix: Vec::new(), threads: 1, spin: false, ..config.clone() };
-        let server = Server::on(copies, nobody, config, Some(Arc::clone(&progress)))?;
+        let server = Server::with_listeners(copies, empty_node, config, Some(Arc::clone(&progress)))?;
         Ok(Opening { server: Some(server), listeners, unix, progress })
     }
 
@@ -61,9 +61,9 @@ impl Opening {
         self.server.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// Sets the current step, which refusals state.
-    pub fn says(&self, what: &str) {
-        what.clone_into(&mut self.progress.what.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Sets the current step; refusals name it.
+    pub fn set_step(&self, step: &str) {
+        step.clone_into(&mut self.progress.step.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Returns the listening sockets. New connections wait in the kernel's queue until the next server accepts them.

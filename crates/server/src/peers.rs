@@ -40,31 +40,36 @@ type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send 
 /// A node's connections to the other nodes of its cluster.
 pub struct NodeLinks {
     id: u64,
-    ask: CommandSender,
-    reach: AddressLookup,
+    send_commands: CommandSender,
+    lookup: AddressLookup,
     links: Mutex<HashMap<u64, Arc<NodeLink>>>,
 }
 
 impl NodeLinks {
-    /// Creates the connections of node `id`. `ask` waits for the cluster for a limited time. `reach` is called for each
-    /// new connection.
+    /// Creates the connections of node `id`. `send_commands` waits for the cluster for a limited time. `lookup` is
+    /// called for each new connection.
     pub fn new(
         id: u64,
-        ask: impl Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>>
+        send_commands: impl Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>>
         + Send
         + Sync
         + 'static,
-        reach: impl Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync + 'static,
+        lookup: impl Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync + 'static,
     ) -> NodeLinks {
-        NodeLinks { id, ask: Box::new(ask), reach: Arc::new(reach), links: Mutex::default() }
+        NodeLinks {
+            id,
+            send_commands: Box::new(send_commands),
+            lookup: Arc::new(lookup),
+            links: Mutex::default(),
+        }
     }
 
     fn link(&self, to: u64) -> Arc<NodeLink> {
         let mut links = lock(&self.links);
         let link = links.entry(to).or_insert_with(|| {
-            let (id, reach) = (self.id, Arc::clone(&self.reach));
+            let (id, lookup) = (self.id, Arc::clone(&self.lookup));
             NodeLink::start(to, move || {
-                let (address, options) = reach(to)?;
+                let (address, options) = lookup(to)?;
                 Some((address, ClientOptions { name: format!("{NODE_CLIENT}-{id}"), ..options }))
             })
         });
@@ -73,13 +78,13 @@ impl NodeLinks {
 }
 
 impl PeerNodes for NodeLinks {
-    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         let none = || Err(ClusterCommandError::Away("the cluster did not respond".to_owned()));
-        self.ask_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
+        self.propose_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
     }
 
-    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
-        (self.ask)(commands)
+    fn propose_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
+        (self.send_commands)(commands)
     }
 
     fn forward_batch(&self, to: u64, run: InFlightBatch) {
@@ -102,14 +107,14 @@ impl PeerNodes for NodeLinks {
         self.link(to).query_interest(query);
     }
 
-    fn gone(&self, node: u64) {
+    fn node_left(&self, node: u64) {
         let link = lock(&self.links).get(&node).cloned();
-        link.into_iter().for_each(|link| link.cut());
+        link.into_iter().for_each(|link| link.disconnect());
     }
 
-    fn came(&self, node: u64) {
+    fn node_joined(&self, node: u64) {
         let link = lock(&self.links).get(&node).cloned();
-        link.into_iter().for_each(|link| link.renew());
+        link.into_iter().for_each(|link| link.allow_reconnect());
     }
 }
 

@@ -17,16 +17,16 @@ pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 
 impl PublishedTopics {
     /// Records that the connection has published to the topic.
-    pub(crate) fn to(&self, topic: &Arc<Topic>) {
+    pub(crate) fn add(&self, topic: &Arc<Topic>) {
         if topic.config().reducer.is_none() {
             return;
         }
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.iter().rev().any(|place| Arc::ptr_eq(place, topic)) {
+        let mut registrations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if registrations.iter().rev().any(|registration| Arc::ptr_eq(registration, topic)) {
             return;
         }
-        let first = if places.len() >= TOPICS_MAX { places.pop_front() } else { None };
-        places.push_back(topic.register_publisher());
-        drop((places, first));
+        let evicted = if registrations.len() >= TOPICS_MAX { registrations.pop_front() } else { None };
+        registrations.push_back(topic.register_publisher());
+        drop((registrations, evicted));
     }
 }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Interval of the checks for changed files.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A setting that is read from files.
 pub(crate) trait Reload: Debug + Send + Sync {
     /// The setting's name in log messages.
-    fn what(&self) -> &'static str;
+    fn name(&self) -> &'static str;
 
     /// The files from which the setting is read.
     fn files(&self) -> Vec<PathBuf>;
@@ -32,17 +32,17 @@ pub(crate) struct Reloads(Mutex<Vec<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    what: Arc<dyn Reload>,
-    seen: Vec<Option<FileStamp>>,
+    setting: Arc<dyn Reload>,
+    stamps: Vec<Option<FileStamp>>,
 }
 
 /// A file's inode, size, and modification time in seconds and nanoseconds.
 type FileStamp = (u64, u64, i64, i64);
 
 impl Reloads {
-    pub(crate) fn add(&self, what: Arc<dyn Reload>) {
-        let seen = stamps(&*what);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { what, seen });
+    pub(crate) fn add(&self, setting: Arc<dyn Reload>) {
+        let stamps = file_stamps(&*setting);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { setting, stamps });
     }
 
     fn is_empty(&self) -> bool {
@@ -50,39 +50,39 @@ impl Reloads {
     }
 
     /// Reads all settings again; returns whether all were valid.
-    pub(crate) fn all(&self) -> bool {
+    pub(crate) fn reload_all(&self) -> bool {
         self.reload(|_| true)
     }
 
     /// Reads again the settings whose files have changed.
-    fn changed(&self) {
-        self.reload(|entry| stamps(&*entry.what) != entry.seen);
+    fn reload_changed(&self) {
+        self.reload(|entry| file_stamps(&*entry.setting) != entry.stamps);
     }
 
-    fn reload(&self, wanted: impl Fn(&Entry) -> bool) -> bool {
+    fn reload(&self, needs_reload: impl Fn(&Entry) -> bool) -> bool {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sound = true;
-        for entry in entries.iter_mut().filter(|entry| wanted(entry)) {
+        let mut all_valid = true;
+        for entry in entries.iter_mut().filter(|entry| needs_reload(entry)) {
             // Takes the stamps before reading, so that a change during the read causes another read.
-            entry.seen = stamps(&*entry.what);
-            let what = entry.what.what();
-            match entry.what.reload() {
-                Ok(()) => tracing::info!("{what}: reloaded"),
+            entry.stamps = file_stamps(&*entry.setting);
+            let name = entry.setting.name();
+            match entry.setting.reload() {
+                Ok(()) => tracing::info!("{name}: reloaded"),
                 Err(error) => {
-                    sound = false;
-                    tracing::error!("cannot reload {what}; the previous content stays in force: {error}");
+                    all_valid = false;
+                    tracing::error!("cannot reload {name}; the previous content stays in force: {error}");
                 }
             }
         }
-        sound
+        all_valid
     }
 }
 
-fn stamps(what: &dyn Reload) -> Vec<Option<FileStamp>> {
-    what.files().iter().map(|path| stamp(path)).collect()
+fn file_stamps(setting: &dyn Reload) -> Vec<Option<FileStamp>> {
+    setting.files().iter().map(|path| file_stamp(path)).collect()
 }
 
-fn stamp(path: &Path) -> Option<FileStamp> {
+fn file_stamp(path: &Path) -> Option<FileStamp> {
     let file = metadata(path).ok()?;
     Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }
@@ -90,9 +90,9 @@ fn stamp(path: &Path) -> Option<FileStamp> {
 /// Checks the files periodically until the task is aborted.
 pub(crate) async fn watch(reloads: Arc<Reloads>) {
     while !reloads.is_empty() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let reloads = Arc::clone(&reloads);
         // Runs on another thread, because a slow disk must not delay sessions.
-        let _ = tokio::task::spawn_blocking(move || reloads.changed()).await;
+        let _ = tokio::task::spawn_blocking(move || reloads.reload_changed()).await;
     }
 }

@@ -13,8 +13,8 @@ pub(crate) struct ListenerRunner {
 }
 
 impl ResponderExecutor for ListenerRunner {
-    fn schedule(&self, woken: Arc<ResponderTask>) {
-        let here = Handle::try_current();
-        here.as_ref().unwrap_or(&self.first).spawn(async move { woken.run() });
+    fn schedule(&self, task: Arc<ResponderTask>) {
+        let current = Handle::try_current();
+        current.as_ref().unwrap_or(&self.first).spawn(async move { task.run() });
     }
 }

@@ -22,12 +22,12 @@ const EVENT_INTERVAL: u32 = 2;
 
 /// Interval, in tasks, at which a thread runs a task that another thread woke. With the runtime's default of 31,
 /// sessions of one thread that wake each other would starve such tasks.
-const OTHERS_INTERVAL: u32 = 2;
+const GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
 /// How long dropping a [`Runtime`] waits for its thread to end.
-const END_WITHIN: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between two checks of whether the thread has ended.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A running thread with its async runtime. Dropping this ends the thread.
 #[derive(Debug)]
@@ -54,22 +54,22 @@ impl Runtime {
     pub(crate) fn start(name: String, spin: bool) -> Result<Runtime, StartError> {
         let failed = |error| StartError::Thread { name: name.clone(), error };
         let mut builder = Builder::new_current_thread();
-        builder.enable_io().enable_time().global_queue_interval(OTHERS_INTERVAL);
+        builder.enable_io().enable_time().global_queue_interval(GLOBAL_QUEUE_INTERVAL);
         let pulse = Pulse::new(&name);
         let (parks, unparks) = (Arc::clone(&pulse), Arc::clone(&pulse));
-        builder.on_thread_park(move || parks.parks()).on_thread_unpark(move || unparks.unparks());
+        builder.on_thread_park(move || parks.record_park()).on_thread_unpark(move || unparks.record_unpark());
         builder.event_interval(if spin { SPIN_EVENT_INTERVAL } else { EVENT_INTERVAL });
         let runtime = builder.build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
-        let begins = Arc::clone(&pulse);
+        let thread_pulse = Arc::clone(&pulse);
         let run = move || {
             dunlin::forbid_waiting();
-            begins.begins();
+            thread_pulse.record_start();
             runtime.block_on(async move {
                 if spin {
-                    tokio::spawn(spin_for_ever());
+                    tokio::spawn(spin_forever());
                 }
                 tokio::spawn(wake_paused());
                 stopped.notified().await;
@@ -96,33 +96,33 @@ impl Core {
         self.load.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn seat(&self) -> SessionSlot {
+    pub(crate) fn reserve_slot(&self) -> SessionSlot {
         self.load.fetch_add(1, Ordering::Relaxed);
         SessionSlot(Arc::clone(&self.load))
     }
 }
 
 /// A task that is always ready, so that the runtime never parks.
-async fn spin_for_ever() {
+async fn spin_forever() {
     loop {
         tokio::task::yield_now().await;
     }
 }
 
 impl Drop for Runtime {
-    /// Waits up to [`END_WITHIN`] for the thread, and drops its remaining sessions. A stalled thread is left running.
+    /// Waits up to [`END_TIMEOUT`] for the thread, and drops its remaining sessions. A stalled thread is left running.
     fn drop(&mut self) {
         self.stop.notify_one();
         let Some(thread) = self.thread.take() else { return };
-        let until = Instant::now() + END_WITHIN;
-        while !thread.is_finished() && Instant::now() < until {
-            thread::sleep(LOOK);
+        let deadline = Instant::now() + END_TIMEOUT;
+        while !thread.is_finished() && Instant::now() < deadline {
+            thread::sleep(CHECK_INTERVAL);
         }
         if thread.is_finished() {
             // The panicking thread has reported the panic.
             let _ = thread.join();
         } else {
-            tracing::error!("thread {:?} has not ended within {END_WITHIN:?}", thread.thread().name());
+            tracing::error!("thread {:?} has not ended within {END_TIMEOUT:?}", thread.thread().name());
         }
     }
 }
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn dropped_runtime_does_not_wait_for_a_stuck_thread() {
         let runtime = Runtime::start("dunlin-stuck".to_owned(), false).unwrap();
-        let (go_on, waits) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        let (started, started_signal) = mpsc::channel();
         runtime.core().handle.spawn(async move {
-            let _ = tell.send(());
-            let _ = waits.recv();
+            let _ = started.send(());
+            let _ = released.recv();
         });
-        told.recv().unwrap();
+        started_signal.recv().unwrap();
         drop(runtime);
-        assert_eq!(go_on.send(()), Ok(()), "it was stuck all the while");
+        assert_eq!(release.send(()), Ok(()), "it was stuck all the while");
     }
 }

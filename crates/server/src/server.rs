@@ -34,9 +34,9 @@ use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
 /// Interval of the checks whether all sessions have ended.
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a stopping server waits for responses to accepted commands.
-const ANSWERS_MAX: Duration = Duration::from_secs(10);
+const RESPONSES_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The listeners of a node. Dropping it closes them at once; [`Server::stop`] ends sessions gracefully first.
 pub struct Server {
@@ -51,7 +51,7 @@ pub struct Server {
     _runtimes: Vec<Runtime>,
     /// The thread that serves the other nodes of the cluster. A listener's thread may wait for another node, so the
     /// requests of that node must be served on a different thread.
-    for_nodes: OnceLock<Runtime>,
+    node_runtime: OnceLock<Runtime>,
 }
 
 impl Server {
@@ -59,16 +59,16 @@ impl Server {
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         let listeners = listen(&config)?;
         node.wait_for_epoch();
-        Server::on(listeners, node, config, None)
+        Server::with_listeners(listeners, node, config, None)
     }
 
     /// Starts the listeners of `node` at the sockets of `opening`.
     pub fn open(node: Node, config: ServerConfig, opening: Opening) -> Result<Server, StartError> {
         node.wait_for_epoch();
-        Server::on(opening.into_listeners(), node, config, None)
+        Server::with_listeners(opening.into_listeners(), node, config, None)
     }
 
-    pub(crate) fn on(
+    pub(crate) fn with_listeners(
         listeners: Vec<Listener>,
         node: Node,
         config: ServerConfig,
@@ -106,36 +106,36 @@ impl Server {
         let stalls = Arc::clone(&shared.stalls);
         let watchdog = Watchdog::start(move |stall| {
             stalls.fetch_add(1, Ordering::Relaxed);
-            watchdog::tell(&stall);
+            watchdog::report(&stall);
         });
-        let named = |error| StartError::Thread { name: "dunlin-watchdog".to_owned(), error };
-        let watchdog = watchdog.map_err(named)?;
+        let failed = |error| StartError::Thread { name: "dunlin-watchdog".to_owned(), error };
+        let watchdog = watchdog.map_err(failed)?;
         runtimes.iter().for_each(|runtime| watchdog.watch(runtime.pulse(), &runtime.core().handle));
         shared.set_cores(&cores);
         shared.set_addresses(&addresses);
         let first = cores[0].handle.clone();
-        let mut tasks = vec![first.spawn(housekeeping::keep(Arc::clone(&shared))).abort_handle()];
-        tasks.push(first.spawn(node_report::keep(Arc::clone(&shared))).abort_handle());
+        let mut tasks = vec![first.spawn(housekeeping::run(Arc::clone(&shared))).abort_handle()];
+        tasks.push(first.spawn(node_report::run(Arc::clone(&shared))).abort_handle());
         tasks.push(first.spawn(reload::watch(Arc::clone(&shared.reloads))).abort_handle());
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());
         }
         let runner: Arc<dyn ResponderExecutor> = Arc::new(ListenerRunner { first });
-        node.set_runner(&runner);
+        node.set_executor(&runner);
         node.failed_parts()
             .iter()
             .for_each(|failed| tracing::error!("the node refuses every request for {failed}"));
-        let for_nodes = OnceLock::new();
+        let node_runtime = OnceLock::new();
         let (unix, _runner, _runtimes) = (config.unix, runner, runtimes);
-        Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })
+        Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, node_runtime, watchdog })
     }
 
     /// Makes this server a member of `cluster`: it publishes the listeners' addresses, serves the other nodes over the
     /// cluster's port, and owns a share of the topics. From then on, the node is ready when the cluster is ready.
-    pub fn take_part(&self, cluster: &Cluster) -> Result<(), StartError> {
+    pub fn join_cluster(&self, cluster: &Cluster) -> Result<(), StartError> {
         let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
-        let runtime = self.for_nodes.get_or_init(|| runtime);
+        let runtime = self.node_runtime.get_or_init(|| runtime);
         let core = runtime.core().clone();
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
@@ -149,28 +149,28 @@ impl Server {
         let on_connection = move |_node, stream| {
             let shared = shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
             let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
-            let leaving = secured.leave()?;
-            let seat = core.seat();
+            let leaving = secured.detach()?;
+            let slot = core.reserve_slot();
             core.handle.clone().spawn(async move {
-                let (_seat, _passage) = (seat, shared.traffic.accepted(Protocol::Tcp));
-                let Ok(secured) = leaving.arrive() else { return };
-                tcp::Session::of_node(shared, Stream::Tls(Box::new(secured))).await;
+                let (_slot, _open_connection) = (slot, shared.traffic.count_accepted(Protocol::Tcp));
+                let Ok(secured) = leaving.attach() else { return };
+                tcp::Session::begin_for_node(shared, Stream::Tls(Box::new(secured))).await;
             });
             Ok(())
         };
-        cluster.seat().set_listeners(listeners, Box::new(on_connection));
+        cluster.member().set_listeners(listeners, Box::new(on_connection));
         let shared = Arc::downgrade(&self.shared);
-        cluster.seat().set_figures(move |wanted| {
-            shared.upgrade().and_then(|shared| FiguresResponse::of(&shared, wanted)).unwrap_or_default()
+        cluster.member().set_figures_source(move |request| {
+            shared.upgrade().and_then(|shared| FiguresResponse::of(&shared, request)).unwrap_or_default()
         });
-        let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
+        let _ = self.shared.cluster.set(Arc::clone(cluster.member()));
         cluster.own_topics();
         Ok(())
     }
 
     /// Adds `workers` to the node's report about itself.
-    pub fn shows_workers(&self, workers: &Workers) {
-        self.shared.node_report.starts(workers.view());
+    pub fn show_workers(&self, workers: &Workers) {
+        self.shared.node_report.set_workers(workers.view());
     }
 
     /// The TCP addresses of every protocol, with their actual ports.
@@ -220,7 +220,7 @@ impl Server {
     /// nothing, and the log has the reason. The server also does this within about two seconds after a file has
     /// changed.
     pub fn reload(&self) -> bool {
-        self.shared.reloads.all()
+        self.shared.reloads.reload_all()
     }
 
     /// Stops the server: it accepts no more connections and ends every session. It waits up to `stop_ms_max`
@@ -231,18 +231,20 @@ impl Server {
         let stop_max = Duration::from_millis(self.shared.limits.stop_ms_max.into());
         let wait_for = |count: &dyn Fn() -> usize| {
             let began = Instant::now();
-            let is_late =
-                || began.elapsed() >= if self.shared.is_answering() { ANSWERS_MAX } else { stop_max };
-            while count() > 0 && !is_late() {
-                thread::sleep(LOOK);
+            let is_timed_out = || {
+                began.elapsed()
+                    >= if self.shared.has_pending_responses() { RESPONSES_WAIT_MAX } else { stop_max }
+            };
+            while count() > 0 && !is_timed_out() {
+                thread::sleep(CHECK_INTERVAL);
             }
         };
         wait_for(&|| self.shared.client_count());
         // All clients have left, so no more records are published here. Subscribers at other nodes receive the
         // remaining records before the connections to those nodes end.
         let began = Instant::now();
-        while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
-            thread::sleep(LOOK);
+        while began.elapsed() < stop_max && self.shared.node.has_lagging_mirrors() {
+            thread::sleep(CHECK_INTERVAL);
         }
         self.shared.stop_nodes();
         wait_for(&|| self.shared.session_count());
@@ -270,11 +272,11 @@ impl std::fmt::Debug for Server {
 
 pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
-    let knows_clients =
+    let authenticates_clients =
         config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some() || config.users_file.is_some());
     for (protocol, address) in config.addresses() {
-        let is_open = !address.ip().is_loopback() && !knows_clients;
-        if is_open && !config.anyone_on_the_network_may_connect {
+        let is_unprotected = !address.ip().is_loopback() && !authenticates_clients;
+        if is_unprotected && !config.anyone_on_the_network_may_connect {
             return Err(StartError::OffLoopback(address));
         }
         let listener = Listener::bind_tcp(protocol, address);

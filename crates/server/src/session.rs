@@ -8,13 +8,12 @@ pub(crate) mod scratch;
 pub(crate) mod spin;
 pub(crate) mod timer;
 
-/// The error when a session's connection is lost.
 #[derive(Debug)]
 pub(crate) struct ConnectionLost;
 
-/// Whether a turn of a session read, wrote or handled anything.
+/// Whether a round of a session read, wrote or handled anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnProgress {
+pub(crate) enum RoundProgress {
     Some,
     None,
 }

@@ -73,13 +73,13 @@ pub(crate) struct SharedServer {
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
     /// Number of sessions of other nodes. They are ended last.
-    nodes: AtomicUsize,
-    stopping_nodes: AtomicBool,
+    node_sessions: AtomicUsize,
+    is_stopping_nodes: AtomicBool,
     /// The progress of the start, while the node is still starting.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
     /// Each session of Dunlin's own protocol that may still owe responses holds a reference to this value.
-    pub(crate) answering: Arc<()>,
+    pub(crate) pending_responses: Arc<()>,
 }
 
 /// Counts one session of the server until it is dropped.
@@ -122,11 +122,11 @@ impl SharedServer {
             addresses: OnceLock::new(),
             cluster: OnceLock::new(),
             stopping,
-            nodes: AtomicUsize::new(0),
-            stopping_nodes: AtomicBool::new(false),
+            node_sessions: AtomicUsize::new(0),
+            is_stopping_nodes: AtomicBool::new(false),
             opening,
             sessions,
-            answering: Arc::default(),
+            pending_responses: Arc::default(),
         })
     }
 
@@ -136,7 +136,7 @@ impl SharedServer {
     }
 
     /// The reason why [`SharedServer::admit`] did not admit a session.
-    pub(crate) fn no_place(&self) -> Refused {
+    pub(crate) fn admission_refusal(&self) -> Refused {
         match &self.opening {
             Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
             None => Refused::limit("sessions_max", self.limits.sessions_max as u64),
@@ -144,7 +144,7 @@ impl SharedServer {
     }
 
     /// Admits one more session. Returns `None` if the limit is reached or the node is still starting;
-    /// [`SharedServer::no_place`] then returns the reason.
+    /// [`SharedServer::admission_refusal`] then returns the reason.
     pub(crate) fn admit(
         self: &Arc<SharedServer>,
         session: u64,
@@ -152,7 +152,7 @@ impl SharedServer {
     ) -> Option<SessionGuard> {
         let mut sessions = self.sessions();
         if self.is_opening() || sessions.len() >= self.limits.sessions_max {
-            self.traffic.refused();
+            self.traffic.count_refused();
             return None;
         }
         sessions.insert(session, Arc::clone(waiter));
@@ -197,13 +197,13 @@ impl SharedServer {
 
     /// Whether another node owns a topic, so that this node holds at most a part of it.
     pub(crate) fn is_elsewhere(&self, topic: &Topic) -> bool {
-        let ownership = self.cluster.get().and_then(|seat| seat.ownership());
+        let ownership = self.cluster.get().and_then(|member| member.ownership());
         ownership.is_some_and(|ownership| ownership.owner_of(topic).0 != ownership.id())
     }
 
     /// The id of the node's cluster.
     pub(crate) fn cluster_id(&self) -> Option<&str> {
-        self.cluster.get().map(|seat| seat.cluster())
+        self.cluster.get().map(|member| member.cluster())
     }
 
     pub(crate) fn session_count(&self) -> usize {
@@ -212,12 +212,12 @@ impl SharedServer {
 
     /// Number of sessions of clients that are not other nodes.
     pub(crate) fn client_count(&self) -> usize {
-        self.session_count().saturating_sub(self.nodes.load(Ordering::Acquire))
+        self.session_count().saturating_sub(self.node_sessions.load(Ordering::Acquire))
     }
 
     /// Whether a session still exists that may owe its client a response.
-    pub(crate) fn is_answering(&self) -> bool {
-        Arc::strong_count(&self.answering) > 1
+    pub(crate) fn has_pending_responses(&self) -> bool {
+        Arc::strong_count(&self.pending_responses) > 1
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -225,41 +225,41 @@ impl SharedServer {
     }
 
     pub(crate) fn is_stopping_nodes(&self) -> bool {
-        self.stopping_nodes.load(Ordering::Acquire)
+        self.is_stopping_nodes.load(Ordering::Acquire)
     }
 
     /// Asks the sessions of other nodes to end.
     pub(crate) fn stop_nodes(&self) {
-        self.stopping_nodes.store(true, Ordering::Release);
-        self.tell(STOP);
+        self.is_stopping_nodes.store(true, Ordering::Release);
+        self.notify_sessions(STOP);
     }
 
     /// Asks every client's session to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.tell(STOP);
+        self.notify_sessions(STOP);
     }
 
     /// Reads the users file again, and makes every session check its user's permissions.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
         let ChangedUsers { removed, changed } = access.reload()?;
-        self.tell(USERS);
+        self.notify_sessions(USERS);
         self.node.users_changed(removed, changed);
         Ok(())
     }
 
     /// Addresses of all members' listeners of a protocol; empty outside a cluster.
     pub(crate) fn nats_addresses(&self, protocol: Protocol) -> Vec<String> {
-        self.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(protocol))
+        self.cluster.get().map_or_else(Vec::new, |member| member.addresses_of(protocol))
     }
 
     /// Notifies every session that the members' addresses have changed.
     pub(crate) fn nodes_changed(&self) {
-        self.tell(NODES);
+        self.notify_sessions(NODES);
     }
 
-    fn tell(&self, token: u32) {
+    fn notify_sessions(&self, token: u32) {
         let waiters: Vec<_> = self.sessions().values().cloned().collect();
         waiters.iter().for_each(|waiter| waiter.notify(token));
     }
@@ -271,9 +271,9 @@ impl SharedServer {
 
 impl SessionGuard {
     /// Marks the session as one of another node.
-    pub(crate) fn is_of_node(&mut self) {
+    pub(crate) fn mark_as_node(&mut self) {
         self.is_of_node = true;
-        self.shared.nodes.fetch_add(1, Ordering::AcqRel);
+        self.shared.node_sessions.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -281,7 +281,7 @@ impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.shared.sessions().remove(&self.session);
         if self.is_of_node {
-            self.shared.nodes.fetch_sub(1, Ordering::AcqRel);
+            self.shared.node_sessions.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

@@ -33,19 +33,19 @@ static CONTINUE: OnceLock<TraceContinuation> = OnceLock::new();
 
 /// Sets the function by which a span continues the trace of its request. Only the first call has an effect, because a
 /// process has one tracing subscriber.
-pub fn continue_traces_by(how: TraceContinuation) {
-    let _ = CONTINUE.set(how);
+pub fn set_trace_continuation(continuation: TraceContinuation) {
+    let _ = CONTINUE.set(continuation);
 }
 
-fn continued(span: Span, headers: &HeaderMap) -> Span {
-    if let Some(how) = CONTINUE.get() {
-        how(&span, headers);
+fn continue_trace(span: Span, headers: &HeaderMap) -> Span {
+    if let Some(continuation) = CONTINUE.get() {
+        continuation(&span, headers);
     }
     span
 }
 
 /// Creates the span of an HTTP request. `route` is the path with placeholders.
-pub(crate) fn of_request<B>(
+pub(crate) fn request_span<B>(
     request: &Request<B>,
     route: Option<&'static str>,
     peer: Option<SocketAddr>,
@@ -67,7 +67,7 @@ pub(crate) fn of_request<B>(
     if span.is_disabled() {
         return span;
     }
-    let method = known(request.method());
+    let method = method_name(request.method());
     match route {
         Some(route) => {
             span.record("otel.name", format!("{method} {route}"));
@@ -80,17 +80,18 @@ pub(crate) fn of_request<B>(
     span.record("http.request.method", method);
     span.record("url.path", request.uri().path());
     record_address(&span, ["client.address", "client.port"], peer);
-    continued(span, request.headers())
+    continue_trace(span, request.headers())
 }
 
 /// The method's name in OpenTelemetry's conventions, in which unusual methods are `_OTHER`.
-fn known(method: &Method) -> &'static str {
-    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-    KNOWN.into_iter().find(|known| method == known).unwrap_or("_OTHER")
+fn method_name(method: &Method) -> &'static str {
+    const KNOWN_METHODS: [&str; 9] =
+        ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    KNOWN_METHODS.into_iter().find(|method_name| method == method_name).unwrap_or("_OTHER")
 }
 
 /// Creates the span of a gRPC call.
-pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span {
+pub(crate) fn call_span<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span {
     let span = info_span!(
         "call",
         otel.name = Empty,
@@ -113,7 +114,7 @@ pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span
         span.record("rpc.method", method);
     }
     record_address(&span, ["client.address", "client.port"], peer);
-    continued(span, request.headers())
+    continue_trace(span, request.headers())
 }
 
 /// Creates the span of a session of Dunlin's own protocol or of NATS.
@@ -161,7 +162,7 @@ fn record_address(span: &Span, [address, port]: [&'static str; 2], peer: Option<
 }
 
 /// Records the status of a response in its span.
-pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
+pub(crate) fn record_response<B>(span: &Span, response: &Response<B>) {
     let status = response.status();
     span.record("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {
@@ -180,19 +181,19 @@ pub(crate) struct TracedBody<B> {
 }
 
 impl<B> TracedBody<B> {
-    pub(crate) fn of_request(body: B, span: Span) -> TracedBody<B> {
+    pub(crate) fn for_request(body: B, span: Span) -> TracedBody<B> {
         TracedBody { body, span, is_call: false }
     }
 
     /// Wraps the body of a gRPC response. A call without messages has its status in the response's `headers` instead of
     /// trailers.
-    pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> TracedBody<B> {
+    pub(crate) fn for_call(body: B, span: Span, headers: &HeaderMap) -> TracedBody<B> {
         let mut traced = TracedBody { body, span, is_call: true };
-        traced.look_for_status(headers);
+        traced.record_status(headers);
         traced
     }
 
-    fn look_for_status(&mut self, headers: &HeaderMap) {
+    fn record_status(&mut self, headers: &HeaderMap) {
         let status = headers.get("grpc-status").and_then(|status| status.to_str().ok()?.parse::<i64>().ok());
         if let (true, Some(status)) = (self.is_call, status) {
             self.end_call(status);
@@ -219,13 +220,13 @@ impl<B: Body + Unpin> Body for TracedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
+        let poll = Pin::new(&mut this.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &poll
             && let Some(trailers) = frame.trailers_ref()
         {
-            this.look_for_status(trailers);
+            this.record_status(trailers);
         }
-        polled
+        poll
     }
 
     fn is_end_stream(&self) -> bool {

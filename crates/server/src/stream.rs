@@ -2,7 +2,7 @@
 
 mod framed;
 mod frames;
-mod secured;
+mod tls_stream;
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::protocol::Protocol;
 use crate::tls::ClientCertificate;
 
 pub(crate) use framed::WebSocketStream;
-pub(crate) use secured::{TlsStream, explain};
+pub(crate) use tls_stream::{TlsStream, explain};
 
 /// A connection before it reaches the thread that will serve it.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ pub(crate) enum Stream {
 
 /// Evaluates one expression for plain sockets, and another one for TLS and WebSockets.
 macro_rules! either {
-    ($self:ident, $stream:ident => $call:expr, $over:ident => $spoken:expr) => {
+    ($self:ident, $stream:ident => $call:expr, $layer:ident => $framed_call:expr) => {
         match $self {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
-            Stream::Tls($over) => $spoken,
-            Stream::Ws($over) => $spoken,
+            Stream::Tls($layer) => $framed_call,
+            Stream::Ws($layer) => $framed_call,
         }
     };
 }
@@ -87,7 +87,6 @@ impl Stream {
         }
     }
 
-    /// The local address of a TCP connection.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
     }
@@ -113,11 +112,11 @@ impl Stream {
     /// Sends bytes that [`write`](Stream::write) has accepted but the socket has not. Only TLS and WebSockets keep such
     /// bytes. The caller must flush after its last write.
     #[inline]
-    pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
             Stream::Tls(tls) => tls.poll_writable(cx),
-            Stream::Ws(ws) => ws.poll_flush_taken(cx),
+            Stream::Ws(ws) => ws.poll_flush_buffered(cx),
         }
     }
 
@@ -130,7 +129,7 @@ impl Stream {
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
-            self.exhausted(Interest::READABLE);
+            self.clear_readiness(Interest::READABLE);
         }
         Ok(read)
     }
@@ -148,28 +147,28 @@ impl Stream {
     /// Writes the bytes that the kernel accepts. After a partial write, the socket is full until it is writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
-        let wrote = match slices {
+        let written = match slices {
             [one] => either!(self, stream => stream.try_write(one), tls => return tls.write(slices)),
             many => either!(self, stream => stream.try_write_vectored(many), tls => return tls.write(slices)),
         }?;
-        if 0 < wrote && wrote < all {
-            self.exhausted(Interest::WRITABLE);
+        if 0 < written && written < all {
+            self.clear_readiness(Interest::WRITABLE);
         }
-        Ok(wrote)
+        Ok(written)
     }
 
     /// Records that the socket is not ready, which saves the system call that would find this out.
-    fn exhausted(&self, interest: Interest) {
+    fn clear_readiness(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));
     }
 
     /// Shuts down the sending direction, after all bytes that were written.
-    pub(crate) fn end_writing(&mut self) -> io::Result<()> {
+    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         let ended = either!(
             self,
             stream => rustix::net::shutdown(stream, Shutdown::Write),
-            tls => return tls.end_writing()
+            tls => return tls.shutdown_write()
         );
         ended.map_err(io::Error::from)
     }
@@ -181,9 +180,9 @@ impl AsyncRead for Stream {
         either!(
             this,
             stream => Pin::new(stream).poll_read(cx, into),
-            over => loop {
-                ready!(over.poll_readable(cx))?;
-                match over.read(into.initialize_unfilled()) {
+            layer => loop {
+                ready!(layer.poll_readable(cx))?;
+                match layer.read(into.initialize_unfilled()) {
                     Ok(read) => {
                         into.advance(read);
                         return Poll::Ready(Ok(()));
@@ -210,10 +209,10 @@ impl AsyncWrite for Stream {
         either!(
             this,
             stream => Pin::new(stream).poll_write_vectored(cx, slices),
-            over => loop {
-                match over.write(slices) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(over.poll_writable(cx))?,
-                    wrote => return Poll::Ready(wrote),
+            layer => loop {
+                match layer.write(slices) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(layer.poll_writable(cx))?,
+                    written => return Poll::Ready(written),
                 }
             }
         )
@@ -224,7 +223,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_flush_taken(cx)
+        self.get_mut().poll_flush_buffered(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -232,9 +231,9 @@ impl AsyncWrite for Stream {
         either!(
             this,
             stream => Pin::new(stream).poll_shutdown(cx),
-            over => {
-                ready!(over.poll_writable(cx))?;
-                Poll::Ready(over.end_writing())
+            layer => {
+                ready!(layer.poll_writable(cx))?;
+                Poll::Ready(layer.shutdown_write())
             }
         )
     }

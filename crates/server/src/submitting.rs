@@ -30,11 +30,11 @@ pub(crate) async fn submit(
     let scheduler = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
     let mut commands = Commands::default();
     if node.config().auto_create && !tenant.is_empty() {
-        commands.push_with(|out| TaskCommand::Found { tenant }.encode(out));
+        commands.push_with(|out| TaskCommand::EnsureTenant { tenant }.encode(out));
     }
     node.permit_task(rule, &command, None, &mut commands).map_err(|error| Refused::from(&error))?;
-    let answers = scheduler.propose(commands).await.map_err(|error| Refused::from(&error))?;
-    match answers.into_iter().last() {
+    let outcomes = scheduler.propose(commands).await.map_err(|error| Refused::from(&error))?;
+    match outcomes.into_iter().last() {
         Some(TaskCommandOutcome::Done { reply: CommandReply::Submitted { tasks, slow_down_ms } }) => {
             Ok(Submitted { tasks, slow_down_ms })
         }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub use files::TlsFilesError;
 pub(crate) use files::TlsIdentity;
-pub(crate) use handshake::{TlsConnection, let_in, poll_shake};
+pub(crate) use handshake::{TlsConnection, accept_tls, poll_handshake};
 pub(crate) use identity::ClientCertificate;
 
 /// The paths of a node's TLS files, all PEM.

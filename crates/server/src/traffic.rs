@@ -16,7 +16,7 @@ const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
 pub(crate) struct Traffic {
     listeners: [ConnectionCounters; Protocol::ALL.len()],
     refused: AtomicU64,
-    answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    responses: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
 /// Counters of the connections of one protocol.
@@ -32,31 +32,35 @@ pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 
 impl Traffic {
     /// Counts an accepted connection.
-    pub(crate) fn accepted(self: &Arc<Traffic>, protocol: Protocol) -> OpenConnection {
-        let passing = self.of(protocol);
-        passing.accepted.fetch_add(1, Ordering::Relaxed);
-        passing.open.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_accepted(self: &Arc<Traffic>, protocol: Protocol) -> OpenConnection {
+        let counters = self.counters(protocol);
+        counters.accepted.fetch_add(1, Ordering::Relaxed);
+        counters.open.fetch_add(1, Ordering::Relaxed);
         OpenConnection(Arc::clone(self), protocol)
     }
 
     /// Counts a connection that was refused because the limit of sessions was reached.
-    pub(crate) fn refused(&self) {
+    pub(crate) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an HTTP response.
-    pub(crate) fn answered(&self, method: &str, status: u16) {
+    pub(crate) fn count_response(&self, method: &str, status: u16) {
         let method = METHODS.iter().find(|known| **known == method).copied().unwrap_or("other");
-        *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry((method, status)).or_default() +=
-            1;
+        *self
+            .responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry((method, status))
+            .or_default() += 1;
     }
 
     /// Each protocol with the number of its open connections, and the number of connections accepted since the start.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (Protocol, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Protocol::ALL.into_iter().map(move |protocol| {
-            let passing = self.of(protocol);
-            (protocol, read(&passing.open), read(&passing.accepted))
+            let counters = self.counters(protocol);
+            (protocol, read(&counters.open), read(&counters.accepted))
         })
     }
 
@@ -65,25 +69,25 @@ impl Traffic {
     }
 
     /// Number of HTTP responses by method and status.
-    pub(crate) fn answers(&self) -> Vec<(&'static str, u16, u64)> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
+    pub(crate) fn responses(&self) -> Vec<(&'static str, u16, u64)> {
+        let responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        responses.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
     }
 
-    fn of(&self, protocol: Protocol) -> &ConnectionCounters {
+    fn counters(&self, protocol: Protocol) -> &ConnectionCounters {
         &self.listeners[protocol as usize]
     }
 }
 
 impl OpenConnection {
     /// Counts the connection under another protocol from now on.
-    pub(crate) fn moves_to(self, protocol: Protocol) -> OpenConnection {
-        self.0.accepted(protocol)
+    pub(crate) fn switch_to(self, protocol: Protocol) -> OpenConnection {
+        self.0.count_accepted(protocol)
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.of(self.1).open.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters(self.1).open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 const STALL: Duration = Duration::from_secs(1);
 /// Interval of the checks. A longer pause between two checks counts as this long, because it means that the watchdog
 /// itself was delayed.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State that a listener's thread reports.
 #[derive(Debug, Default)]
@@ -42,18 +42,18 @@ impl Pulse {
     }
 
     /// Records the thread's id. Called by the thread itself when it starts.
-    pub(crate) fn begins(&self) {
+    pub(crate) fn record_start(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
         self.is_parked.store(false, Ordering::Relaxed);
     }
 
-    pub(crate) fn parks(&self) {
+    pub(crate) fn record_park(&self) {
         self.parks.fetch_add(1, Ordering::Relaxed);
         self.is_parked.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn unparks(&self) {
+    pub(crate) fn record_unpark(&self) {
         self.is_parked.store(false, Ordering::Relaxed);
     }
 }
@@ -63,13 +63,16 @@ impl Pulse {
 pub(crate) struct Stall {
     pub(crate) thread: String,
     /// The kernel's description of the thread's state.
-    what: String,
+    kernel_state: String,
 }
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stall { thread, what } = self;
-        write!(f, "listener thread {thread} has been stalled for {STALL:?}; its connections wait. {what}")
+        let Stall { thread, kernel_state } = self;
+        write!(
+            f,
+            "listener thread {thread} has been stalled for {STALL:?}; its connections wait. {kernel_state}"
+        )
     }
 }
 
@@ -77,26 +80,26 @@ impl fmt::Display for Stall {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     watched: Arc<Mutex<Vec<WatchedThread>>>,
-    _ends: mpsc::Sender<()>,
+    _stop: mpsc::Sender<()>,
 }
 
 impl Watchdog {
-    /// Starts the watchdog, which calls `told` once for each stall.
-    pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
+    /// Starts the watchdog, which calls `on_stall` once for each stall.
+    pub(crate) fn start(on_stall: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
-        let (ends, ended) = mpsc::channel::<()>();
-        let of_thread = Arc::clone(&watched);
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread_watched = Arc::clone(&watched);
         let run = move || {
-            let mut looked = Instant::now();
-            while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let step = looked.elapsed().min(LOOK);
-                looked = Instant::now();
-                let mut watched = of_thread.lock().unwrap_or_else(PoisonError::into_inner);
-                watched.iter_mut().filter_map(|watched| watched.look(step)).for_each(&told);
+            let mut last_check = Instant::now();
+            while stopped.recv_timeout(CHECK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let step = last_check.elapsed().min(CHECK_INTERVAL);
+                last_check = Instant::now();
+                let mut watched = thread_watched.lock().unwrap_or_else(PoisonError::into_inner);
+                watched.iter_mut().filter_map(|watched| watched.check(step)).for_each(&on_stall);
             }
         };
         thread::Builder::new().name("dunlin-watchdog".to_owned()).spawn(run)?;
-        Ok(Watchdog { watched, _ends: ends })
+        Ok(Watchdog { watched, _stop: stop })
     }
 
     pub(crate) fn watch(&self, pulse: &Arc<Pulse>, handle: &Handle) {
@@ -105,10 +108,10 @@ impl Watchdog {
             pulse,
             handle,
             parks: 0,
-            asked: 0,
-            still: Duration::ZERO,
-            spent: ThreadTimes::default(),
-            told: false,
+            last_probe: 0,
+            stalled: Duration::ZERO,
+            times: ThreadTimes::default(),
+            is_reported: false,
         };
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
@@ -122,12 +125,12 @@ struct WatchedThread {
     /// Number of parks at the last check.
     parks: u64,
     /// Number of the last probe that was spawned on the thread.
-    asked: u64,
+    last_probe: u64,
     /// How long the probe has waited, without the time in which the thread could not run.
-    still: Duration,
+    stalled: Duration,
     /// Running and waiting times of the thread at the last check.
-    spent: ThreadTimes,
-    told: bool,
+    times: ThreadTimes,
+    is_reported: bool,
 }
 
 /// How long a thread has run, and how long it has waited for a processor, since its start, ns. Both are 0 if the system
@@ -147,7 +150,7 @@ impl ThreadTimes {
     }
 
     /// The part of `step` during which the thread could run. `since` has the thread's times at the start of the step.
-    fn could_run(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
+    fn runnable_time(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
             // The thread is running, or waits for a processor.
@@ -159,28 +162,28 @@ impl ThreadTimes {
 
 impl WatchedThread {
     /// Checks the thread; `step` is the time since the last check. Returns a stall that was not reported yet.
-    fn look(&mut self, step: Duration) -> Option<Stall> {
+    fn check(&mut self, step: Duration) -> Option<Stall> {
         let WatchedThread { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);
-        let spent = ThreadTimes::of(thread);
-        let since = std::mem::replace(&mut self.spent, spent);
+        let times = ThreadTimes::of(thread);
+        let since = std::mem::replace(&mut self.times, times);
         let parks = pulse.parks.load(Ordering::Relaxed);
         let has_parked = pulse.is_parked.load(Ordering::Relaxed) || parks != self.parks;
         self.parks = parks;
-        if has_parked || pulse.probe.load(Ordering::Relaxed) == self.asked {
-            (self.still, self.told) = (Duration::ZERO, false);
+        if has_parked || pulse.probe.load(Ordering::Relaxed) == self.last_probe {
+            (self.stalled, self.is_reported) = (Duration::ZERO, false);
             if !has_parked {
-                self.asked += 1;
-                let (pulse, probe) = (Arc::clone(&self.pulse), self.asked);
+                self.last_probe += 1;
+                let (pulse, probe) = (Arc::clone(&self.pulse), self.last_probe);
                 self.handle.spawn(async move { pulse.probe.store(probe, Ordering::Relaxed) });
             }
             return None;
         }
-        self.still += spent.could_run(since, step, state(thread));
-        if self.still < STALL || std::mem::replace(&mut self.told, true) {
+        self.stalled += times.runnable_time(since, step, state(thread));
+        if self.stalled < STALL || std::mem::replace(&mut self.is_reported, true) {
             return None;
         }
-        Some(Stall { thread: self.pulse.name.clone(), what: seen(thread) })
+        Some(Stall { thread: self.pulse.name.clone(), kernel_state: describe_thread(thread) })
     }
 }
 
@@ -191,23 +194,23 @@ fn state(thread: u32) -> char {
 }
 
 /// Describes what a thread waits for: wait channel, system call and kernel stack.
-fn seen(thread: u32) -> String {
-    let mut said = format!("Thread {thread}: state {}", state(thread));
+fn describe_thread(thread: u32) -> String {
+    let mut description = format!("Thread {thread}: state {}", state(thread));
     for name in ["wchan", "syscall", "stack"] {
         let text = fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).unwrap_or_default();
         let text = text.trim().replace('\n', " ← ");
         if !text.is_empty() {
-            let _ = write!(said, ", {name} {text}");
+            let _ = write!(description, ", {name} {text}");
         }
     }
-    said
+    description
 }
 
 /// Logs the stall. Aborts the process if stalls are fatal.
-pub(crate) fn tell(stall: &Stall) {
+pub(crate) fn report(stall: &Stall) {
     tracing::error!("{stall}");
     let aborts = match std::env::var_os("DUNLIN_STALL") {
-        Some(what) => what == "abort",
+        Some(action) => action == "abort",
         None => cfg!(debug_assertions),
     };
     if aborts {
@@ -223,59 +226,59 @@ mod tests {
     use super::*;
     use crate::runtime::Runtime;
 
-    fn watch() -> (Runtime, Watchdog, mpsc::Receiver<Stall>) {
+    fn watched_runtime() -> (Runtime, Watchdog, mpsc::Receiver<Stall>) {
         let runtime = Runtime::start("dunlin-watched".to_owned(), false).unwrap();
-        let (tell, told) = mpsc::channel();
-        let watchdog = Watchdog::start(move |stall| drop(tell.send(stall))).unwrap();
+        let (sender, stalls) = mpsc::channel();
+        let watchdog = Watchdog::start(move |stall| drop(sender.send(stall))).unwrap();
         watchdog.watch(runtime.pulse(), &runtime.core().handle);
-        (runtime, watchdog, told)
+        (runtime, watchdog, stalls)
     }
 
     #[test]
     fn watchdog_does_not_count_time_spent_waiting_for_a_cpu() {
-        let spent = |running_ms: u64, waiting_ms: u64| ThreadTimes {
+        let times = |running_ms: u64, waiting_ms: u64| ThreadTimes {
             running_ns: running_ms * 1_000_000,
             waiting_ns: waiting_ms * 1_000_000,
         };
-        let could_run = |now: ThreadTimes, state| now.could_run(spent(10, 20), LOOK, state);
-        assert_eq!(could_run(spent(10, 20), 'R'), Duration::ZERO, "it still waits for a processor");
-        assert_eq!(could_run(spent(40, 20), 'R'), Duration::from_millis(30), "it ran a part of the time");
-        assert_eq!(could_run(spent(10, 20), 'S'), LOOK, "it waits for something else");
-        assert_eq!(could_run(spent(10, 90), 'D'), Duration::from_millis(30), "it waited before");
+        let runnable_time = |now: ThreadTimes, state| now.runnable_time(times(10, 20), CHECK_INTERVAL, state);
+        assert_eq!(runnable_time(times(10, 20), 'R'), Duration::ZERO, "it still waits for a processor");
+        assert_eq!(runnable_time(times(40, 20), 'R'), Duration::from_millis(30), "it ran a part of the time");
+        assert_eq!(runnable_time(times(10, 20), 'S'), CHECK_INTERVAL, "it waits for something else");
+        assert_eq!(runnable_time(times(10, 90), 'D'), Duration::from_millis(30), "it waited before");
     }
 
     #[test]
     fn blocked_thread_is_reported_once() {
-        let (runtime, _watchdog, told) = watch();
-        let (go_on, waits) = mpsc::channel::<()>();
-        runtime.core().handle.spawn(async move { _ = waits.recv() });
-        let stall = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (runtime, _watchdog, stalls) = watched_runtime();
+        let (release, released) = mpsc::channel::<()>();
+        runtime.core().handle.spawn(async move { _ = released.recv() });
+        let stall = stalls.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(stall.thread, "dunlin-watched");
         assert!(stall.to_string().contains("state S"), "{stall}");
-        assert!(told.recv_timeout(3 * LOOK).is_err());
-        drop(go_on);
+        assert!(stalls.recv_timeout(3 * CHECK_INTERVAL).is_err());
+        drop(release);
     }
 
     #[test]
     fn thread_that_never_yields_is_reported() {
-        let (runtime, _watchdog, told) = watch();
+        let (runtime, _watchdog, stalls) = watched_runtime();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         runtime.core().handle.spawn(async move { while !stopped.load(Ordering::Relaxed) {} });
-        let stall = told.recv_timeout(Duration::from_secs(60));
+        let stall = stalls.recv_timeout(Duration::from_secs(60));
         stop.store(true, Ordering::Relaxed);
         assert!(stall.is_ok());
     }
 
     #[test]
     fn busy_thread_that_yields_is_not_reported() {
-        let (runtime, _watchdog, told) = watch();
+        let (runtime, _watchdog, stalls) = watched_runtime();
         let busy = runtime.core().handle.spawn(async {
             while std::hint::black_box(true) {
                 tokio::task::yield_now().await;
             }
         });
-        assert!(told.recv_timeout(2 * STALL).is_err());
+        assert!(stalls.recv_timeout(2 * STALL).is_err());
         busy.abort();
     }
 }

@@ -36,11 +36,11 @@ use dunlin_scale::{
 };
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
-pub use observed::of_node;
+pub use observed::node_load_reader;
 pub use view::WorkersView;
 
 /// Interval of the checks of the scheduler and of the processes.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
@@ -48,7 +48,7 @@ const SAMPLE_MS: u64 = 500;
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.
-    pub looked: SchedulerSnapshot,
+    pub snapshot: SchedulerSnapshot,
     /// The id and name of each attached worker.
     pub workers: Vec<(u64, String)>,
 }
@@ -82,8 +82,8 @@ struct WorkersState {
     ready: AtomicU64,
     /// Number of processes in the warm pool.
     warm: AtomicU64,
-    decided: Mutex<ScalingDecisions>,
-    outlook: Mutex<Option<ForecastStatus>>,
+    decisions: Mutex<ScalingDecisions>,
+    forecast: Mutex<Option<ForecastStatus>>,
 }
 
 /// The autoscaler's last decisions to start and end workers. Times count from the start of its thread.
@@ -96,27 +96,27 @@ pub struct ScalingDecisions {
 }
 
 /// Maximum number of decisions of each kind that are kept.
-const DECIDED_MAX: usize = 16;
+const DECISIONS_MAX: usize = 16;
 
 impl Workers {
     /// Starts the policy's minimum number of workers, and later as many as the policy decides from the results of
-    /// `look`. `look` is called ten times a second, and returns `None` if the scheduler cannot be read.
+    /// `read_load`. `read_load` is called ten times a second, and returns `None` if the scheduler cannot be read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,
         limits: WorkersLimits,
-        look: impl FnMut() -> Option<SchedulerLoad> + Send + 'static,
+        read_load: impl FnMut() -> Option<SchedulerLoad> + Send + 'static,
     ) -> Result<Workers, WorkersError> {
         let (workers_min, workers_max) = (policy.workers_min, policy.workers_max);
         let provider = LocalWorkers::new(command, limits);
-        let conductor = Autoscaler::new(policy, dunlin_scale::ScalerLimits::default(), provider, SAMPLE_MS)?;
+        let autoscaler = Autoscaler::new(policy, dunlin_scale::ScalerLimits::default(), provider, SAMPLE_MS)?;
         let shared = Arc::new(WorkersState::default());
-        let kept = Arc::clone(&shared);
+        let thread_state = Arc::clone(&shared);
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = began.as_millis() as u64;
         let view = WorkersView { shared: Arc::clone(&shared), workers_min, workers_max, began_unix_ms };
         let thread = thread::Builder::new().name("dunlin-workers".to_owned());
-        let thread = thread.spawn(move || WorkersThread::new(conductor, look, kept).run());
+        let thread = thread.spawn(move || WorkersThread::new(autoscaler, read_load, thread_state).run());
         Ok(Workers { shared, view, thread: Some(thread.map_err(WorkersError::Thread)?) })
     }
 
@@ -141,8 +141,8 @@ impl Workers {
     }
 
     /// The recent scaling decisions, with the times of their phases.
-    pub fn decided(&self) -> ScalingDecisions {
-        self.shared.decided().clone()
+    pub fn decisions(&self) -> ScalingDecisions {
+        self.shared.decisions().clone()
     }
 
     /// Drains all workers, and waits until they have ended. After `grace`, kills those that still run.
@@ -162,12 +162,12 @@ impl Workers {
 }
 
 impl WorkersState {
-    fn decided(&self) -> MutexGuard<'_, ScalingDecisions> {
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
+    fn decisions(&self) -> MutexGuard<'_, ScalingDecisions> {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outlook(&self) -> MutexGuard<'_, Option<ForecastStatus>> {
-        self.outlook.lock().unwrap_or_else(PoisonError::into_inner)
+    fn forecast(&self) -> MutexGuard<'_, Option<ForecastStatus>> {
+        self.forecast.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,44 +178,48 @@ impl Drop for Workers {
 }
 
 struct WorkersThread<L> {
-    conductor: Autoscaler<LocalWorkers>,
-    look: L,
+    autoscaler: Autoscaler<LocalWorkers>,
+    read_load: L,
     shared: Arc<WorkersState>,
     started: Instant,
 }
 
 impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
-    fn new(conductor: Autoscaler<LocalWorkers>, look: L, shared: Arc<WorkersState>) -> WorkersThread<L> {
-        WorkersThread { conductor, look, shared, started: Instant::now() }
+    fn new(
+        autoscaler: Autoscaler<LocalWorkers>,
+        read_load: L,
+        shared: Arc<WorkersState>,
+    ) -> WorkersThread<L> {
+        WorkersThread { autoscaler, read_load, shared, started: Instant::now() }
     }
 
     fn run(mut self) {
         while !self.shared.is_stopping.load(Ordering::Acquire) {
-            let seen = (self.look)();
-            self.turn(seen);
-            thread::sleep(LOOK);
+            let load = (self.read_load)();
+            self.step(load);
+            thread::sleep(POLL_INTERVAL);
         }
         let grace_ms = self.shared.grace_ms.load(Ordering::Relaxed);
         let now_ms = self.now_ms();
-        self.conductor.stop(now_ms, grace_ms);
-        while !self.conductor.is_over() {
+        self.autoscaler.stop(now_ms, grace_ms);
+        while !self.autoscaler.is_stopped() {
             let now_ms = self.now_ms();
-            self.conductor.poll(now_ms);
+            self.autoscaler.poll(now_ms);
             self.count();
-            thread::sleep(LOOK / 10);
+            thread::sleep(POLL_INTERVAL / 10);
         }
     }
 
-    fn turn(&mut self, seen: Option<SchedulerLoad>) {
+    fn step(&mut self, load: Option<SchedulerLoad>) {
         let now_ms = self.now_ms();
-        let provider = self.conductor.provider();
-        match seen {
+        let provider = self.autoscaler.provider();
+        match load {
             None => {
-                provider.cannot_see();
-                self.conductor.poll(now_ms);
+                provider.mark_unknown();
+                self.autoscaler.poll(now_ms);
             }
-            Some(SchedulerLoad { looked, workers }) => {
-                provider.attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
+            Some(SchedulerLoad { snapshot, workers }) => {
+                provider.update_attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
                 let instances: Vec<(u64, Instance)> = workers
                     .iter()
                     .filter_map(|(worker, name)| Some((*worker, provider.instance_of(name)?)))
@@ -224,21 +228,21 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
                 let instance_of = |worker: u64| {
                     instances.iter().find(|(known, _)| *known == worker).map(|(_, instance)| *instance)
                 };
-                self.conductor.look(now_ms, unix_ms as u64, &looked, instance_of);
+                self.autoscaler.tick(now_ms, unix_ms as u64, &snapshot, instance_of);
             }
         }
         self.count();
     }
 
     fn count(&mut self) {
-        let fleet = self.conductor.scaler().fleet();
+        let fleet = self.autoscaler.scaler().fleet();
         self.shared.ready.store(u64::from(fleet.count(Phase::Ready)), Ordering::Relaxed);
         self.shared.warm.store(u64::from(fleet.count(Phase::Warm)), Ordering::Relaxed);
-        self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
-        let decisions = self.conductor.scaler().decisions();
-        *self.shared.outlook() = self.conductor.scaler().outlook(self.now_ms());
-        *self.shared.decided() =
-            ScalingDecisions { out: last(decisions.out()), inward: last(decisions.inward()) };
+        self.shared.processes.store(self.autoscaler.provider().len() as u64, Ordering::Relaxed);
+        let decisions = self.autoscaler.scaler().decisions();
+        *self.shared.forecast() = self.autoscaler.scaler().forecast_status(self.now_ms());
+        *self.shared.decisions() =
+            ScalingDecisions { out: last(decisions.scale_outs()), inward: last(decisions.scale_ins()) };
     }
 
     fn now_ms(&self) -> u64 {
@@ -246,11 +250,11 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
     }
 }
 
-/// The last [`DECIDED_MAX`] decisions, oldest first.
+/// The last [`DECISIONS_MAX`] decisions, oldest first.
 fn last<'a, D: Copy + 'a>(all: impl Iterator<Item = &'a D>) -> Vec<D> {
-    let mut last = VecDeque::with_capacity(DECIDED_MAX);
+    let mut last = VecDeque::with_capacity(DECISIONS_MAX);
     for decision in all {
-        if last.len() == DECIDED_MAX {
+        if last.len() == DECISIONS_MAX {
             last.pop_front();
         }
         last.push_back(*decision);

@@ -22,30 +22,30 @@ struct Halves;
 
 impl Behaviour<3> for Halves {
     #[inline(always)]
-    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
-        let (mut low, mut high) = (moment.world.min(), moment.world.max());
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, context: &TickContext<3>) -> Motion<3> {
+        let (mut low, mut high) = (context.world.min(), context.world.max());
         let middle = EDGE / 2.0;
         let lower = own.position[2] < middle;
         low[2] = if lower { low[2] } else { middle };
         high[2] = if lower { middle * (1.0 - 1e-5) } else { high[2] };
-        moment.fly_between(&own.position, &own.velocity, &low, &high)
+        context.move_straight_between(&own.position, &own.velocity, &low, &high)
     }
 }
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|one| one == name);
-    if wanted("move") {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let is_selected = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    if is_selected("move") {
         [10_000, 100_000].into_iter().for_each(moving);
     }
     let share = 31.0 / FLOCK as f32;
-    if wanted("flock") {
+    if is_selected("flock") {
         flock("flock", EDGE * (share * 3.0 / (4.0 * std::f32::consts::PI)).cbrt(), false);
     }
-    if wanted("plane") {
+    if is_selected("plane") {
         flock("plane", EDGE * (share / std::f32::consts::PI).sqrt(), true);
     }
-    if wanted("near") {
+    if is_selected("near") {
         near();
     }
 }
@@ -55,8 +55,8 @@ fn world() -> WorldBox<3> {
 }
 
 fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
-    let moment = TickContext { tick: 0, seconds: 0.0, world: world(), seed: 7 };
-    let unit = |which: usize| (moment.swing(EntityId(nth), which as u64) + 1.0) / 2.0;
+    let context = TickContext { tick: 0, seconds: 0.0, world: world(), seed: 7 };
+    let unit = |which: usize| (context.random_signed(EntityId(nth), which as u64) + 1.0) / 2.0;
     let mut position: [f32; 3] = std::array::from_fn(|axis| unit(axis) * EDGE);
     let mut velocity = std::array::from_fn(|axis| (unit(3 + axis) - 0.5) * 2.0 * speed);
     if plane {

@@ -85,25 +85,25 @@ pub struct LoadReports(BTreeMap<RegionId, (u64, LoadReport)>);
 
 impl LoadReports {
     /// Stores a region's report.
-    pub fn hear(&mut self, weight: LoadReport, now_ns: u64) {
-        self.0.insert(weight.load.region, (now_ns, weight));
+    pub fn record(&mut self, report: LoadReport, now_ns: u64) {
+        self.0.insert(report.load.region, (now_ns, report));
     }
 
     /// Returns the new partition; `None` if the loads are even enough, or if a report is missing or too old.
     pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
-            let (heard_ns, weight) = self.0.get(region)?;
-            let fresh = weight.version == partition.version() && *heard_ns + balance.fresh_ns > now_ns;
-            fresh.then_some(weight)
+            let (received_ns, report) = self.0.get(region)?;
+            let fresh = report.version == partition.version() && *received_ns + balance.fresh_ns > now_ns;
+            fresh.then_some(report)
         };
-        let weights: Vec<&LoadReport> = partition.regions().iter().map(known).collect::<Option<_>>()?;
-        let total: f64 = weights.iter().map(|weight| weight.load.amount + weight.strayed).sum();
-        let strayed: f64 = weights.iter().map(|weight| weight.strayed).sum();
-        let busiest = weights.iter().fold(0.0_f64, |most, weight| most.max(weight.load.amount));
-        if strayed > total * STRAYED_MAX || busiest <= total / weights.len() as f64 + balance.spare {
+        let reports: Vec<&LoadReport> = partition.regions().iter().map(known).collect::<Option<_>>()?;
+        let total: f64 = reports.iter().map(|report| report.load.amount + report.strayed).sum();
+        let strayed: f64 = reports.iter().map(|report| report.strayed).sum();
+        let busiest = reports.iter().fold(0.0_f64, |most, report| most.max(report.load.amount));
+        if strayed > total * STRAYED_MAX || busiest <= total / reports.len() as f64 + balance.spare {
             return None;
         }
-        let loads: Vec<RegionLoad> = weights.into_iter().map(|weight| weight.load.clone()).collect();
+        let loads: Vec<RegionLoad> = reports.into_iter().map(|report| report.load.clone()).collect();
         partition.rebalance(&loads, balance.tolerance)
     }
 }

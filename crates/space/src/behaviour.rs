@@ -2,7 +2,7 @@
 //!
 //! A behaviour reads the world as it was after the last tick, and returns the next position of one entity.
 //! The result does not depend on the order or the region in which entities are moved. Random numbers come
-//! from [`TickContext::chance`], which depends on the seed, the tick and the id only.
+//! from [`TickContext::random`], which depends on the seed, the tick and the id only.
 //!
 //! The results must be the same bytes on any number of regions. A behaviour therefore uses only operations that give
 //! equal results on every machine: sums, products, quotients and square roots, but not sines.
@@ -33,8 +33,12 @@ pub trait Behaviour<const D: usize> {
 
     /// Returns the entity's position and velocity after this tick. After a panic or a value that is not finite, the
     /// entity is frozen, and a report is made.
-    fn step(&self, own: &OwnEntity<D>, around: &impl NearbyEntities<D>, moment: &TickContext<D>)
-    -> Motion<D>;
+    fn step(
+        &self,
+        own: &OwnEntity<D>,
+        around: &impl NearbyEntities<D>,
+        context: &TickContext<D>,
+    ) -> Motion<D>;
 
     /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. By default
     /// returns `None`; `step` is then called for each entity.
@@ -88,7 +92,7 @@ pub struct OtherEntity<const D: usize> {
 pub trait NearbyEntities<const D: usize> {
     /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
     /// by row of cells, then by cell, then by id.
-    fn each(&self, visit: impl FnMut(&OtherEntity<D>));
+    fn for_each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
 /// The tick in which a behaviour moves an entity: its number and length, the world, and the seed.
@@ -106,7 +110,7 @@ pub struct TickContext<const D: usize> {
 
 impl<const D: usize> TickContext<D> {
     /// Returns a pseudorandom number, the same for the same id, tick, seed and `which`.
-    pub fn chance(&self, id: EntityId, which: u64) -> u64 {
+    pub fn random(&self, id: EntityId, which: u64) -> u64 {
         let mut mixed =
             self.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.tick.rotate_left(32) ^ which << 56;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -115,19 +119,19 @@ impl<const D: usize> TickContext<D> {
     }
 
     /// Returns a pseudorandom number from -1 up to 1.
-    pub fn swing(&self, id: EntityId, which: u64) -> f32 {
-        (self.chance(id, which) >> 39) as f32 / (1 << 24) as f32 - 1.0
+    pub fn random_signed(&self, id: EntityId, which: u64) -> f32 {
+        (self.random(id, which) >> 39) as f32 / (1 << 24) as f32 - 1.0
     }
 
     /// Moves straight on, and reflects at the world's walls.
     #[inline(always)]
-    pub fn fly(&self, position: &Point<D>, velocity: &Point<D>) -> Motion<D> {
-        self.fly_between(position, velocity, &self.world.min(), &self.world.max())
+    pub fn move_straight(&self, position: &Point<D>, velocity: &Point<D>) -> Motion<D> {
+        self.move_straight_between(position, velocity, &self.world.min(), &self.world.max())
     }
 
     /// Moves straight on, and reflects at the given walls.
     #[inline(always)]
-    pub fn fly_between(
+    pub fn move_straight_between(
         &self,
         position: &Point<D>,
         velocity: &Point<D>,
@@ -138,9 +142,9 @@ impl<const D: usize> TickContext<D> {
         for axis in 0..D {
             let ahead = position[axis] + velocity[axis] * self.seconds;
             let (below, above) = (ahead < low[axis], ahead > high[axis]);
-            let thrown =
+            let reflected =
                 if below { low[axis] + (low[axis] - ahead) } else { high[axis] - (ahead - high[axis]) };
-            let inside = if below | above { thrown } else { ahead };
+            let inside = if below | above { reflected } else { ahead };
             // An entity that crosses more than the whole world in one tick ends at a wall.
             motion.position[axis] = inside.max(low[axis]).min(high[axis]);
             motion.velocity[axis] = if below | above { -velocity[axis] } else { velocity[axis] };

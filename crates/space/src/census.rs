@@ -13,49 +13,50 @@ use crate::region::RegionState;
 /// A count of a world's entities by region, which counts each entity once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
-    entities: HashMap<EntityId, Whereabouts>,
+    entities: HashMap<EntityId, EntityLocation>,
     regions: BTreeMap<RegionId, Headcount>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Whereabouts {
+struct EntityLocation {
     region: RegionId,
     tick: u64,
-    on_the_way: bool,
+    in_handover: bool,
 }
 
 /// The number of a region's entities, and the number that are in a handover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
     /// Number of entities that the region moves.
-    pub here: usize,
+    pub active: usize,
     /// Number of entities that are being handed over and do not move.
-    pub on_the_way: usize,
+    pub in_handover: usize,
 }
 
 impl Census {
     /// Counts the entities in the states of a world's regions. An entity in two states belongs to the one of
     /// the later tick.
     pub fn of<'a, const D: usize>(states: impl IntoIterator<Item = &'a RegionState<D>>) -> Census {
-        let mut entities: HashMap<EntityId, Whereabouts> = HashMap::new();
-        let mut on_the_way = Vec::new();
+        let mut entities: HashMap<EntityId, EntityLocation> = HashMap::new();
+        let mut in_handover = Vec::new();
         for state in states {
             let (region, tick) = (state.handover().region(), state.tick());
             for id in state.store().ids() {
-                let found = entities.entry(*id).or_insert(Whereabouts { region, tick, on_the_way: false });
+                let found =
+                    entities.entry(*id).or_insert(EntityLocation { region, tick, in_handover: false });
                 if found.tick < tick {
                     (found.region, found.tick) = (region, tick);
                 }
             }
-            on_the_way.extend(state.handover().in_doubt().into_iter().map(|id| (id, region, tick)));
+            in_handover.extend(state.handover().in_doubt().into_iter().map(|id| (id, region, tick)));
         }
-        for (id, region, tick) in on_the_way {
-            entities.entry(id).or_insert(Whereabouts { region, tick, on_the_way: true });
+        for (id, region, tick) in in_handover {
+            entities.entry(id).or_insert(EntityLocation { region, tick, in_handover: true });
         }
         let mut regions: BTreeMap<RegionId, Headcount> = BTreeMap::new();
         for found in entities.values() {
             let count = regions.entry(found.region).or_default();
-            *(if found.on_the_way { &mut count.on_the_way } else { &mut count.here }) += 1;
+            *(if found.in_handover { &mut count.in_handover } else { &mut count.active }) += 1;
         }
         Census { entities, regions }
     }
@@ -72,7 +73,7 @@ impl Census {
 
     /// Region of an entity, and whether the entity is being handed over.
     pub fn find(&self, id: EntityId) -> Option<(RegionId, bool)> {
-        self.entities.get(&id).map(|found| (found.region, found.on_the_way))
+        self.entities.get(&id).map(|found| (found.region, found.in_handover))
     }
 
     /// Numbers of a region's entities.

@@ -29,9 +29,9 @@ pub struct WorldNameError(pub String);
 
 /// Checks a world's name, which becomes one token of subjects and one part of keys.
 pub fn check_world_name(name: &str) -> Result<(), WorldNameError> {
-    let is_short = name.chars().nth(WORLD_NAME_MAX).is_none() && !name.is_empty();
-    let is_sound = name.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
-    if is_short && is_sound { Ok(()) } else { Err(WorldNameError(name.to_owned())) }
+    let has_valid_length = name.chars().nth(WORLD_NAME_MAX).is_none() && !name.is_empty();
+    let has_valid_characters = name.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
+    if has_valid_length && has_valid_characters { Ok(()) } else { Err(WorldNameError(name.to_owned())) }
 }
 
 /// Name of a region's topic.
@@ -171,8 +171,10 @@ mod tests {
         setup.schema.register("fuel", ComponentKind::F32).unwrap();
         setup.schema.register("name", ComponentKind::Bytes(16)).unwrap();
         let config = reducer_config(&setup);
-        let AnyRegion::Space(made) = AnyRegion::of(&config.options).unwrap() else { panic!("it has three") };
-        let state = made.state();
+        let AnyRegion::Space(region) = AnyRegion::of(&config.options).unwrap() else {
+            panic!("it has three")
+        };
+        let state = region.state();
         assert_eq!((state.handover().region(), state.world()), (RegionId(7), &world));
         assert_eq!(state.store().schema(), &setup.schema);
     }

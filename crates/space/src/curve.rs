@@ -26,7 +26,7 @@ pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static 
     const DIGITS: u32;
 
     /// Key of the smallest cell that holds a point of the grid.
-    fn key(place: GridPoint<D>) -> Self::Key;
+    fn key(point: GridPoint<D>) -> Self::Key;
 
     /// Digit `index` of a key, where 0 is the coarsest; below 8.
     fn digit(key: Self::Key, index: u32) -> usize;

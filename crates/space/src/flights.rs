@@ -37,7 +37,7 @@ pub struct Flights {
     /// Number of entries that were used.
     pub fixes: usize,
     /// Number of entries that were skipped.
-    pub left_out: usize,
+    pub skipped: usize,
 }
 
 /// The reason why a recording of aircraft cannot be used.
@@ -68,7 +68,7 @@ impl Flights {
     /// Reads a recording. Ids start at `first`, in the order of addresses.
     pub fn read(json: &[u8], first: u64) -> Result<Flights, FlightsError> {
         let all: Vec<Fix> = serde_json::from_slice(json)?;
-        let (began, ended) = all
+        let (start, ended) = all
             .iter()
             .fold((i64::MAX, i64::MIN), |(low, high), fix| (low.min(fix.timestamp), high.max(fix.timestamp)));
         let center = center(&all).ok_or(FlightsError::Empty)?;
@@ -80,9 +80,9 @@ impl Flights {
             else {
                 continue;
             };
-            let at = place((latitude, longitude, altitude), center);
+            let at = project((latitude, longitude, altitude), center);
             if at.iter().all(|along| along.is_finite()) {
-                let seconds = (fix.timestamp - began) as f64 / 1e3;
+                let seconds = (fix.timestamp - start) as f64 / 1e3;
                 flights.entry(fix.icao24).or_default().push((seconds, at));
             }
         }
@@ -104,26 +104,27 @@ impl Flights {
             tracks,
             names,
             world,
-            seconds: (ended - began) as f64 / 1e3,
+            seconds: (ended - start) as f64 / 1e3,
             fixes,
-            left_out: count - fixes,
+            skipped: count - fixes,
         })
     }
 
     /// Behaviour that plays the tracks at `speed` times the recorded speed.
-    pub fn replayed(&self, speed: f64) -> Tracks<3> {
+    pub fn playback(&self, speed: f64) -> Tracks<3> {
         Tracks::new(self.tracks.clone(), speed)
     }
 }
 
 fn center(all: &[Fix]) -> Option<(f64, f64)> {
-    let places = || all.iter().filter_map(|fix| fix.latitude.zip(fix.longitude));
-    let (latitude, longitude) = places().fold((0.0, 0.0), |sum, place| (sum.0 + place.0, sum.1 + place.1));
-    let count = places().count();
+    let positions = || all.iter().filter_map(|fix| fix.latitude.zip(fix.longitude));
+    let (latitude, longitude) =
+        positions().fold((0.0, 0.0), |sum, position| (sum.0 + position.0, sum.1 + position.1));
+    let count = positions().count();
     (count > 0).then(|| (latitude / count as f64, longitude / count as f64))
 }
 
-fn place((latitude, longitude, altitude): (f64, f64, f64), center: (f64, f64)) -> Point<3> {
+fn project((latitude, longitude, altitude): (f64, f64, f64), center: (f64, f64)) -> Point<3> {
     let east = (longitude - center.1) * DEGREE_KM * center.0.to_radians().cos();
     let north = (latitude - center.0) * DEGREE_KM;
     [east as f32, north as f32, (altitude * FOOT_KM) as f32]
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn flight_recording_becomes_tracks_in_kilometres() {
         let flights = Flights::read(RECORDED.as_bytes(), 7).unwrap();
-        assert_eq!((flights.fixes, flights.left_out, flights.seconds), (3, 2, 10.0));
+        assert_eq!((flights.fixes, flights.skipped, flights.seconds), (3, 2, 10.0));
         assert_eq!(flights.names, ["a", "b"]);
         let half_way = flights.tracks[&EntityId(8)].at(5.0);
         assert!(
@@ -164,7 +165,7 @@ mod tests {
         assert!((half_way.position[2] - 10.0).abs() < 0.01, "{half_way:?} should fly at 10 km");
         let apart = flights.tracks[&EntityId(7)].at(5.0).position[0] - half_way.position[0];
         assert!((apart - 76.6).abs() < 0.5, "a degree of longitude at 46.4° is {apart} km");
-        assert!(flights.tracks.values().all(|track| flights.world.holds(&track.at(0.0).position)));
+        assert!(flights.tracks.values().all(|track| flights.world.contains(&track.at(0.0).position)));
     }
 
     #[test]

@@ -53,15 +53,15 @@ pub struct Ghosts<const D: usize> {
     /// Number of batches that were not newer than the stored one.
     stale: u64,
     /// Number of ghosts dropped because of the limit.
-    beyond: u64,
+    dropped: u64,
 }
 
 impl<const D: usize> Ghosts<D> {
     pub(crate) fn new(ghosts_max: u32) -> Ghosts<D> {
-        Ghosts { ghosts_max, neighbours: BTreeMap::new(), spare: None, stale: 0, beyond: 0 }
+        Ghosts { ghosts_max, neighbours: BTreeMap::new(), spare: None, stale: 0, dropped: 0 }
     }
 
-    /// Decodes a batch, for [`Ghosts::take`].
+    /// Decodes a batch, for [`Ghosts::store`].
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, SpaceDecodeError> {
         let mut batch = self.spare.take().unwrap_or_else(|| GhostBatch::new(RegionId(0), 0, 0, 0));
         batch.read(bytes)?;
@@ -70,24 +70,24 @@ impl<const D: usize> Ghosts<D> {
 
     /// Stores a batch that arrived after `tick`, the region's own tick. Returns whether the batch is from the present
     /// owner and newer than the stored batch.
-    pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
-        let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
+    pub(crate) fn store(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
+        let newer = self.neighbours.get(&batch.from).is_none_or(|known| batch.stamp() > known.batch.stamp());
         if !newer || batch.epoch < epoch_known {
             self.stale += 1;
             self.spare = Some(batch);
             return false;
         }
         let max = self.ghosts_max as usize;
-        self.beyond += batch.len().saturating_sub(max) as u64;
+        self.dropped += batch.len().saturating_sub(max) as u64;
         batch.truncate(max);
         let before = self.neighbours.insert(batch.from, NeighbourBatch { batch, tick });
-        self.spare = before.map(|heard| heard.batch);
+        self.spare = before.map(|stored| stored.batch);
         true
     }
 
     /// The last tick of which a neighbour's ghosts are known.
     pub fn last_known_tick(&self, region: RegionId) -> Option<u64> {
-        self.neighbours.get(&region).map(|heard| heard.batch.tick)
+        self.neighbours.get(&region).map(|stored| stored.batch.tick)
     }
 
     /// Number of batches that were ignored because they were not newer than the stored batch.
@@ -96,21 +96,21 @@ impl<const D: usize> Ghosts<D> {
     }
 
     /// Number of ghosts that were dropped because of the limit `ghosts_max`.
-    pub fn beyond(&self) -> u64 {
-        self.beyond
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Visits all ghosts, extrapolated to a tick of this region. Skips neighbours that have sent no batch for more than
     /// `ticks_max` ticks. If an entity is in the batches of two neighbours, the newer batch counts.
-    pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
-        let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;
+    pub fn for_each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
+        let fresh = |stored: &&NeighbourBatch<D>| stored.tick + ticks_max >= tick;
         let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();
-        batches.sort_by_key(|heard| std::cmp::Reverse(heard.tick));
+        batches.sort_by_key(|stored| std::cmp::Reverse(stored.tick));
         let mixed = batches.windows(2).any(|pair| pair[0].tick != pair[1].tick);
         let mut seen = std::collections::HashSet::new();
-        for heard in batches {
-            let ticks = tick.saturating_sub(heard.tick);
-            for ghost in heard.batch.ghosts(ticks as f32 * seconds) {
+        for stored in batches {
+            let ticks = tick.saturating_sub(stored.tick);
+            for ghost in stored.batch.ghosts(ticks as f32 * seconds) {
                 // If all batches are of the same tick, no entity is in two of them.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
@@ -121,7 +121,7 @@ impl<const D: usize> Ghosts<D> {
 
     /// Memory in use, bytes.
     pub fn bytes(&self) -> usize {
-        let batches = self.neighbours.values().map(|heard| &heard.batch).chain(&self.spare);
+        let batches = self.neighbours.values().map(|stored| &stored.batch).chain(&self.spare);
         batches.map(|batch| batch.len() * (12 + 8 * D)).sum()
     }
 }

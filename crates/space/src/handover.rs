@@ -14,8 +14,8 @@
 //!            CLOSED     until own standby knows; then `settled` in any message lets the target forget the transfer
 //!
 //!   PREPARING ── deadline, or the target's epoch changed ─► aborted: the entities stay here, Abort ─► DROPPED
-//!   took over from a standby that knew of an offer ─► ASKING ── AskTarget ─► Taken: gone  |  NotTaken: they stay here
-//!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | no response before the decision
+//!   took over from a standby that knew of an offer ─► QUERYING ── QueryTarget ─► Taken: gone  |  NotTaken: they stay here
+//!   STAGED for long, or the source's epoch changed ── QuerySource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
 //! - The source decides, once. Before the source commits, the target, the target's standby and the source's standby
@@ -62,12 +62,12 @@ pub struct HandoverTiming {
     /// After this time without a response a message is sent again.
     pub resend_ns: u64,
     /// After this time, a target asks the source for its decision about a staged transfer.
-    pub ask_ns: u64,
+    pub query_ns: u64,
 }
 
 impl Default for HandoverTiming {
     fn default() -> HandoverTiming {
-        HandoverTiming { prepare_ns: 500_000_000, resend_ns: 100_000_000, ask_ns: 1_000_000_000 }
+        HandoverTiming { prepare_ns: 500_000_000, resend_ns: 100_000_000, query_ns: 1_000_000_000 }
     }
 }
 
@@ -178,7 +178,7 @@ pub struct Handover {
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
     /// The first epoch after the region's earlier state was lost.
-    blank_since: u64,
+    state_lost_epoch: u64,
     counts: Counts,
 }
 
@@ -222,8 +222,8 @@ impl StagedIds<'_> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    Out,
-    In,
+    Outbound,
+    Inbound,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -233,9 +233,9 @@ struct Peer {
     outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, Inbound>,
     /// All transfers from the peer before this one have ended.
-    passed: TransferId,
+    peer_settled: TransferId,
     /// Value of `settled` that was last sent to the peer.
-    told: TransferId,
+    settled_sent: TransferId,
 }
 
 impl Handover {
@@ -253,7 +253,7 @@ impl Handover {
             known: 0,
             waiting: VecDeque::new(),
             now: 0,
-            blank_since: epoch,
+            state_lost_epoch: epoch,
             counts: Counts::default(),
         }
     }
@@ -303,7 +303,7 @@ impl Handover {
     }
 
     /// Number of transfers in progress, outbound and inbound.
-    pub fn under_way(&self) -> (usize, usize) {
+    pub fn in_progress(&self) -> (usize, usize) {
         let out =
             self.peers.values().map(|peer| peer.outbound.values().filter(|out| !out.is_closed()).count());
         let in_doubt =
@@ -325,74 +325,80 @@ impl Handover {
     }
 
     /// Records the epoch of another region's owner, read from the cluster's ownership or a message.
-    pub fn meet(&mut self, peer: RegionId, epoch: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
-        self.see(now);
-        self.learn(peer, epoch, effects);
-        self.go_on(effects);
+    pub fn record_peer_epoch(
+        &mut self,
+        peer: RegionId,
+        epoch: u64,
+        now: u64,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
+        self.set_now(now);
+        self.update_peer_epoch(peer, epoch, effects);
+        self.resume_waiting(effects);
     }
 
     /// Records that the standby knows `entries` entries.
     pub fn standby_acknowledged(&mut self, entries: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
-        self.see(now);
+        self.set_now(now);
         self.known = self.known.max(entries.min(self.written));
-        self.go_on(effects);
+        self.resume_waiting(effects);
     }
 
     /// Handles a message from another region. A message contains at most one batch of entities.
     pub fn receive(
         &mut self,
         message: HandoverMessage,
-        holdings: &dyn AdmissionCheck,
+        admission: &dyn AdmissionCheck,
         now: u64,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        self.see(now);
+        self.set_now(now);
         let from = message.from;
-        let newcomer = !self.peers.contains_key(&from) && self.peers.len() >= self.limits.peers_max;
-        if newcomer || from == self.region {
+        let exceeds_peers_max = !self.peers.contains_key(&from) && self.peers.len() >= self.limits.peers_max;
+        if exceeds_peers_max || from == self.region {
             return;
         }
         if message.epoch < self.peers.entry(from).or_default().epoch {
             self.counts.fenced += 1;
             return;
         }
-        self.learn(from, message.epoch, effects);
-        self.pass(from, message.settled, effects);
-        self.hear(message, holdings, effects);
-        self.go_on(effects);
+        self.update_peer_epoch(from, message.epoch, effects);
+        self.discard_settled(from, message.settled, effects);
+        self.handle(message, admission, effects);
+        self.resume_waiting(effects);
     }
 
-    fn hear(
+    fn handle(
         &mut self,
         message: HandoverMessage,
-        holdings: &dyn AdmissionCheck,
+        admission: &dyn AdmissionCheck,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        let HandoverMessage { from, transfer, saying, .. } = message;
-        match saying {
-            MessageBody::Prepare(parcels) => self.hear_prepare(from, transfer, parcels, holdings, effects),
-            MessageBody::Prepared(refused) => self.hear_prepared(from, transfer, refused, effects),
-            MessageBody::Commit => self.hear_commit(from, transfer, effects),
-            MessageBody::Taken(refused) => self.hear_taken(from, transfer, refused, effects),
-            MessageBody::Abort => self.hear_abort(from, transfer, effects),
-            MessageBody::AskTarget { addressed } => {
-                self.hear_target_asked(from, transfer, addressed, effects)
+        let HandoverMessage { from, transfer, body, .. } = message;
+        match body {
+            MessageBody::Prepare(parcels) => self.on_prepare(from, transfer, parcels, admission, effects),
+            MessageBody::Prepared(refused) => self.on_prepared(from, transfer, refused, effects),
+            MessageBody::Commit => self.on_commit(from, transfer, effects),
+            MessageBody::Taken(refused) => self.on_taken(from, transfer, refused, effects),
+            MessageBody::Abort => self.on_abort(from, transfer, effects),
+            MessageBody::QueryTarget { addressed } => {
+                self.on_query_target(from, transfer, addressed, effects)
             }
-            MessageBody::NotTaken => self.hear_not_taken(from, transfer, effects),
-            MessageBody::AskSource => self.hear_source_asked(from, transfer, effects),
-            MessageBody::Unknown => self.hear_unknown(from, transfer, effects),
+            MessageBody::NotTaken => self.on_not_taken(from, transfer, effects),
+            MessageBody::QuerySource => self.on_query_source(from, transfer, effects),
+            MessageBody::Unknown => self.on_unknown(from, transfer, effects),
             MessageBody::Settled => {}
         }
     }
 
     /// Sets the time. Aborts transfers whose deadline has passed, and sends messages without a response again.
-    pub fn elapse(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
-        self.see(now);
+    pub fn advance_time(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
+        self.set_now(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.elapse_outbound(peer, effects);
-            self.elapse_inbound(peer, effects);
+            self.advance_outbound(peer, effects);
+            self.advance_inbound(peer, effects);
         }
-        self.go_on(effects);
+        self.resume_waiting(effects);
     }
 
     /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does. This
@@ -401,7 +407,7 @@ impl Handover {
         self.written += 1;
         self.known = self.written;
         let (peer, transfer) = (entry.peer, entry.transfer);
-        self.enact(entry, effects);
+        self.apply(entry, effects);
         let Some(peer) = self.peers.get_mut(&peer) else { return };
         if peer.outbound.get(&transfer).is_some_and(OutboundTransfer::is_closed) {
             peer.outbound.remove(&transfer);
@@ -411,59 +417,59 @@ impl Handover {
         }
     }
 
-    /// Takes the region over in a higher epoch, with the given epochs of other regions' owners. `blank` means that the
-    /// earlier state is lost.
+    /// Takes the region over in a higher epoch, with the given epochs of other regions' owners. `is_state_lost` means
+    /// that the earlier state is lost.
     pub fn take_over(
         &mut self,
         epoch: u64,
-        blank: bool,
+        is_state_lost: bool,
         peers: &[(RegionId, u64)],
         now: u64,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        self.see(now);
+        self.set_now(now);
         self.epoch = epoch;
-        if blank {
-            self.blank_since = epoch;
+        if is_state_lost {
+            self.state_lost_epoch = epoch;
         }
         self.waiting.clear();
         for peer in self.peers.values_mut() {
             peer.next = 0;
             peer.outbound.retain(|_, out| !out.is_closed());
-            peer.inbound.values_mut().for_each(|one| (one.known, one.ask_at) = (true, now));
+            peer.inbound.values_mut().for_each(|one| (one.known, one.query_at) = (true, now));
             peer.outbound.values_mut().for_each(|out| (out.known, out.resend_at) = (true, now));
         }
         for (peer, epoch) in peers {
-            self.learn(*peer, *epoch, effects);
+            self.update_peer_epoch(*peer, *epoch, effects);
         }
-        self.elapse(now, effects);
+        self.advance_time(now, effects);
     }
 
     /// Copies this state for a new standby, with the number of entries in it.
-    pub fn standby_starts(&mut self) -> (Handover, u64) {
+    pub fn copy_for_standby(&mut self) -> (Handover, u64) {
         let mut copy = self.clone();
         (copy.waiting, copy.known) = (VecDeque::new(), copy.written);
         for peer in copy.peers.values_mut() {
             peer.outbound.retain(|_, out| !out.is_closed());
-            peer.outbound.values_mut().for_each(OutboundTransfer::as_followed);
+            peer.outbound.values_mut().for_each(OutboundTransfer::reset_to_standby);
             peer.inbound.values_mut().for_each(|one| one.known = true);
         }
         (copy, self.written)
     }
 
     /// Advances the time; an earlier time is ignored.
-    fn see(&mut self, now: u64) {
+    fn set_now(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
 
-    fn learn(&mut self, peer: RegionId, epoch: u64, effects: &mut Vec<HandoverEffect>) {
+    fn update_peer_epoch(&mut self, peer: RegionId, epoch: u64, effects: &mut Vec<HandoverEffect>) {
         let known = &mut self.peers.entry(peer).or_default().epoch;
         if epoch <= *known {
             return;
         }
         *known = epoch;
-        self.outbound_meets_new_owner(peer, effects);
-        self.inbound_meets_new_owner(peer, effects);
+        self.on_new_owner_outbound(peer, effects);
+        self.on_new_owner_inbound(peer, effects);
     }
 
     /// Writes an entry and applies it. Returns the entry's number.
@@ -480,33 +486,33 @@ impl Handover {
         if self.standby == StandbyMode::None {
             self.known = self.written;
         }
-        self.enact(entry, effects);
+        self.apply(entry, effects);
         self.written
     }
 
-    fn enact(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
+    fn apply(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
         let HandoverEntry { peer, transfer, step } = entry;
         match step {
             HandoverStep::Leaving { addressed, ids } => {
-                self.enact_leaving(peer, transfer, addressed, ids, effects)
+                self.apply_leaving(peer, transfer, addressed, ids, effects)
             }
-            HandoverStep::Committed(refused) => self.enact_committed(peer, transfer, refused, effects),
-            HandoverStep::Aborted => self.enact_aborted(peer, transfer, effects),
-            HandoverStep::Settled => self.enact_settled(peer, transfer),
-            HandoverStep::Staged { parcels, refused } => self.enact_staged(peer, transfer, parcels, refused),
-            HandoverStep::Taken => self.enact_taken(peer, transfer, effects),
-            HandoverStep::Dropped => self.enact_dropped(peer, transfer),
-            HandoverStep::Passed => self.enact_passed(peer, transfer),
+            HandoverStep::Committed(refused) => self.apply_committed(peer, transfer, refused, effects),
+            HandoverStep::Aborted => self.apply_aborted(peer, transfer, effects),
+            HandoverStep::Settled => self.apply_settled(peer, transfer),
+            HandoverStep::Staged { parcels, refused } => self.apply_staged(peer, transfer, parcels, refused),
+            HandoverStep::Taken => self.apply_taken(peer, transfer, effects),
+            HandoverStep::Dropped => self.apply_dropped(peer, transfer),
+            HandoverStep::PeerSettled => self.apply_peer_settled(peer, transfer),
         }
     }
 
     /// Carries out the steps that waited for the standby.
-    fn go_on(&mut self, effects: &mut Vec<HandoverEffect>) {
+    fn resume_waiting(&mut self, effects: &mut Vec<HandoverEffect>) {
         while self.waiting.front().is_some_and(|(entry, ..)| *entry <= self.known) {
-            let Some((_, peer, transfer, way)) = self.waiting.pop_front() else { return };
-            match way {
-                Direction::Out => self.outbound_known(peer, transfer, effects),
-                Direction::In => self.inbound_known(peer, transfer, effects),
+            let Some((_, peer, transfer, direction)) = self.waiting.pop_front() else { return };
+            match direction {
+                Direction::Outbound => self.on_outbound_known(peer, transfer, effects),
+                Direction::Inbound => self.on_inbound_known(peer, transfer, effects),
             }
         }
     }
@@ -515,14 +521,14 @@ impl Handover {
         &mut self,
         to: RegionId,
         transfer: TransferId,
-        saying: MessageBody,
+        body: MessageBody,
         effects: &mut Vec<HandoverEffect>,
     ) {
         let settled = self.settled(to);
         if let Some(peer) = self.peers.get_mut(&to) {
-            peer.told = settled;
+            peer.settled_sent = settled;
         }
-        let message = HandoverMessage { from: self.region, epoch: self.epoch, settled, transfer, saying };
+        let message = HandoverMessage { from: self.region, epoch: self.epoch, settled, transfer, body };
         effects.push(HandoverEffect::Send { to, message });
     }
 

@@ -79,7 +79,6 @@ pub trait SpatialIndex<const D: usize> {
     fn bytes(&self) -> usize;
 }
 
-/// One point of the columns.
 #[inline(always)]
 pub(crate) fn point_at<const D: usize>(columns: &Columns<'_, D>, at: usize) -> Point<D> {
     std::array::from_fn(|axis| columns[axis][at])

@@ -15,8 +15,8 @@
 //! they are all entities within sight. `Enter` contains the whole entity. At most
 //! [`RegionLimits::viewers_max`](crate::RegionLimits) viewers exist.
 
-mod answer;
-mod ask;
+mod request;
+mod response;
 mod scene;
 mod viewer;
 
@@ -28,8 +28,8 @@ use crate::shape::{Ball, distance_sq};
 use crate::store::EntityStore;
 use crate::world::{Point, WorldBox};
 
-pub use answer::{Denial, ViewerUpdate, WorldResponse};
-pub use ask::{EntityCommand, WorldRequest};
+pub use request::{EntityCommand, WorldRequest};
+pub use response::{Denial, ViewerUpdate, WorldResponse};
 pub use scene::{Scene, SceneChange, VisibleEntity};
 pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, VisibilityRule};
 
@@ -41,7 +41,7 @@ pub struct Interests<const D: usize> {
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, ViewerState>,
     /// Whether some viewers have not received their first update.
-    fresh: bool,
+    has_new_viewers: bool,
     grid: Grid<D>,
     found: Vec<u32>,
     waiting: Vec<(f32, u32)>,
@@ -79,7 +79,7 @@ impl<const D: usize> Interests<D> {
         Interests {
             viewers_max,
             viewers: BTreeMap::new(),
-            fresh: false,
+            has_new_viewers: false,
             grid: Grid::new(world, radius),
             found,
             waiting,
@@ -96,17 +96,17 @@ impl<const D: usize> Interests<D> {
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= self.viewers_max as usize {
             return Err(InterestError::TooMany { max: self.viewers_max });
         }
-        let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.is(&watch));
+        let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.equals(&watch));
         if !same {
             self.viewers.insert(viewer, ViewerState::new(watch));
-            self.fresh = true;
+            self.has_new_viewers = true;
         }
         Ok(())
     }
 
     /// Whether some viewers have not received their first update.
-    pub(crate) fn has_fresh(&self) -> bool {
-        self.fresh
+    pub(crate) fn has_new_viewers(&self) -> bool {
+        self.has_new_viewers
     }
 
     /// Entities that viewers watch around.
@@ -115,7 +115,7 @@ impl<const D: usize> Interests<D> {
     }
 
     /// Removes a viewer; returns whether it was there.
-    pub fn forget(&mut self, viewer: ViewerId) -> bool {
+    pub fn remove(&mut self, viewer: ViewerId) -> bool {
         self.viewers.remove(&viewer).is_some()
     }
 
@@ -129,38 +129,38 @@ impl<const D: usize> Interests<D> {
         self.viewers.is_empty()
     }
 
-    /// After a tick, calls `tell` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without
+    /// After a tick, calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without
     /// changes.
-    pub fn tell(&mut self, store: &EntityStore<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
-        self.send_updates_with_neighbours(store, &HashMap::new(), tick, tell);
+    pub fn send_updates(&mut self, store: &EntityStore<D>, tick: u64, send: impl FnMut(ViewerId, &[u8])) {
+        self.send_updates_with_neighbours(store, &HashMap::new(), tick, send);
     }
 
-    /// Like [`Interests::tell`], but the centers may belong to neighbours.
+    /// Like [`Interests::send_updates`], but the centers may belong to neighbours.
     pub(crate) fn send_updates_with_neighbours(
         &mut self,
         store: &EntityStore<D>,
         beside: &HashMap<EntityId, Point<D>>,
         tick: u64,
-        mut tell: impl FnMut(ViewerId, &[u8]),
+        mut send: impl FnMut(ViewerId, &[u8]),
     ) {
         if self.viewers.is_empty() {
             return;
         }
-        self.fresh = false;
+        self.has_new_viewers = false;
         self.grid.rebuild(store.positions());
         let mut viewers = std::mem::take(&mut self.viewers);
         let mut bytes = Vec::new();
         for (id, viewer) in &mut viewers {
             bytes.clear();
-            self.look(viewer, store, beside, tick, &mut bytes);
+            self.update_viewer(viewer, store, beside, tick, &mut bytes);
             if !bytes.is_empty() {
-                tell(*id, &bytes);
+                send(*id, &bytes);
             }
         }
         self.viewers = viewers;
     }
 
-    fn look(
+    fn update_viewer(
         &mut self,
         viewer: &mut ViewerState,
         store: &EntityStore<D>,
@@ -169,8 +169,8 @@ impl<const D: usize> Interests<D> {
         bytes: &mut Vec<u8>,
     ) {
         let watch = viewer.watch;
-        if !std::mem::replace(&mut viewer.begun, true) {
-            ViewerEvent::begin(bytes);
+        if !std::mem::replace(&mut viewer.has_begun, true) {
+            ViewerEvent::encode_begin(bytes);
         }
         // If the center is neither here nor among the ghosts, the viewer sees nothing.
         let own = store.row(watch.center).map(|row| store.position(row));
@@ -178,26 +178,26 @@ impl<const D: usize> Interests<D> {
         self.found.clear();
         if let Some(center) = center {
             self.grid.within(&Ball { center, radius: watch.radius }, &mut self.found);
-            self.found.retain(|row| watch.shows(store.ids()[*row as usize], store.kinds()[*row as usize]));
+            self.found.retain(|row| watch.allows(store.ids()[*row as usize], store.kinds()[*row as usize]));
         }
         for row in &self.found {
             let id = store.ids()[*row as usize];
             let seen = viewer.seen.entry(id).or_insert_with(|| {
-                ViewerEvent::enter(store, *row as usize, bytes);
-                KnownEntity { told: tick, looked: tick }
+                ViewerEvent::encode_enter(store, *row as usize, bytes);
+                KnownEntity { updated_tick: tick, visible_tick: tick }
             });
-            seen.looked = tick;
+            seen.visible_tick = tick;
         }
         let mut left: Vec<EntityId> = Vec::new();
         viewer.seen.retain(|id, seen| {
-            let here = seen.looked == tick;
+            let here = seen.visible_tick == tick;
             if !here {
                 left.push(*id);
             }
             here
         });
         left.sort_unstable();
-        left.into_iter().for_each(|id| ViewerEvent::leave(id, bytes));
+        left.into_iter().for_each(|id| ViewerEvent::encode_leave(id, bytes));
         if let Some(center) = center {
             self.update(viewer, store, tick, &center, bytes);
         }
@@ -218,8 +218,8 @@ impl<const D: usize> Interests<D> {
         self.waiting.clear();
         for row in &self.found {
             let Some(seen) = viewer.seen.get(&store.ids()[*row as usize]) else { continue };
-            if seen.told < tick {
-                let age = (tick - seen.told) as f32;
+            if seen.updated_tick < tick {
+                let age = (tick - seen.updated_tick) as f32;
                 let far = distance_sq(center, &store.position(*row as usize)).sqrt() / watch.radius;
                 self.waiting.push((age * (1.125 - far.min(1.0)), *row));
             }
@@ -232,9 +232,9 @@ impl<const D: usize> Interests<D> {
         self.waiting.sort_unstable_by(by_urgency);
         for (_, row) in &self.waiting {
             let row = *row as usize;
-            ViewerEvent::update(store, row, bytes);
+            ViewerEvent::encode_update(store, row, bytes);
             if let Some(seen) = viewer.seen.get_mut(&store.ids()[row]) {
-                seen.told = tick;
+                seen.updated_tick = tick;
             }
         }
     }

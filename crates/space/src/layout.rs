@@ -67,15 +67,15 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], SpaceDecodeError> {
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(SpaceDecodeError::Short)?;
+        let (taken, after) = self.rest.split_at_checked(bytes).ok_or(SpaceDecodeError::Short)?;
         self.rest = after;
-        Ok(here)
+        Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SpaceDecodeError> {
-        let (here, after) = self.rest.split_first_chunk::<N>().ok_or(SpaceDecodeError::Short)?;
+        let (taken, after) = self.rest.split_first_chunk::<N>().ok_or(SpaceDecodeError::Short)?;
         self.rest = after;
-        Ok(*here)
+        Ok(*taken)
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, SpaceDecodeError> {

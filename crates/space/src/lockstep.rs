@@ -33,18 +33,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);
         let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
-        let made = ids.iter().map(|id| {
+        let built = ids.iter().map(|id| {
             let setup = RegionSetup { region: *id, ..setup.clone() };
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);
             let mut out = Outputs::default();
             for peer in ids.iter().filter(|peer| *peer != id) {
                 // Cannot fail, because the lease has just been granted.
-                let _ = region.meet(*peer, 1, 0, &mut out);
+                let _ = region.record_peer_epoch(*peer, 1, 0, &mut out);
             }
             (*id, (region, out))
         });
         let (world, tick_ns) = (setup.world, setup.tick_ns);
-        let regions = made.collect();
+        let regions = built.collect();
         Lockstep {
             world,
             partition,
@@ -60,7 +60,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
     /// Inserts an entity into the region of its position.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         use crate::curve::{Curve, Morton};
-        let owner = self.partition.owner(Morton::key(self.world.place(&entity.position)));
+        let owner = self.partition.owner(Morton::key(self.world.grid_point(&entity.position)));
         self.spawned = true;
         match self.regions.get_mut(&owner) {
             Some((region, out)) => region.spawn(entity, out),

@@ -102,7 +102,7 @@ impl Partition {
 
     /// First key of a region's stretch, and the first key after it.
     pub fn stretch(&self, region: RegionId) -> Option<(u64, u64)> {
-        let at = self.place(region).ok()?;
+        let at = self.position(region).ok()?;
         Some((self.cuts[at].0, self.end_of(at)))
     }
 
@@ -114,28 +114,28 @@ impl Partition {
 
     /// Splits a region: keys from `at` on belong to `new`.
     pub fn split(&self, region: RegionId, at: u64, new: RegionId) -> Result<Partition, PartitionError> {
-        let place = self.place(region)?;
-        if self.place(new).is_ok() {
+        let position = self.position(region)?;
+        if self.position(new).is_ok() {
             return Err(PartitionError::Known(new));
         }
-        if at <= self.cuts[place].0 || at >= self.end_of(place) {
+        if at <= self.cuts[position].0 || at >= self.end_of(position) {
             return Err(PartitionError::Empty { at });
         }
         let mut cuts = self.cuts.clone();
-        cuts.insert(place + 1, (at, new));
+        cuts.insert(position + 1, (at, new));
         Ok(self.next(cuts))
     }
 
     /// Merges a region's stretch into an adjacent region's.
     pub fn merge(&self, into: RegionId, from: RegionId) -> Result<Partition, PartitionError> {
-        let (keep, gone) = (self.place(into)?, self.place(from)?);
-        if keep.abs_diff(gone) != 1 {
+        let (into_at, from_at) = (self.position(into)?, self.position(from)?);
+        if into_at.abs_diff(from_at) != 1 {
             return Err(PartitionError::Apart(into, from));
         }
         let mut cuts = self.cuts.clone();
-        let first = cuts[keep].0.min(cuts[gone].0);
-        cuts[keep].0 = first;
-        cuts.remove(gone);
+        let first = cuts[into_at].0.min(cuts[from_at].0);
+        cuts[into_at].0 = first;
+        cuts.remove(from_at);
         Ok(self.next(cuts))
     }
 
@@ -151,14 +151,14 @@ impl Partition {
         }
         let pieces = self.pieces(loads);
         let mut cuts = vec![(0, self.cuts[0].1)];
-        let (mut sum, mut wanted) = (0.0, mean);
+        let (mut sum, mut target) = (0.0, mean);
         for (first, last, amount) in pieces {
             // One piece may contain several cuts.
-            while cuts.len() < self.cuts.len() && sum + amount >= wanted && amount > 0.0 {
-                let part = (wanted - sum) / amount;
+            while cuts.len() < self.cuts.len() && sum + amount >= target && amount > 0.0 {
+                let part = (target - sum) / amount;
                 let at = first + ((last - first) as f64 * part) as u64;
                 cuts.push((at.max(cuts[cuts.len() - 1].0 + 1), self.cuts[cuts.len()].1));
-                wanted += mean;
+                target += mean;
             }
             sum += amount;
         }
@@ -188,7 +188,7 @@ impl Partition {
         Partition { version: self.version + 1, end: self.end, cuts }
     }
 
-    fn place(&self, region: RegionId) -> Result<usize, PartitionError> {
+    fn position(&self, region: RegionId) -> Result<usize, PartitionError> {
         let found = self.cuts.iter().position(|(_, other)| *other == region);
         found.ok_or(PartitionError::Unknown(region))
     }

@@ -1,4 +1,4 @@
-//! A region as its owner runs it: `tick`, `receive` and `elapse` take events and the time, and append to
+//! A region as its owner runs it: `tick`, `receive` and `advance_time` take events and the time, and append to
 //! [`Outputs`].
 //!
 //! Invariants:
@@ -10,18 +10,18 @@
 //! - Without a valid lease, the region moves no entity and sends no message.
 //! - If a behaviour panics or returns a position that is not finite, its entity is frozen; other entities continue.
 
-mod asking;
+mod behaviour_run;
 mod crossing;
-mod home;
+mod interior;
 mod load;
 mod mover;
-mod moving;
 mod outputs;
 mod setup;
 mod state;
+mod ticking;
 mod trial;
 mod view;
-mod watching;
+mod viewers;
 mod whole;
 
 use crate::behaviour::Behaviour;
@@ -36,12 +36,12 @@ pub use outputs::{Outputs, RegionReport};
 pub use setup::RegionSetup;
 pub(crate) use state::put_column;
 pub use state::{RecordError, RecordSection, RegionState};
-pub use watching::CommandError;
+pub use viewers::CommandError;
 
-use home::InteriorCells;
+use interior::InteriorCells;
 use mover::TickChanges;
 use view::VisibleEntities;
-use watching::RegionViewers;
+use viewers::RegionViewers;
 
 /// The right of a process to run a region, which the cluster's lease grants until a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,15 +107,15 @@ pub struct Region<const D: usize, B> {
     standby_tick: u64,
     ghosts: Ghosts<D>,
     strip: BorderStrip<D>,
-    home: InteriorCells<D>,
+    interior: InteriorCells<D>,
     view: VisibleEntities<D>,
     /// The region's viewers; `None` while there are none.
-    watching: Option<RegionViewers<D>>,
+    viewers: Option<RegionViewers<D>>,
     /// Whether a standby or subscriber receives the records.
-    told: bool,
+    has_subscriber: bool,
     effects: Vec<HandoverEffect>,
     /// Rows that the last tick changed, for the record.
-    noted: TickChanges,
+    changes: TickChanges,
     /// Number of ghost batches sent.
     ghosts_sent: u64,
     reports_dropped: u64,
@@ -145,7 +145,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     ) -> Region<D, B> {
         let ghosts = Ghosts::new(setup.limits.ghosts_max);
         let strip = BorderStrip::new(setup.world, setup.strip);
-        let home = InteriorCells::new(setup.world, stretch(&partition, setup.region), setup.strip);
+        let interior = InteriorCells::new(setup.world, stretch(&partition, setup.region), setup.strip);
         let view = VisibleEntities::new(setup.world, behaviour.sight());
         let standby_tick = state.tick();
         let (effects, reports_dropped) = (Vec::new(), 0);
@@ -158,12 +158,12 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             standby_tick,
             ghosts,
             strip,
-            home,
+            interior,
             view,
-            watching: None,
-            told: true,
+            viewers: None,
+            has_subscriber: true,
             effects,
-            noted: TickChanges::default(),
+            changes: TickChanges::default(),
             ghosts_sent: 0,
             reports_dropped,
         }
@@ -184,13 +184,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         region.standby_tick = 0;
         let handover = region.state.handover_mut();
         handover.take_over(authority.epoch, false, peers, now_ns, &mut region.effects);
-        region.carry_out(out);
+        region.apply_effects(out);
         region
     }
 
     /// Copies the state for a new standby. Also returns the number of handover entries in the state.
-    pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
-        self.state.standby_starts()
+    pub fn copy_for_standby(&mut self) -> (RegionState<D>, u64) {
+        self.state.copy_for_standby()
     }
 
     /// The entities.
@@ -232,23 +232,23 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
         // A lease of another epoch belongs to another owner. That owner starts from a copy of the state.
         let own = self.state.handover().epoch();
-        self.authority = authority.filter(|given| given.epoch == own);
+        self.authority = authority.filter(|lease| lease.epoch == own);
     }
 
     /// Replaces the partition. Entities in another region's stretch are handed over from the next tick on.
     pub fn set_partition(&mut self, partition: Partition) {
         if partition.version() > self.partition.version() {
             let stretch = stretch(&partition, self.setup.region);
-            self.home = InteriorCells::new(self.setup.world, stretch, self.setup.strip);
+            self.interior = InteriorCells::new(self.setup.world, stretch, self.setup.strip);
             self.partition = partition;
-            self.strip.forget();
+            self.strip.clear();
         }
     }
 
     /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may be
     /// skipped, and a new standby or subscriber must begin with a [copy](Region::standby_starts).
-    pub fn set_has_subscriber(&mut self, told: bool) {
-        self.told = told;
+    pub fn set_has_subscriber(&mut self, has_subscriber: bool) {
+        self.has_subscriber = has_subscriber;
     }
 
     /// Inserts an entity that is new in the world.
@@ -270,7 +270,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Removes an entity from the world. Refuses one that is being handed over.
     pub fn despawn(&mut self, id: EntityId, out: &mut Outputs) -> Result<(), StoreError> {
         let row = self.state.store().row(id).ok_or(StoreError::Unknown(id))?;
-        if self.state.store().is_still(row) {
+        if self.state.store().is_suspended(row) {
             return Err(StoreError::Leaving(id));
         }
         self.state.store_mut().remove(id)?;
@@ -281,10 +281,11 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Replaces an entity's state, including all components.
     pub fn command(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
         let row = self.state.store().row(entity.id).ok_or(StoreError::Unknown(entity.id))?;
-        if self.state.store().is_still(row) {
+        if self.state.store().is_suspended(row) {
             return Err(StoreError::Leaving(entity.id));
         }
-        if !self.setup.world.holds(&entity.position) && entity.position.iter().all(|along| along.is_finite())
+        if !self.setup.world.contains(&entity.position)
+            && entity.position.iter().all(|along| along.is_finite())
         {
             return Err(StoreError::Outside(entity.id));
         }
@@ -295,16 +296,16 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Records the epoch of another region's owner.
-    pub fn meet(
+    pub fn record_peer_epoch(
         &mut self,
         peer: RegionId,
         epoch: u64,
         now_ns: u64,
         out: &mut Outputs,
     ) -> Result<(), StepError> {
-        self.may_act(now_ns)?;
-        self.state.handover_mut().meet(peer, epoch, now_ns, &mut self.effects);
-        self.carry_out(out);
+        self.check_authority(now_ns)?;
+        self.state.handover_mut().record_peer_epoch(peer, epoch, now_ns, &mut self.effects);
+        self.apply_effects(out);
         Ok(())
     }
 
@@ -314,14 +315,14 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         match *channel {
             HANDOVER => {
                 let message = HandoverMessage::decode(rest)?;
-                self.may_act(now_ns)?;
-                self.state.hear(message, now_ns, &mut self.effects);
-                self.carry_out(out);
+                self.check_authority(now_ns)?;
+                self.state.receive_handover(message, now_ns, &mut self.effects);
+                self.apply_effects(out);
             }
             GHOSTS => {
                 let batch = self.ghosts.read(rest)?;
                 let known = self.state.handover().epoch_of(batch.from).unwrap_or(0);
-                self.ghosts.take(batch, known, self.state.tick());
+                self.ghosts.store(batch, known, self.state.tick());
             }
             other => return Err(StepError::Channel(other)),
         }
@@ -332,19 +333,19 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
         self.state.handover_mut().standby_acknowledged(entries, now_ns, &mut self.effects);
-        self.carry_out(out);
+        self.apply_effects(out);
     }
 
     /// Sets the time between ticks. Aborts transfers whose deadline has passed, and sends messages without a response
     /// again.
-    pub fn elapse(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
-        self.may_act(now_ns)?;
-        self.state.handover_mut().elapse(now_ns, &mut self.effects);
-        self.carry_out(out);
+    pub fn advance_time(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+        self.check_authority(now_ns)?;
+        self.state.handover_mut().advance_time(now_ns, &mut self.effects);
+        self.apply_effects(out);
         Ok(())
     }
 
-    fn may_act(&self, now_ns: u64) -> Result<(), StepError> {
+    fn check_authority(&self, now_ns: u64) -> Result<(), StepError> {
         match self.authority {
             Some(authority) if now_ns < authority.until_ns => Ok(()),
             _ => Err(StepError::NoAuthority { region: self.setup.region, now_ns }),
@@ -352,9 +353,9 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Carries out the handovers' effects.
-    fn carry_out(&mut self, out: &mut Outputs) {
+    fn apply_effects(&mut self, out: &mut Outputs) {
         let mut effects = std::mem::take(&mut self.effects);
-        let rests_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
+        let cooldown_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
         for effect in effects.drain(..) {
             match effect {
                 HandoverEffect::Send { to, message } => {
@@ -362,27 +363,27 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                     message.encode(&mut bytes);
                     out.messages.push((to, bytes));
                 }
-                HandoverEffect::Write(entry) if self.told => {
+                HandoverEffect::Write(entry) if self.has_subscriber => {
                     RecordSection::HandoverEntry(entry).encode(&mut out.record)
                 }
                 HandoverEffect::Refused(refused) => {
-                    let until = rests_until.max(self.state.tick() + 1);
+                    let until = cooldown_until.max(self.state.tick() + 1);
                     for (id, why) in refused {
-                        self.state.store_mut().rest(id, until);
+                        self.state.store_mut().start_cooldown(id, until);
                         self.report(RegionReport::Refused { id, why }, out);
                     }
                 }
                 HandoverEffect::Lost { to, ids } => self.report(RegionReport::Lost { to, ids }, out),
                 HandoverEffect::Admit(parcels) => {
                     let ids: Vec<EntityId> = parcels.iter().map(|parcel| parcel.id).collect();
-                    self.state.carry_out(HandoverEffect::Admit(parcels));
-                    ids.into_iter().for_each(|id| self.state.store_mut().rest(id, rests_until));
+                    self.state.apply_effect(HandoverEffect::Admit(parcels));
+                    ids.into_iter().for_each(|id| self.state.store_mut().start_cooldown(id, cooldown_until));
                 }
                 HandoverEffect::Depart(ids) => {
                     out.departed.extend_from_slice(&ids);
-                    self.state.carry_out(HandoverEffect::Depart(ids));
+                    self.state.apply_effect(HandoverEffect::Depart(ids));
                 }
-                other => self.state.carry_out(other),
+                other => self.state.apply_effect(other),
             }
         }
         self.effects = effects;

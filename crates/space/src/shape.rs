@@ -1,18 +1,18 @@
 //! Shapes for index queries: boxes, balls, beams and frusta.
 //!
-//! Invariant for every index: if a shape [holds](Shape::holds) a point, the shape [meets](Shape::meets) every
-//! box around that point. Both use the same operations in the same order, and rounding never reverses an
-//! order. Beams, for which this fails, use enlarged boxes.
+//! Invariant for every index: if a shape [contains](Shape::contains) a point, the shape
+//! [intersects](Shape::intersects) every box around that point. Both use the same operations in the same order, and
+//! rounding never reverses an order. Beams, for which this fails, use enlarged boxes.
 
 use crate::world::Point;
 
 /// A set of points that a query of a spatial index selects, such as a ball.
 pub trait Shape<const D: usize> {
     /// Whether the shape contains a point.
-    fn holds(&self, at: &Point<D>) -> bool;
+    fn contains(&self, at: &Point<D>) -> bool;
 
     /// Whether the shape may contain a point of a box.
-    fn meets(&self, bounds: &Aabb<D>) -> bool;
+    fn intersects(&self, bounds: &Aabb<D>) -> bool;
 
     /// A box around the shape; `None` if no box is easy to compute.
     fn bounds(&self) -> Option<Aabb<D>> {
@@ -63,12 +63,12 @@ impl<const D: usize> Aabb<D> {
 
 impl<const D: usize> Shape<D> for Aabb<D> {
     #[inline(always)]
-    fn holds(&self, at: &Point<D>) -> bool {
+    fn contains(&self, at: &Point<D>) -> bool {
         (0..D).fold(true, |held, axis| held & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
     }
 
     #[inline(always)]
-    fn meets(&self, bounds: &Aabb<D>) -> bool {
+    fn intersects(&self, bounds: &Aabb<D>) -> bool {
         (0..D).fold(true, |meet, axis| {
             meet & (bounds.max[axis] >= self.min[axis]) & (bounds.min[axis] <= self.max[axis])
         })
@@ -90,12 +90,12 @@ pub struct Ball<const D: usize> {
 
 impl<const D: usize> Shape<D> for Ball<D> {
     #[inline(always)]
-    fn holds(&self, at: &Point<D>) -> bool {
+    fn contains(&self, at: &Point<D>) -> bool {
         distance_sq(&self.center, at) <= self.radius * self.radius
     }
 
     #[inline(always)]
-    fn meets(&self, bounds: &Aabb<D>) -> bool {
+    fn intersects(&self, bounds: &Aabb<D>) -> bool {
         bounds.distance_sq(&self.center) <= self.radius * self.radius
     }
 
@@ -143,14 +143,14 @@ impl<const D: usize> Beam<D> {
 
 impl<const D: usize> Shape<D> for Beam<D> {
     #[inline(always)]
-    fn holds(&self, at: &Point<D>) -> bool {
+    fn contains(&self, at: &Point<D>) -> bool {
         let along = self.along(at);
         let nearest = std::array::from_fn(|axis| self.origin[axis] + along * self.direction[axis]);
         distance_sq(&nearest, at) <= self.radius * self.radius
     }
 
     /// Slab test on the box, enlarged by the radius and the rounding error.
-    fn meets(&self, bounds: &Aabb<D>) -> bool {
+    fn intersects(&self, bounds: &Aabb<D>) -> bool {
         let (mut enter, mut leave) = (0.0_f32, self.length);
         for axis in 0..D {
             let size =
@@ -200,13 +200,13 @@ pub struct Frustum<'a, const D: usize> {
 
 impl<const D: usize> Shape<D> for Frustum<'_, D> {
     #[inline]
-    fn holds(&self, at: &Point<D>) -> bool {
+    fn contains(&self, at: &Point<D>) -> bool {
         self.planes.iter().all(|plane| plane.height(|axis| at[axis]) >= 0.0)
     }
 
     /// Tests each plane with the corner of the box that is furthest on the plane's inner side.
     #[inline]
-    fn meets(&self, bounds: &Aabb<D>) -> bool {
+    fn intersects(&self, bounds: &Aabb<D>) -> bool {
         self.planes.iter().all(|plane| {
             let corner =
                 |axis: usize| if plane.normal[axis] >= 0.0 { bounds.max[axis] } else { bounds.min[axis] };

@@ -30,7 +30,7 @@ pub use state::{Entity, StateError};
 use component::ComponentColumn;
 
 /// Flag: the entity is being handed over and does not move.
-const STILL: u8 = 1;
+const SUSPENDED: u8 = 1;
 /// Flag: the behaviour failed, and the entity does not move until it is thawed.
 const FROZEN: u8 = 2;
 
@@ -45,7 +45,7 @@ pub struct EntityStore<const D: usize> {
     kinds: Vec<u32>,
     flags: Vec<u8>,
     /// For each entity, the first tick at which it may be handed over again.
-    rests_until: Vec<u32>,
+    cooldown_until: Vec<u32>,
     position: [Vec<f32>; D],
     velocity: [Vec<f32>; D],
     components: Vec<ComponentColumn>,
@@ -107,16 +107,16 @@ pub enum StoreError {
     },
     /// The velocity is too small to change the position.
     #[error(
-        "entity {id} would not move: adjacent coordinates at its position are {apart} units apart, \
-         more than it moves in a tick; use a speed of at least {slowest} units per second, or a position nearer to 0"
+        "entity {id} would not move: adjacent coordinates at its position are {spacing} units apart, \
+         more than it moves in a tick; use a speed of at least {speed_min} units per second, or a position nearer to 0"
     )]
-    StandsStill {
+    TooSlow {
         /// Id of the entity.
         id: EntityId,
         /// Distance between adjacent `f32` values at the position.
-        apart: f32,
+        spacing: f32,
         /// Smallest velocity that surely moves the entity, units a second.
-        slowest: f32,
+        speed_min: f32,
     },
     /// The entity is being handed over; the new owner accepts commands afterwards.
     #[error("entity {0} is being handed over to another region: retry")]
@@ -139,7 +139,7 @@ impl<const D: usize> EntityStore<D> {
             generations: Vec::new(),
             kinds: Vec::new(),
             flags: Vec::new(),
-            rests_until: Vec::new(),
+            cooldown_until: Vec::new(),
             position: std::array::from_fn(|_| Vec::new()),
             velocity: std::array::from_fn(|_| Vec::new()),
             components,
@@ -223,8 +223,8 @@ impl<const D: usize> EntityStore<D> {
 
     /// Whether a row is being handed over.
     #[inline(always)]
-    pub fn is_still(&self, row: usize) -> bool {
-        self.flags[row] & STILL != 0
+    pub fn is_suspended(&self, row: usize) -> bool {
+        self.flags[row] & SUSPENDED != 0
     }
 
     /// Whether the behaviour of a row has failed.
@@ -234,13 +234,13 @@ impl<const D: usize> EntityStore<D> {
 
     /// Whether a row may move, which requires that no flag is set.
     #[inline(always)]
-    pub(crate) fn moves(&self, row: usize) -> bool {
+    pub(crate) fn can_move(&self, row: usize) -> bool {
         self.flags[row] == 0
     }
 
     #[inline(always)]
-    pub(crate) fn rests(&self, row: usize, tick: u64) -> bool {
-        u64::from(self.rests_until[row]) > tick
+    pub(crate) fn is_cooling_down(&self, row: usize, tick: u64) -> bool {
+        u64::from(self.cooldown_until[row]) > tick
     }
 
     /// Inserts an entity and returns its row.
@@ -260,7 +260,7 @@ impl<const D: usize> EntityStore<D> {
         self.generations.push(entity.generation);
         self.kinds.push(entity.kind);
         self.flags.push(if entity.frozen { FROZEN } else { 0 });
-        self.rests_until.push(0);
+        self.cooldown_until.push(0);
         for axis in 0..D {
             self.position[axis].push(entity.position[axis]);
             self.velocity[axis].push(entity.velocity[axis]);
@@ -291,7 +291,7 @@ impl<const D: usize> EntityStore<D> {
         self.generations.swap_remove(row);
         self.kinds.swap_remove(row);
         self.flags.swap_remove(row);
-        self.rests_until.swap_remove(row);
+        self.cooldown_until.swap_remove(row);
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| {
             column.swap_remove(row);
         });
@@ -336,15 +336,16 @@ impl<const D: usize> EntityStore<D> {
         (&mut self.position, &mut self.velocity)
     }
 
-    pub(crate) fn set_still(&mut self, id: EntityId, still: bool) {
+    pub(crate) fn set_suspended(&mut self, id: EntityId, suspended: bool) {
         if let Some(row) = self.row(id) {
-            self.flags[row] = if still { self.flags[row] | STILL } else { self.flags[row] & !STILL };
+            self.flags[row] =
+                if suspended { self.flags[row] | SUSPENDED } else { self.flags[row] & !SUSPENDED };
         }
     }
 
-    pub(crate) fn rest(&mut self, id: EntityId, until: u64) {
+    pub(crate) fn start_cooldown(&mut self, id: EntityId, until: u64) {
         if let Some(row) = self.row(id) {
-            self.rests_until[row] = u32::try_from(until).unwrap_or(u32::MAX);
+            self.cooldown_until[row] = u32::try_from(until).unwrap_or(u32::MAX);
         }
     }
 
@@ -358,7 +359,7 @@ impl<const D: usize> EntityStore<D> {
     /// Memory in use, bytes.
     pub fn bytes(&self) -> usize {
         let fixed = self.ids.capacity() * 8 + self.flags.capacity();
-        let words = self.generations.capacity() + self.kinds.capacity() + self.rests_until.capacity();
+        let words = self.generations.capacity() + self.kinds.capacity() + self.cooldown_until.capacity();
         let floats: usize = self.position.iter().chain(&self.velocity).map(Vec::capacity).sum();
         let components: usize = self.components.iter().map(ComponentColumn::bytes).sum();
         fixed + (words + floats) * 4 + components + self.rows.allocation_size()

@@ -88,26 +88,26 @@ impl<const D: usize> WorldBox<D> {
 
     /// Whether a point is in the world; `false` if a coordinate is NaN.
     #[inline(always)]
-    pub fn holds(&self, at: &Point<D>) -> bool {
-        (0..D).fold(true, |held, axis| held & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
+    pub fn contains(&self, at: &Point<D>) -> bool {
+        (0..D).fold(true, |inside, axis| inside & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
     }
 
     /// Grid point of a position; positions outside the world are clamped.
     #[inline(always)]
-    pub fn place(&self, at: &Point<D>) -> GridPoint<D> {
+    pub fn grid_point(&self, at: &Point<D>) -> GridPoint<D> {
         let last = (1 << GRID_BITS) - 1;
         // A conversion to u32 saturates. The compiler inlines a loop into the caller, but not a closure for each axis.
-        let mut place = [0; D];
+        let mut grid_point = [0; D];
         for axis in 0..D {
-            place[axis] = (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last);
+            grid_point[axis] = (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last);
         }
-        place
+        grid_point
     }
 
     /// A box around all points of a cell, enlarged a little for rounding.
     pub fn box_of(&self, cell: &Cell<D>) -> Aabb<D> {
-        let end = |axis: usize, places: u32, sign: f32| {
-            self.min[axis] + places as f32 / self.scale[axis] + sign * self.rounding(axis)
+        let end = |axis: usize, steps: u32, sign: f32| {
+            self.min[axis] + steps as f32 / self.scale[axis] + sign * self.rounding(axis)
         };
         Aabb {
             min: std::array::from_fn(|axis| end(axis, cell.anchor[axis], -1.0)),
@@ -135,10 +135,12 @@ mod tests {
     #[test]
     fn world_corners_map_to_the_ends_of_the_grid() {
         let world = WorldBox::new([-10.0, 5.0], [10.0, 6.0]).unwrap();
-        assert_eq!(world.place(&[-10.0, 5.0]), [0, 0]);
-        assert_eq!(world.place(&[10.0, 6.0]), [(1 << 24) - 1; 2]);
-        assert_eq!(world.place(&[-1e30, f32::INFINITY]), [0, (1 << 24) - 1]);
-        assert!(world.holds(&[10.0, 5.0]) && !world.holds(&[f32::NAN, 5.5]) && !world.holds(&[0.0, 6.1]));
+        assert_eq!(world.grid_point(&[-10.0, 5.0]), [0, 0]);
+        assert_eq!(world.grid_point(&[10.0, 6.0]), [(1 << 24) - 1; 2]);
+        assert_eq!(world.grid_point(&[-1e30, f32::INFINITY]), [0, (1 << 24) - 1]);
+        assert!(
+            world.contains(&[10.0, 5.0]) && !world.contains(&[f32::NAN, 5.5]) && !world.contains(&[0.0, 6.1])
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn cycle(
     for at in 0..count {
         let Some(WorkerOrder::Start(start)) = orders.pop_front() else { panic!("a worker is idle") };
         state.advance((at / 100) as u64, effects);
-        let answer = AttemptReport {
+        let report = AttemptReport {
             worker: start.worker,
             task: start.task,
             token: start.token,
@@ -90,7 +90,7 @@ fn cycle(
             memory_bytes: 1_000_000,
             credit: 1,
         };
-        apply(state, effects, &TaskCommand::Complete { answer, result: b"" });
+        apply(state, effects, &TaskCommand::Complete { report, result: b"" });
         submit(state, effects, &names[at % names.len()], labels, at);
         orders.extend(effects.orders.drain(..));
         effects.clear();

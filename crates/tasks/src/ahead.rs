@@ -32,32 +32,32 @@ const LATE_MS: u64 = 8;
 /// of the predicted time.
 const STEADY_SHARE: u32 = 8;
 /// Maximum number of workers that are checked in a search for one that can take a task.
-const LOOKED_AT_MAX: usize = 32;
+const CHECKED_MAX: usize = 32;
 
 layout! {
     /// The number of tasks that a worker may hold beyond its slots, and the number that it holds at present.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TasksAhead {
         /// Maximum number of tasks ahead.
-        pub most: u32,
+        pub ahead_max: u32,
         /// Number of tasks ahead at present.
-        pub given: u32,
+        pub held: u32,
         /// Predicted end of the running task; 0 if there is none.
-        pub ends_ms: u64,
+        pub predicted_end_ms: u64,
         /// Recent prediction error, µs, at least 1; 0 before the first.
-        pub off_us: u32,
+        pub error_us: u32,
     }
 }
 
 impl TasksAhead {
-    fn is_any(&self) -> bool {
-        self.most > 0 || self.given > 0
+    fn is_used(&self) -> bool {
+        self.ahead_max > 0 || self.held > 0
     }
 
     /// The worker's key in the order of workers that may receive a task shortly before they finish; `None` for other
     /// workers.
-    pub(crate) fn place(&self) -> Option<u64> {
-        (self.ends_ms > 0 && self.given < self.most).then_some(self.ends_ms)
+    pub(crate) fn soon_key(&self) -> Option<u64> {
+        (self.predicted_end_ms > 0 && self.held < self.ahead_max).then_some(self.predicted_end_ms)
     }
 }
 
@@ -67,31 +67,31 @@ impl SchedulerState {
         &mut self,
         id: u64,
         slots: u32,
-        most: u32,
+        ahead_max: u32,
         effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(id)?;
-        let count = u64::from(slots) + u64::from(most);
+        let count = u64::from(slots) + u64::from(ahead_max);
         Limit::Credit.check(count, u64::from(self.limits.credit_max))?;
         if self.workers[at].is_draining {
             return Ok(CommandReply::Done);
         }
         let held = self.workers[at].held.len;
         let known = self.ahead.get(&at).copied().unwrap_or_default();
-        self.set_ahead(at, TasksAhead { most, given: held.saturating_sub(slots), ..known });
-        self.take_back_credit(at);
-        self.take_more(at, slots.saturating_sub(held), effects);
+        self.set_ahead(at, TasksAhead { ahead_max, held: held.saturating_sub(slots), ..known });
+        self.clear_credit(at);
+        self.add_credit_and_assign(at, slots.saturating_sub(held), effects);
         Ok(CommandReply::Done)
     }
 
-    /// Gives tasks ahead to a worker that has just reported.
+    /// Assigns tasks ahead to a worker that has just reported.
     pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut TaskEffects) {
         while let Some(&ahead) = self.ahead.get(&worker)
-            && ahead.given < ahead.most
+            && ahead.held < ahead.ahead_max
             && self.workers[worker].credit == 0
             && !self.workers[worker].is_draining
             && self.has_surplus_tasks(worker)
-            && self.give_next(worker, effects)
+            && self.assign_next(worker, effects)
         {}
     }
 
@@ -105,20 +105,20 @@ impl SchedulerState {
         })
     }
 
-    /// Gives tasks that no other worker can start to workers that are about to finish.
-    pub(crate) fn serve_soon(&mut self, effects: &mut TaskEffects) {
+    /// Assigns tasks that no other worker can start to workers that are about to finish.
+    pub(crate) fn assign_to_ending_workers(&mut self, effects: &mut TaskEffects) {
         for pool in 0..self.pools.len() {
-            while self.has_standing(pool)
+            while self.has_startable_task(pool)
                 && let Some(worker) = self.worker_ending_soon(pool)
-                && self.give_next(worker, effects)
+                && self.assign_next(worker, effects)
             {}
         }
     }
 
-    fn has_standing(&self, pool: usize) -> bool {
+    fn has_startable_task(&self, pool: usize) -> bool {
         let pool = &self.pools[pool];
         !pool.soon.is_empty()
-            && pool.classes.iter().any(|class| self.foremost(&pool.serves, *class).is_some())
+            && pool.classes.iter().any(|class| self.first_lane(&pool.serves, *class).is_some())
     }
 
     /// The worker of a pool that is predicted to finish next and soon, so that it may receive a task before it
@@ -126,7 +126,7 @@ impl SchedulerState {
     fn worker_ending_soon(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
-        let soon = pool.soon.range((from_ms, 0)..=(to_ms, u32::MAX)).take(LOOKED_AT_MAX);
+        let soon = pool.soon.range((from_ms, 0)..=(to_ms, u32::MAX)).take(CHECKED_MAX);
         soon.map(|(_, worker)| *worker).find(|worker| self.is_predictable(*worker))
     }
 
@@ -134,64 +134,66 @@ impl SchedulerState {
     fn is_predictable(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());
-        let does_one =
-            worker.held.len.checked_sub(ahead.given) == Some(1) && worker.credit == 0 && !worker.is_draining;
-        does_one && ahead.off_us > 0 && ahead.off_us <= self.tasks[worker.held.head].charged_us / STEADY_SHARE
+        let runs_one_task =
+            worker.held.len.checked_sub(ahead.held) == Some(1) && worker.credit == 0 && !worker.is_draining;
+        runs_one_task
+            && ahead.error_us > 0
+            && ahead.error_us <= self.tasks[worker.held.head].charged_us / STEADY_SHARE
     }
 
     /// Counts a task that was given ahead.
-    pub(crate) fn count_ahead(&mut self, worker: u32) {
+    pub(crate) fn count_task_ahead(&mut self, worker: u32) {
         let ahead = self.ahead.get(&worker).copied().unwrap_or_default();
-        self.set_ahead(worker, TasksAhead { given: ahead.given + 1, ..ahead });
+        self.set_ahead(worker, TasksAhead { held: ahead.held + 1, ..ahead });
     }
 
     /// Uses this credit for tasks ahead; returns the rest.
-    pub(crate) fn pay(&mut self, worker: u32, credit: u32) -> u32 {
+    pub(crate) fn use_credit_for_ahead(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
-        let paid = ahead.given.min(credit);
-        self.set_ahead(worker, TasksAhead { given: ahead.given - paid, ..ahead });
-        credit - paid
+        let used = ahead.held.min(credit);
+        self.set_ahead(worker, TasksAhead { held: ahead.held - used, ..ahead });
+        credit - used
     }
 
     /// Predicts the end of a worker's first task.
     pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;
-        let ends_ms = match held.len {
+        let predicted_end_ms = match held.len {
             0 => 0,
             _ => self.now_ms.saturating_add(u64::from(self.tasks[held.head].charged_us).div_ceil(1_000)),
         };
-        self.set_ahead(worker_at, TasksAhead { ends_ms, ..ahead });
+        self.set_ahead(worker_at, TasksAhead { predicted_end_ms, ..ahead });
     }
 
     /// Updates the prediction error after a task that was charged `charged_us`, and predicts the end of the worker's
     /// next task.
     pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
-        let off_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);
-        let off_us = match ahead.off_us {
-            0 => off_us,
-            before_us => before_us.midpoint(off_us),
+        let error_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);
+        let error_us = match ahead.error_us {
+            0 => error_us,
+            before_us => before_us.midpoint(error_us),
         };
-        self.set_ahead(worker_at, TasksAhead { off_us: off_us.max(1), ..ahead });
+        self.set_ahead(worker_at, TasksAhead { error_us: error_us.max(1), ..ahead });
         self.predict_end(worker_at);
     }
 
-    /// Removes a worker's tasks ahead for good.
-    pub(crate) fn forget_ahead(&mut self, worker: u32) {
+    /// Ends the worker's use of tasks ahead.
+    pub(crate) fn remove_ahead(&mut self, worker: u32) {
         self.set_ahead(worker, TasksAhead::default());
     }
 
     fn set_ahead(&mut self, worker: u32, ahead: TasksAhead) {
-        let before = match ahead.is_any() {
+        let before = match ahead.is_used() {
             true => self.ahead.insert(worker, ahead),
             false => self.ahead.remove(&worker),
         };
-        let (before, after) = (before.and_then(|before| before.place()), ahead.place());
+        let (before, after) = (before.and_then(|before| before.soon_key()), ahead.soon_key());
         if before != after {
             let pool = &mut self.pools[self.workers[worker].pool as usize].soon;
-            before.map(|ends_ms| pool.remove(&(ends_ms, worker)));
-            after.map(|ends_ms| pool.insert((ends_ms, worker)));
+            before.map(|predicted_end_ms| pool.remove(&(predicted_end_ms, worker)));
+            after.map(|predicted_end_ms| pool.insert((predicted_end_ms, worker)));
         }
     }
 }

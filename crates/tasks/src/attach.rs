@@ -19,13 +19,13 @@ layout! {
         /// Id of the worker from an earlier connection; 0 for a new worker.
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
-        pub life: u32,
+        pub epoch: u32,
         /// Number of tasks that the worker runs at once, including those that it holds.
         pub slots: u32,
         /// Maximum number of tasks that the worker may hold beyond its slots.
         pub ahead: u32,
         /// Tasks and tokens that the worker holds, or has reported without receiving a reply.
-        pub has: Vec<(u64, u64)>,
+        pub held: Vec<(u64, u64)>,
         /// Description of the worker, used if its id is not known. Its credit is ignored; `slots` is used instead.
         pub new: NewWorker<'a>,
     }
@@ -38,7 +38,7 @@ layout! {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
         pub worker: u64,
         /// The epoch of the cluster's tasks. On a node without a disk, each start begins a new epoch with new ids.
-        pub life: u32,
+        pub epoch: u32,
         /// Tasks and tokens that the worker has but may no longer report.
         pub lost: Vec<(u64, u64)>,
     }
@@ -64,7 +64,7 @@ impl SchedulerState {
         let mut held =
             HeldTasks { credit: found.credit, is_draining: found.is_draining, ..HeldTasks::default() };
         for (at, task) in found.held.iter(&self.tasks) {
-            held.starts.push(self.start_of(at));
+            held.starts.push(self.task_start(at));
             if task.stage == TaskStage::Stopping {
                 held.stops.push(WorkerOrder::Stop { worker, task: self.tasks.id(at), token: task.token });
             }

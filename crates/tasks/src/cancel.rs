@@ -35,7 +35,7 @@ impl SchedulerState {
                 }
                 TaskStage::Stopping | TaskStage::Completed | TaskStage::Cancelled => continue,
                 TaskStage::Running => self.set_due(at, NEVER_MS),
-                TaskStage::Dead => self.unlist_dead(at),
+                TaskStage::Dead => self.remove_dead(at),
                 _ => self.withdraw(at),
             }
             left.extend(self.end_cancelled_task(at, effects));
@@ -43,7 +43,7 @@ impl SchedulerState {
     }
 
     /// Ends a cancelled task after its worker has released it.
-    pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut TaskEffects) {
+    pub(crate) fn end_cancelled_with_dependents(&mut self, at: u32, effects: &mut TaskEffects) {
         let dependents = self.end_cancelled_task(at, effects);
         self.cancel_all(dependents, effects);
     }
@@ -62,14 +62,14 @@ impl SchedulerState {
         };
         let outcome = AttemptOutcome { at_ms: self.now_ms, ..outcome.unwrap_or(none) };
         self.change_task(at, |task| task.outcome = Some(outcome.into()));
-        self.tell(at, TaskEventKind::Cancelled, effects);
+        self.record_event(at, TaskEventKind::Cancelled, effects);
         self.end(at, TaskStage::Cancelled);
         let dependents = self.take_dependents(at);
         self.trim_finished();
         dependents
     }
 
-    fn unlist_dead(&mut self, at: u32) {
+    fn remove_dead(&mut self, at: u32) {
         let tenant = self.tasks[at].tenant;
         let mut dead = self.tenants[tenant as usize].dead;
         dead.remove(&mut self.tasks, at);
@@ -85,13 +85,13 @@ impl SchedulerState {
         if self.tasks[at].stage != TaskStage::Dead {
             return Err(TaskRefusal::NotDead { task });
         }
-        self.begin_anew(at, effects);
+        self.restart(at, effects);
         Ok(CommandReply::Done)
     }
 
     /// Restarts a dead letter with all its retries. Removes its deadline, which may have caused the failure.
-    fn begin_anew(&mut self, at: u32, effects: &mut TaskEffects) {
-        self.unlist_dead(at);
+    fn restart(&mut self, at: u32, effects: &mut TaskEffects) {
+        self.remove_dead(at);
         let now_ms = self.now_ms;
         let task = &mut self.tasks[at];
         (task.attempts, task.lost, task.delay_ms) = (0, 0, 0);
@@ -99,9 +99,9 @@ impl SchedulerState {
         let is_blocked = task.waits_for > 0;
         task.stage = TaskStage::Blocked;
         self.tenant_of(at).queued += 1;
-        self.tell(at, TaskEventKind::Redriven, effects);
+        self.record_event(at, TaskEventKind::Redriven, effects);
         if !is_blocked {
-            self.enter(at, effects);
+            self.enqueue(at, effects);
         }
     }
 
@@ -119,7 +119,7 @@ impl SchedulerState {
         let first: Vec<u32> = chosen.by_ref().take(self.dead_count(tenant, count) as usize).collect();
         let more = chosen.next().is_some();
         drop(chosen);
-        first.iter().for_each(|&at| self.begin_anew(at, effects));
+        first.iter().for_each(|&at| self.restart(at, effects));
         Ok(CommandReply::Changed { tasks: first.len() as u64, more })
     }
 
@@ -146,10 +146,10 @@ impl SchedulerState {
         if at == NONE {
             return;
         }
-        self.unlist_dead(at);
-        self.tell(at, TaskEventKind::Discarded, effects);
+        self.remove_dead(at);
+        self.record_event(at, TaskEventKind::Discarded, effects);
         let dependents = self.take_dependents(at);
-        self.forget(at);
+        self.remove_task(at);
         self.cancel_all(dependents, effects);
     }
 }

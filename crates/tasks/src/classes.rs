@@ -34,31 +34,36 @@ impl<'a> ClassKey<'a> {
 
 impl SchedulerState {
     /// Checks that there is room for the new queues, kinds and policies of a command.
-    pub(crate) fn check_places<'n>(
+    pub(crate) fn check_class_room<'n>(
         &self,
         tenant: u32,
         fresh: impl Iterator<Item = &'n NewTask<'n>>,
     ) -> Result<(), TaskRefusal> {
-        let (mut places, mut policies) = (BTreeSet::new(), BTreeSet::new());
+        let (mut class_keys, mut policies) = (BTreeSet::new(), BTreeSet::new());
         let mut last = None;
         for task in fresh {
-            let place = ClassKey::of(task);
-            if last.replace(place) != Some(place) {
-                places.insert((task.queue, task.kind, needs_of(&task.needs)));
+            let class_key = ClassKey::of(task);
+            if last.replace(class_key) != Some(class_key) {
+                class_keys.insert((task.queue, task.kind, needs_of(&task.needs)));
             }
             policies.extend(task.retry);
         }
         let class = |(queue, kind, needs): &(&[u8], &[u8], Needs)| {
             self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?, needs.clone())).copied()
         };
-        let wanted: BTreeSet<u32> = places.iter().filter_map(class).collect();
-        let new: Vec<_> = places.iter().filter(|place| class(place).is_none()).collect();
-        self.check_classes(&wanted, new.len(), new.iter().filter(|place| !place.2.is_empty()).count())?;
+        let wanted: BTreeSet<u32> = class_keys.iter().filter_map(class).collect();
+        let new: Vec<_> = class_keys.iter().filter(|class_key| class(class_key).is_none()).collect();
+        self.check_classes(
+            &wanted,
+            new.len(),
+            new.iter().filter(|class_key| !class_key.2.is_empty()).count(),
+        )?;
         let of_lane = |class: &u32| self.lane_at.get(&(tenant, *class)).copied();
         let lanes: BTreeSet<u32> = wanted.iter().filter_map(of_lane).collect();
-        let has_lane = |place: &&(_, _, Needs)| class(place).and_then(|class| of_lane(&class)).is_some();
-        let new: Vec<_> = places.iter().filter(|place| !has_lane(place)).collect();
-        let demands = new.iter().filter(|place| !place.2.is_empty()).count();
+        let has_lane =
+            |class_key: &&(_, _, Needs)| class(class_key).and_then(|class| of_lane(&class)).is_some();
+        let new: Vec<_> = class_keys.iter().filter(|class_key| !has_lane(class_key)).collect();
+        let demands = new.iter().filter(|class_key| !class_key.2.is_empty()).count();
         self.check_lanes(tenant, &lanes, new.len(), demands)?;
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
@@ -121,7 +126,7 @@ impl SchedulerState {
     }
 
     /// Subtracts one known task from the count of a lane.
-    pub(crate) fn unuse_lane(&mut self, lane: u32) {
+    pub(crate) fn release_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] -= 1;
         if self.lane_tasks[lane as usize] == 0 {
             self.unused_lanes.insert(lane);
@@ -135,12 +140,12 @@ impl SchedulerState {
     }
 
     /// Number of a task's lane; the caller adds a task to it.
-    pub(crate) fn lane_for(&mut self, tenant: u32, place: &ClassKey<'_>) -> u32 {
-        let class = self.class_for(place);
+    pub(crate) fn lane_for(&mut self, tenant: u32, class_key: &ClassKey<'_>) -> u32 {
+        let class = self.class_for(class_key);
         if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
             return lane;
         }
-        let lane = self.place_for_lane(tenant);
+        let lane = self.replaceable_lane(tenant);
         match lane {
             Some(lane) => {
                 let before = std::mem::replace(&mut self.lanes[lane as usize], Lane::new(tenant, class));
@@ -164,7 +169,7 @@ impl SchedulerState {
 
     /// An unused lane to replace, if the number of lanes is at the limit. If the tenant is at its own limit, the lane
     /// must be one of the tenant's.
-    fn place_for_lane(&self, tenant: u32) -> Option<u32> {
+    fn replaceable_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
             own.iter().copied().find(|lane| self.lane_tasks[*lane as usize] == 0)
@@ -175,20 +180,20 @@ impl SchedulerState {
         }
     }
 
-    fn class_for(&mut self, place: &ClassKey<'_>) -> u32 {
-        let (queue, kind) = (self.names.insert(place.queue), self.names.insert(place.kind));
-        let key = (queue, kind, needs_of(place.needs));
+    fn class_for(&mut self, class_key: &ClassKey<'_>) -> u32 {
+        let (queue, kind) = (self.names.insert(class_key.queue), self.names.insert(class_key.kind));
+        let key = (queue, kind, needs_of(class_key.needs));
         if let Some(&class) = self.class_at.get(&key) {
             return class;
         }
-        [queue, kind].into_iter().for_each(|name| self.names.take(name));
+        [queue, kind].into_iter().for_each(|name| self.names.add_use(name));
         let mut class = Class::new(queue, kind, key.2.clone());
-        let at = self.place_for_class(!class.needs.is_empty()).unwrap_or(self.classes.len() as u32);
+        let at = self.replaceable_class(!class.needs.is_empty()).unwrap_or(self.classes.len() as u32);
         if (at as usize) < self.classes.len() {
-            self.give_up_class(at);
+            self.remove_class(at);
         }
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
-            if pool.serves.covers(&class) {
+            if pool.serves.can_run(&class) {
                 let classes = Arc::make_mut(&mut pool.classes);
                 classes.insert(classes.partition_point(|other| *other < at), at);
                 class.add_pool(pool_at as u32, &pool.serves);
@@ -211,7 +216,7 @@ impl SchedulerState {
 
     /// An unused class to replace, if the number of classes is at the limit. The lanes of the old class then belong to
     /// the new one.
-    fn place_for_class(&self, has_needs: bool) -> Option<u32> {
+    fn replaceable_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;
         if !is_full && !is_full_of_needs {
@@ -221,13 +226,13 @@ impl SchedulerState {
         self.unused_classes.iter().copied().find(fits)
     }
 
-    fn give_up_class(&mut self, at: u32) {
+    fn remove_class(&mut self, at: u32) {
         let Class { queue, kind, needs, pools, .. } = self.classes[at as usize].clone();
         for pool in pools {
             Arc::make_mut(&mut self.pools[pool as usize].classes).retain(|other| *other != at);
         }
         self.demands -= u32::from(!needs.is_empty());
         self.class_at.remove(&(queue, kind, needs));
-        [queue, kind].into_iter().for_each(|name| self.names.give_back(name));
+        [queue, kind].into_iter().for_each(|name| self.names.remove_use(name));
     }
 }

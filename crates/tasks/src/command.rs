@@ -42,15 +42,15 @@ choice! {
             worker: u64, /// Number of tasks.
             credit: u32 } = 8,
         /// Renews the leases of workers.
-        Beat { /// Ids of the workers.
+        Renew { /// Ids of the workers.
             workers: Vec<u64> } = 9,
         /// Reports that a worker completed a task.
         Complete { /// Worker, task and token.
-            answer: AttemptReport, /// Result of the task.
+            report: AttemptReport, /// Result of the task.
             result: &'a [u8] } = 10,
         /// Reports that an attempt of a task failed.
         Fail { /// Worker, task and token.
-            answer: AttemptReport, /// The error.
+            report: AttemptReport, /// The error.
             error: &'a [u8], /// Whether a retry is allowed.
             retry: bool } = 11,
         /// Reports the progress of a task.
@@ -92,7 +92,7 @@ choice! {
         Limit { /// New limits.
             limits: SchedulerLimits } = 20,
         /// Creates a tenant with weight 1 and without limits, unless it exists.
-        Found { /// Name of the tenant.
+        EnsureTenant { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
         /// Sets how many tasks a worker runs at the same time, including tasks that it holds already. Earlier credit is
         /// replaced.
@@ -386,9 +386,9 @@ impl<'a> TaskCommand<'a> {
     /// The workers that send the command, or to which it applies.
     pub fn workers(&self) -> &[u64] {
         match self {
-            TaskCommand::Beat { workers } => workers,
-            TaskCommand::Complete { answer: AttemptReport { worker, .. }, .. }
-            | TaskCommand::Fail { answer: AttemptReport { worker, .. }, .. }
+            TaskCommand::Renew { workers } => workers,
+            TaskCommand::Complete { report: AttemptReport { worker, .. }, .. }
+            | TaskCommand::Fail { report: AttemptReport { worker, .. }, .. }
             | TaskCommand::Pull { worker, .. }
             | TaskCommand::Progress { worker, .. }
             | TaskCommand::Extend { worker, .. }
@@ -404,7 +404,7 @@ impl<'a> TaskCommand<'a> {
         matches!(
             self,
             TaskCommand::Tenant { .. }
-                | TaskCommand::Found { .. }
+                | TaskCommand::EnsureTenant { .. }
                 | TaskCommand::Submit { .. }
                 | TaskCommand::Schedule { .. }
                 | TaskCommand::Join { .. }

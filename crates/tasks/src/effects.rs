@@ -103,7 +103,7 @@ layout! {
         /// Time at which the event happened, on the cluster's clock.
         pub at_ms: u64,
         /// The kind of the event.
-        pub what: TaskEventKind,
+        pub kind: TaskEventKind,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Workers that joined in another shard and also work for this one, under the same id.
 //!
-//! Each shard manages its own part of a worker's slots (see `dealing`). All shards receive the worker's lease and
+//! Each shard manages its own part of a worker's slots (see `slot_allocation`). All shards receive the worker's lease and
 //! whether it is draining.
 
 use imbl::OrdMap;
@@ -58,7 +58,7 @@ impl SchedulerState {
             return Err(TaskRefusal::NoWorker { worker: id });
         }
         self.check_join(new)?;
-        let at = self.take_worker(new);
+        let at = self.add_worker(new);
         self.enlisted.insert(at, id);
         Ok(CommandReply::Joined { worker: id })
     }

@@ -29,7 +29,7 @@ impl AttemptCost {
 impl SchedulerState {
     pub(crate) fn complete(
         &mut self,
-        answer: &AttemptReport,
+        report: &AttemptReport,
         result: &[u8],
         effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
@@ -37,16 +37,16 @@ impl SchedulerState {
         if bytes > bytes_max {
             return Err(TaskRefusal::ResultTooLong { bytes, bytes_max });
         }
-        let (worker, at) = match self.check_answer(answer) {
+        let (worker, at) = match self.check_report(report) {
             // The reply to an earlier report of the same attempt was lost.
-            Err(TaskRefusal::Over { .. }) if self.is_completed(answer.task) => return Ok(CommandReply::Done),
+            Err(TaskRefusal::Over { .. }) if self.is_completed(report.task) => return Ok(CommandReply::Done),
             checked => checked?,
         };
-        let spent = self.spent(at, answer);
+        let spent = self.spent(at, report);
         self.release(at, spent, false, effects);
         self.workers[worker].done += 1;
         self.succeed(at, spent, result, effects);
-        self.take_more(worker, answer.credit, effects);
+        self.add_credit_and_assign(worker, report.credit, effects);
         Ok(CommandReply::Done)
     }
 
@@ -85,7 +85,7 @@ impl SchedulerState {
                 AttemptFailure::Failed,
                 false,
                 AttemptCost::default(),
-                self.cut(error),
+                self.truncate_text(error),
                 effects,
             );
         }
@@ -101,7 +101,7 @@ impl SchedulerState {
         let AttemptCost { run_us, cpu_us, .. } = spent;
         self.tenant_of(at).account.completed += 1;
         self.set_outcome(at, None, spent, result);
-        self.tell(at, TaskEventKind::Completed { cpu_us, run_us }, effects);
+        self.record_event(at, TaskEventKind::Completed { cpu_us, run_us }, effects);
         self.end(at, TaskStage::Completed);
         self.release_dependent_tasks(at, effects);
         self.trim_finished();
@@ -109,22 +109,22 @@ impl SchedulerState {
 
     pub(crate) fn fail(
         &mut self,
-        answer: &AttemptReport,
+        report: &AttemptReport,
         error: &[u8],
         retry: bool,
         effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
-        let (worker, at) = self.check_answer(answer)?;
-        let spent = self.spent(at, answer);
-        let error = self.cut(error);
+        let (worker, at) = self.check_report(report)?;
+        let spent = self.spent(at, report);
+        let error = self.truncate_text(error);
         let is_stopping = self.tasks[at].stage == TaskStage::Stopping;
         self.release(at, spent, false, effects);
         if is_stopping {
-            self.end_cancelled(at, effects);
+            self.end_cancelled_with_dependents(at, effects);
         } else {
             self.fail_attempt(at, AttemptFailure::Failed, retry, spent, error, effects);
         }
-        self.take_more(worker, answer.credit, effects);
+        self.add_credit_and_assign(worker, report.credit, effects);
         Ok(CommandReply::Done)
     }
 
@@ -156,8 +156,8 @@ impl SchedulerState {
         (task.since_ms, task.delay_ms) = (now_ms + u64::from(delay_ms), delay_ms);
         task.stage = TaskStage::Delayed;
         self.tenant_of(at).queued += 1;
-        self.tell(at, TaskEventKind::Retrying { why, delay_ms }, effects);
-        self.enter(at, effects);
+        self.record_event(at, TaskEventKind::Retrying { why, delay_ms }, effects);
+        self.enqueue(at, effects);
     }
 
     /// Handles a task whose worker has ended. The task waits for another worker, becomes a dead letter if too many
@@ -174,24 +174,24 @@ impl SchedulerState {
         self.tenant_of(at).account.lost += 1;
         self.release(at, spent, !is_stopping && !is_poisoned, effects);
         if is_stopping {
-            self.end_cancelled(at, effects);
+            self.end_cancelled_with_dependents(at, effects);
         } else if is_poisoned {
             self.set_outcome(at, Some(AttemptFailure::Poisoned), spent, b"");
             self.make_dead_letter(at, AttemptFailure::Poisoned, effects);
         } else {
-            self.tell(at, TaskEventKind::Lost { times }, effects);
+            self.record_event(at, TaskEventKind::Lost { times }, effects);
             self.tenant_of(at).queued += 1;
             self.requeue(at);
         }
     }
 
     /// Handles a task whose timer is due.
-    pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut TaskEffects) {
+    pub(crate) fn fire_task_timer(&mut self, at: u32, effects: &mut TaskEffects) {
         let (stage, deadline_ms) = (self.tasks[at].stage, self.tasks[at].deadline_ms);
         let is_late = self.now_ms >= deadline_ms;
         self.set_due(at, NEVER_MS);
         match stage {
-            TaskStage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
+            TaskStage::Running if self.tasks[at].is_published() => self.publish_payload(at, effects),
             TaskStage::Running | TaskStage::Stopping => {
                 // Another task may wait for the resources that this task releases.
                 let pool = self.workers[self.tasks[at].worker].pool;
@@ -199,7 +199,7 @@ impl SchedulerState {
                 self.time_out(at, is_late, effects);
             }
             TaskStage::Delayed if !is_late || self.tasks[at].since_ms < deadline_ms => {
-                self.enter(at, effects)
+                self.enqueue(at, effects)
             }
             _ => {
                 self.withdraw(at);
@@ -215,7 +215,7 @@ impl SchedulerState {
         let spent = self.spent_since_start(at);
         self.release(at, spent, false, effects);
         if is_stopping {
-            return self.end_cancelled(at, effects);
+            return self.end_cancelled_with_dependents(at, effects);
         }
         effects.orders.push(WorkerOrder::Stop { worker, task, token });
         let why = if is_late { AttemptFailure::Deadline } else { AttemptFailure::TimedOut };
@@ -228,10 +228,10 @@ impl SchedulerState {
     }
 
     /// The reported use, limited to possible values: at most the time since the start. The clock counts whole ms.
-    fn spent(&self, at: u32, answer: &AttemptReport) -> AttemptCost {
+    fn spent(&self, at: u32, report: &AttemptReport) -> AttemptCost {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
-        let run_us = if answer.run_us == 0 { most_us - 2_000 } else { answer.run_us.min(most_us) };
-        AttemptCost { run_us, cpu_us: answer.cpu_us.min(1 << 40), memory_bytes: answer.memory_bytes }
+        let run_us = if report.run_us == 0 { most_us - 2_000 } else { report.run_us.min(most_us) };
+        AttemptCost { run_us, cpu_us: report.cpu_us.min(1 << 40), memory_bytes: report.memory_bytes }
     }
 
     fn set_outcome(&mut self, at: u32, failure: Option<AttemptFailure>, spent: AttemptCost, bytes: &[u8]) {
@@ -268,18 +268,18 @@ impl SchedulerState {
         }
         for part in 0..2 {
             worker.used[part] -= need[part + 1];
-            if worker.has[part] > 0 && !worker.is_draining {
+            if worker.capacity[part] > 0 && !worker.is_draining {
                 self.free[part + 1] += need[part + 1];
             }
         }
         self.record_prediction_error(worker_at, charged_us, spent);
         self.update_idle(worker_at);
-        self.tell_drained(worker_at, effects);
+        self.report_drained(worker_at, effects);
         if !keeps_places {
             self.free_places(at);
         }
         let tenant = self.tasks[at].tenant;
-        self.stand(tenant);
+        self.rank_lanes(tenant);
     }
 
     /// Reduces the tenant's use by the task's resources, and charges the tenant the real cost of the attempt.
@@ -295,12 +295,12 @@ impl SchedulerState {
         let tenant = self.tenant(tenant_at);
         let (charged, due) = (tenant.share(charged_us), tenant.share(cost_us));
         tenant.tag = tenant.tag.saturating_add(due).saturating_sub(charged);
-        let before = tenant.kept_free();
+        let before = tenant.unused_reserve();
         for ((used, quota), need) in tenant.used.iter_mut().zip(&tenant.quotas).zip(need) {
             used.settle(quota, now_ms);
             used.now -= need;
         }
-        let after = tenant.kept_free();
+        let after = tenant.unused_reserve();
         let account = &mut tenant.account;
         account.cpu_us += spent.cpu_us;
         account.run_us += spent.run_us;
@@ -309,7 +309,7 @@ impl SchedulerState {
         let memory_mb_ms = memory_mb.saturating_mul(spent.run_us / 1_000);
         account.memory_mb_ms = account.memory_mb_ms.saturating_add(memory_mb_ms);
         for part in 0..3 {
-            self.kept[part] += after[part] - before[part];
+            self.unused_reserve[part] += after[part] - before[part];
         }
     }
 
@@ -317,8 +317,8 @@ impl SchedulerState {
     pub(crate) fn end(&mut self, at: u32, stage: TaskStage) {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
-        self.policies.give_back(task.tenant, task.policy);
-        self.count_finished(at);
+        self.policies.remove_use(task.tenant, task.policy);
+        self.count_finished_bytes(at);
         let mut finished = self.finished;
         finished.push_back(&mut self.tasks, at);
         self.finished = finished;
@@ -336,7 +336,7 @@ impl SchedulerState {
         let tenant = self.tenant(tenant_at);
         tenant.dead = dead;
         tenant.account.dead += 1;
-        self.tell(at, TaskEventKind::Dead { why }, effects);
+        self.record_event(at, TaskEventKind::Dead { why }, effects);
         if u64::from(dead.len) > self.limits.dead_max {
             self.discard_first(tenant_at, effects);
         }
@@ -350,7 +350,7 @@ impl SchedulerState {
             if task.waits_for == 0 && task.stage == TaskStage::Blocked {
                 task.since_ms = task.since_ms.max(self.now_ms);
                 self.set_due(next, NEVER_MS);
-                self.enter(next, effects);
+                self.enqueue(next, effects);
             }
         }
     }
@@ -360,7 +360,7 @@ impl SchedulerState {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// Forgets tasks that ended long enough ago, or exceed the limit.
+    /// Removes tasks that ended long enough ago, or exceed the limit.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;
@@ -374,16 +374,16 @@ impl SchedulerState {
             let mut finished = self.finished;
             finished.remove(&mut self.tasks, at);
             self.finished = finished;
-            self.forget(at);
+            self.remove_task(at);
         }
     }
 
-    pub(crate) fn forget(&mut self, at: u32) {
+    pub(crate) fn remove_task(&mut self, at: u32) {
         let Some(task) = self.tasks.remove(at) else { return };
-        self.unuse_lane(task.lane);
-        self.count(task.tenant, 0, task.bytes(), task.is_finished());
+        self.release_lane(task.lane);
+        self.count_bytes(task.tenant, 0, task.bytes(), task.is_finished());
         if task.stage == TaskStage::Dead {
-            self.policies.give_back(task.tenant, task.policy);
+            self.policies.remove_use(task.tenant, task.policy);
         }
         if let Some(key) = task.extra.as_ref().and_then(|extra| extra.idempotency_key.clone()) {
             self.keys.remove(&(task.tenant, key));

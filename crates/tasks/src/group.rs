@@ -30,12 +30,12 @@ pub(crate) type TaskSort = (u32, u64, u64);
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
 /// The first waiting task of each sort.
-pub(crate) fn firsts(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
+pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
         let found = next?;
-        let behind = (Bound::Excluded((found.0, i64::MAX, u32::MAX)), Bound::Unbounded);
-        next = members.range(behind).next().copied();
+        let after_sort = (Bound::Excluded((found.0, i64::MAX, u32::MAX)), Bound::Unbounded);
+        next = members.range(after_sort).next().copied();
         Some(found)
     })
 }
@@ -76,7 +76,7 @@ impl TaskGroup {
     }
 
     /// Whether one more task may become ready in place of another task.
-    pub(crate) fn has_place_of_another(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
+    pub(crate) fn has_displaceable_place(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)
     }

@@ -12,10 +12,10 @@ impl TaskQueryResult {
     pub fn join(parts: Vec<TaskQueryResult>) -> Option<TaskQueryResult> {
         let mut parts = parts.into_iter();
         let first = parts.next()?;
-        parts.try_fold(first, TaskQueryResult::and)
+        parts.try_fold(first, TaskQueryResult::merge)
     }
 
-    fn and(self, other: TaskQueryResult) -> Option<TaskQueryResult> {
+    fn merge(self, other: TaskQueryResult) -> Option<TaskQueryResult> {
         Some(match (self, other) {
             (TaskQueryResult::Queues { mut queues }, TaskQueryResult::Queues { queues: more }) => {
                 queues.extend(more);
@@ -29,7 +29,7 @@ impl TaskQueryResult {
                 TaskQueryResult::Workers { workers: join_workers(workers, more) }
             }
             (TaskQueryResult::Signals { signals }, TaskQueryResult::Signals { signals: more }) => {
-                TaskQueryResult::Signals { signals: signals.and(more) }
+                TaskQueryResult::Signals { signals: signals.merge(more) }
             }
             (
                 TaskQueryResult::Status { tasks, bytes, now_ms, mut limits },
@@ -67,10 +67,10 @@ fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<Work
 impl Signals {
     /// Joins the signals of all shards. A worker is idle if it is idle in each.
     pub fn join(parts: impl IntoIterator<Item = Signals>) -> Signals {
-        parts.into_iter().reduce(Signals::and).unwrap_or_default()
+        parts.into_iter().reduce(Signals::merge).unwrap_or_default()
     }
 
-    fn and(self, more: Signals) -> Signals {
+    fn merge(self, more: Signals) -> Signals {
         let also: BTreeMap<u64, u64> = more.idle.into_iter().collect();
         let idle =
             self.idle.into_iter().filter_map(|(id, since_ms)| Some((id, since_ms.max(*also.get(&id)?))));

@@ -29,7 +29,7 @@ layout! {
         pub cost_us: u32,
         /// The lane's rank among the lanes that may be next; `None` if the lane has no ready task, or if quotas do not
         /// allow its start.
-        pub standing: Option<LaneRank>,
+        pub rank: Option<LaneRank>,
     }
 }
 
@@ -46,13 +46,13 @@ layout! {
 
 impl Lane {
     pub(crate) fn new(tenant: u32, class: u32) -> Lane {
-        Lane { tenant, class, levels: Default::default(), len: 0, cost_us: 0, standing: None }
+        Lane { tenant, class, levels: Default::default(), len: 0, cost_us: 0, rank: None }
     }
 
     /// Adds a task. A task whose worker was lost goes to the front.
-    pub(crate) fn push(&mut self, tasks: &mut Slab<Task>, at: u32, is_back: bool) {
+    pub(crate) fn push(&mut self, tasks: &mut Slab<Task>, at: u32, to_front: bool) {
         let level = &mut self.levels[usize::from(tasks[at].priority)];
-        if is_back {
+        if to_front {
             level.push_front(tasks, at);
         } else {
             level.push_back(tasks, at);
@@ -91,7 +91,7 @@ pub(crate) struct Class {
     pub(crate) kind: u32,
     pub(crate) needs: Needs,
     /// Lanes that may be next, in order of rank.
-    pub(crate) standing: OrdSet<(LaneRank, u32)>,
+    pub(crate) ranked_lanes: OrdSet<(LaneRank, u32)>,
     /// Pools that serve the class, in the order in which they are tried ([`ServedSet::rank`], then number).
     pub(crate) pools: Vec<u32>,
     ranks: Vec<(bool, usize, u32)>,
@@ -103,8 +103,8 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn new(queue: u32, kind: u32, needs: Needs) -> Class {
-        let (standing, pools, ranks) = (OrdSet::new(), Vec::new(), Vec::new());
-        Class { queue, kind, needs, standing, pools, ranks, ready: 0, tasks: 0 }
+        let (ranked_lanes, pools, ranks) = (OrdSet::new(), Vec::new(), Vec::new());
+        Class { queue, kind, needs, ranked_lanes, pools, ranks, ready: 0, tasks: 0 }
     }
 
     pub(crate) fn add_pool(&mut self, pool: u32, serves: &ServedSet) {

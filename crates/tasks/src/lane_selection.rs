@@ -14,26 +14,26 @@ impl SchedulerState {
             let tenant = *self.tenant_at.get(name)?;
             self.lane_at.get(&(tenant, class)).copied()
         });
-        lanes.filter_map(|lane| Some((self.lanes[lane as usize].standing?, lane)))
+        lanes.filter_map(|lane| Some((self.lanes[lane as usize].rank?, lane)))
     }
 
     /// The next lane of a class for these workers.
-    pub(crate) fn foremost(&self, serves: &ServedSet, class: u32) -> Option<(LaneRank, u32)> {
+    pub(crate) fn first_lane(&self, serves: &ServedSet, class: u32) -> Option<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
-            return self.classes[class as usize].standing.get_min().copied();
+            return self.classes[class as usize].ranked_lanes.get_min().copied();
         }
         self.own(serves, class).min()
     }
 
     /// The lanes after the foremost one, at most `most`.
-    pub(crate) fn behind_foremost(
+    pub(crate) fn lanes_after_first(
         &self,
         serves: &ServedSet,
         class: u32,
         most: usize,
     ) -> Vec<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
-            return self.classes[class as usize].standing.iter().skip(1).take(most).copied().collect();
+            return self.classes[class as usize].ranked_lanes.iter().skip(1).take(most).copied().collect();
         }
         let mut own: Vec<_> = self.own(serves, class).collect();
         own.sort_unstable();

@@ -21,9 +21,9 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], TaskDecodeError> {
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(TaskDecodeError::Short)?;
+        let (taken, after) = self.rest.split_at_checked(bytes).ok_or(TaskDecodeError::Short)?;
         self.rest = after;
-        Ok(here)
+        Ok(taken)
     }
 
     /// Reads a count of items of at least one byte each.
@@ -45,9 +45,9 @@ pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, TaskDecode
 }
 
 /// Encodes the version and one whole `T`.
-pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
+pub(crate) fn encode<'a, T: Layout<'a>>(value: &T, out: &mut Vec<u8>) {
     out.push(crate::VERSION);
-    whole.write(out);
+    value.write(out);
 }
 
 /// Copies bytes into a shared value. For empty bytes, the most frequent case, it needs no allocation.

@@ -22,18 +22,17 @@
 //!   logarithmically with the numbers of tenants, tasks and workers.
 
 mod ahead;
+mod assign;
 mod attach;
 mod cancel;
 mod classes;
 mod command;
-mod dealing;
 mod destination;
 mod effects;
 mod enlisted;
 mod error;
 mod fairness;
 mod finish;
-mod give;
 mod group;
 mod join;
 mod lane;
@@ -57,6 +56,7 @@ mod schedule;
 mod shard;
 mod signals;
 mod slab;
+mod slot_allocation;
 mod slots;
 mod snapshot;
 mod state;
@@ -67,13 +67,12 @@ mod tenant;
 mod view;
 mod why;
 mod worker;
-mod works;
+mod worker_commands;
 
 pub use attach::{AttachRequest, AttachResponse, HeldTasks};
 pub use command::{
     AttemptReport, KeyLimit, Label, NewTask, NewWorker, TaskCommand, TaskDependency, TenantSettings,
 };
-pub use dealing::{DemandSnapshot, SlotAllocator, SlotChanges};
 pub use destination::Destination;
 pub use effects::{
     AttemptFailure, TaskEffects, TaskEvent, TaskEventKind, TaskPublication, TaskStart, WorkerOrder,
@@ -89,7 +88,8 @@ pub use retry::{Backoff, RetryPolicy};
 pub use route::ShardRoute;
 pub use shard::{SHARDS_MAX, shard_of_id, shard_of_tenant};
 pub use signals::{KindSignals, Signals, WorkerShape};
-pub use slots::{SlotApportioner, TenantDemand, WorkerSlots, due, place};
+pub use slot_allocation::{DemandSnapshot, SlotAllocator, SlotChanges};
+pub use slots::{SlotApportioner, TenantDemand, WorkerSlots, due_slots, move_slots};
 pub use snapshot::{Frozen, StateRestore};
 pub use state::SchedulerState;
 pub use task::{AttemptOutcome, PRIORITY_MAX, StoredLabel, TaskStage};

@@ -29,7 +29,7 @@ impl NameTable {
         self.numbers.get(name).copied()
     }
 
-    /// The number of a name, which is added if it is new. The caller must then call `take`.
+    /// The number of a name, which is added if it is new. The caller must then call `add_use`.
     pub(crate) fn insert(&mut self, name: &[u8]) -> u32 {
         if let Some(number) = self.find(name) {
             return number;
@@ -55,12 +55,12 @@ impl NameTable {
     }
 
     /// Counts one more use of a name.
-    pub(crate) fn take(&mut self, number: u32) {
+    pub(crate) fn add_use(&mut self, number: u32) {
         self.uses[number as usize] += 1;
     }
 
     /// Subtracts one use of a name.
-    pub(crate) fn give_back(&mut self, number: u32) {
+    pub(crate) fn remove_use(&mut self, number: u32) {
         self.uses[number as usize] -= 1;
         self.free_unused(number);
     }

@@ -62,7 +62,7 @@ impl Policies {
     }
 
     /// Counts one more task of a tenant with this policy; returns the policy's number.
-    pub(crate) fn take(&mut self, tenant: u32, retry: RetryPolicy) -> u16 {
+    pub(crate) fn add_use(&mut self, tenant: u32, retry: RetryPolicy) -> u16 {
         let policy = match self.numbers.get(&retry) {
             Some(policy) => *policy,
             None => self.add(retry),
@@ -99,7 +99,7 @@ impl Policies {
     }
 
     /// Subtracts one task of a tenant with this policy.
-    pub(crate) fn give_back(&mut self, tenant: u32, policy: u16) {
+    pub(crate) fn remove_use(&mut self, tenant: u32, policy: u16) {
         let Some(uses) = self.uses.get_mut(&(tenant, policy)) else { return };
         *uses -= 1;
         if *uses > 0 {

@@ -139,12 +139,13 @@ impl SchedulerState {
         })
     }
 
-    fn page(&self, asked: &ListFilter<'_>, from: u32, limit: u32, whole: bool) -> TaskQueryResult {
+    fn page(&self, wanted: &ListFilter<'_>, from: u32, limit: u32, whole: bool) -> TaskQueryResult {
         let limit = if limit == 0 { PAGE_MAX } else { limit.min(PAGE_MAX) } as usize;
-        let some = |name| (!<[u8]>::is_empty(name)).then_some(name);
-        let (tenant, queue, kind) = (some(asked.tenant), some(asked.queue), some(asked.kind));
-        let label = some(asked.label.0).map(|_| asked.label);
-        let filter = TaskFilter { tenant, queue, kind, stage: asked.stage, label };
+        let non_empty = |name| (!<[u8]>::is_empty(name)).then_some(name);
+        let (tenant, queue, kind) =
+            (non_empty(wanted.tenant), non_empty(wanted.queue), non_empty(wanted.kind));
+        let label = non_empty(wanted.label.0).map(|_| wanted.label);
+        let filter = TaskFilter { tenant, queue, kind, stage: wanted.stage, label };
         let (tasks, next) = self.list_within(&filter, from, limit, |task| {
             if !whole {
                 task.payload = Arc::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::effects::{TaskEffects, TaskEventKind, TaskPublication};
-use crate::group::{self, GroupKey, RankedTasks, TaskGroup, TaskSort, firsts};
+use crate::group::{self, GroupKey, RankedTasks, TaskGroup, TaskSort, first_of_each_sort};
 use crate::lane::LaneRank;
 use crate::quota::Amounts;
 use crate::slab::NONE;
@@ -13,8 +13,8 @@ use crate::tenant::StoredKeyLimit;
 use crate::worker::WorkerPool;
 
 impl SchedulerState {
-    /// Makes a task ready that waits for nothing but its time.
-    pub(crate) fn enter(&mut self, at: u32, effects: &mut TaskEffects) {
+    /// Makes a task ready once its time has come.
+    pub(crate) fn enqueue(&mut self, at: u32, effects: &mut TaskEffects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
             task.stage = TaskStage::Delayed;
@@ -22,7 +22,7 @@ impl SchedulerState {
             return self.set_due(at, due_ms);
         }
         if task.is_published() {
-            return self.give_out(at, effects);
+            return self.publish_payload(at, effects);
         }
         let due_ms = task.deadline_ms;
         self.set_due(at, due_ms);
@@ -40,8 +40,8 @@ impl SchedulerState {
             self.admit(at, true);
         } else {
             for key in &groups {
-                self.count_on_token(key);
-                self.settle_group(key);
+                self.reserve_token(key);
+                self.update_group(key);
             }
             self.make_ready(at, true);
         }
@@ -57,8 +57,8 @@ impl SchedulerState {
         &self.tenants[key.0 as usize].limits[key.1 as usize]
     }
 
-    /// Hands out a task of kind `publish`, which needs no worker.
-    pub(crate) fn give_out(&mut self, at: u32, effects: &mut TaskEffects) {
+    /// Publishes the payload of a task of kind `publish`, which needs no worker.
+    pub(crate) fn publish_payload(&mut self, at: u32, effects: &mut TaskEffects) {
         let due_ms = self.now_ms + u64::from(self.limits.publish_retry_ms);
         let task = &mut self.tasks[at];
         if task.stage.is_queued() {
@@ -69,7 +69,7 @@ impl SchedulerState {
         let subject = task.extra.as_ref().and_then(|extra| extra.subject.clone()).unwrap_or_default();
         let payload = task.payload.clone();
         effects.publishes.push(TaskPublication { task: self.tasks.id(at), subject, payload });
-        self.tell(at, TaskEventKind::Started { worker: 0, token: 0 }, effects);
+        self.record_event(at, TaskEventKind::Started { worker: 0, token: 0 }, effects);
         self.set_due(at, due_ms);
     }
 
@@ -106,32 +106,33 @@ impl SchedulerState {
 
     /// Puts a task into its lane if each of its groups has a place. If necessary, the task takes the place of a task
     /// that no worker could run. Otherwise it waits in the first group without a place.
-    pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
+    pub(crate) fn admit(&mut self, at: u32, to_front: bool) {
         let groups = self.groups_of(at);
-        let full = groups.iter().find(|key| !self.has_place(key) && self.place_to_yield(key, at).is_none());
+        let full =
+            groups.iter().find(|key| !self.has_place(key) && self.member_to_displace(key, at).is_none());
         if let Some(full) = full {
             return self.wait_for_place(at, full);
         }
-        let mut gave_way = Vec::new();
+        let mut freed_groups = Vec::new();
         for key in &groups {
             // A task that gave up its place may have made room in several groups.
             if !self.has_place(key)
-                && let Some(other) = self.place_to_yield(key, at)
+                && let Some(other) = self.member_to_displace(key, at)
             {
-                gave_way.extend(self.yield_place(other, key));
+                freed_groups.extend(self.displace_member(other, key));
             }
         }
         for key in &groups {
             self.group(key).places += 1;
-            self.count_on_token(key);
-            self.settle_group(key);
+            self.reserve_token(key);
+            self.update_group(key);
         }
-        self.make_ready(at, is_back);
+        self.make_ready(at, to_front);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
             // No worker could run this task. A task that a worker could run may already wait for one of its places.
-            gave_way.extend(groups);
+            freed_groups.extend(groups);
         }
-        gave_way.iter().for_each(|key| self.wake_group(key));
+        freed_groups.iter().for_each(|key| self.wake_group(key));
     }
 
     fn wait_for_place(&mut self, at: u32, key: &GroupKey) {
@@ -139,7 +140,7 @@ impl SchedulerState {
         let task = &mut self.tasks[at];
         (task.stage, task.limited_by) = (TaskStage::Limited, key.1);
         self.group(key).waiting.insert(member);
-        self.settle_group(key);
+        self.update_group(key);
     }
 
     /// Recomputes the ranks of group members after the limits changed.
@@ -147,10 +148,10 @@ impl SchedulerState {
         let keys: Vec<GroupKey> = self.groups.keys().cloned().collect();
         for key in &keys {
             let group = &self.groups[key];
-            let again = |members: &RankedTasks| {
+            let rerank = |members: &RankedTasks| {
                 members.iter().map(|(.., at)| self.member(*at)).collect::<RankedTasks>()
             };
-            let (waiting, ready_members) = (again(&group.waiting), again(&group.ready_members));
+            let (waiting, ready_members) = (rerank(&group.waiting), rerank(&group.ready_members));
             let group = self.group(key);
             (group.waiting, group.ready_members) = (waiting, ready_members);
         }
@@ -169,26 +170,29 @@ impl SchedulerState {
         let tenant = &self.tenants[lane.tenant as usize].name;
         let mut pools =
             self.classes[lane.class as usize].pools.iter().map(|&pool| &self.pools[pool as usize]);
-        pools.any(|pool| pool.serves.is_for(tenant) && pool.has_one_for(&[1, *cpu_milli, *memory_bytes]))
+        pools.any(|pool| {
+            pool.serves.accepts_tenant(tenant) && pool.has_worker_for(&[1, *cpu_milli, *memory_bytes])
+        })
     }
 
-    /// The member of a full group that gives up its place to another task: no worker could run this member, but a
+    /// The member of a full group to displace for another task: no worker could run this member, but a
     /// worker could run the other task.
-    fn place_to_yield(&self, key: &GroupKey, to: u32) -> Option<u32> {
+    fn member_to_displace(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
-        if !group.has_place_of_another(self.limit_of(key), self.now_ms) || !self.is_served(&self.member(to).0)
+        if !group.has_displaceable_place(self.limit_of(key), self.now_ms)
+            || !self.is_served(&self.member(to).0)
         {
             return None;
         }
-        firsts(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
+        first_of_each_sort(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
     }
 
     /// Moves a ready task back to waiting for a group; returns its other groups, which now have a free place.
-    fn yield_place(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
+    fn displace_member(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
         let lane = self.tasks[at].lane;
         self.remove_from_lane(at);
         self.rank_lane(lane);
-        self.leave_tokens(at);
+        self.release_tokens(at);
         let mut groups = self.groups_of(at);
         groups.iter().for_each(|key| self.group(key).places -= 1);
         self.wait_for_place(at, key);
@@ -198,12 +202,12 @@ impl SchedulerState {
 
     pub(crate) fn group(&mut self, key: &GroupKey) -> &mut TaskGroup {
         if !self.groups.contains_key(key) {
-            self.count(key.0, group::bytes(key), 0, false);
+            self.count_bytes(key.0, group::bytes(key), 0, false);
         }
         self.groups.entry(key.clone()).or_default()
     }
 
-    pub(crate) fn count_on_token(&mut self, key: &GroupKey) {
+    pub(crate) fn reserve_token(&mut self, key: &GroupKey) {
         if self.limit_of(key).rate.is_some() {
             self.group(key).ready += 1;
         }
@@ -217,13 +221,13 @@ impl SchedulerState {
                 let group = self.group(key);
                 group.ready -= 1;
                 group.bucket.spend(&rate, now_ms);
-                self.settle_group(key);
+                self.update_group(key);
             }
         }
     }
 
     /// Returns the reserved tokens of a ready task that will not start.
-    fn leave_tokens(&mut self, at: u32) {
+    fn release_tokens(&mut self, at: u32) {
         for key in &self.groups_of(at) {
             if self.limit_of(key).rate.is_some() {
                 self.group(key).ready -= 1;
@@ -231,7 +235,7 @@ impl SchedulerState {
         }
     }
 
-    fn make_ready(&mut self, at: u32, is_back: bool) {
+    fn make_ready(&mut self, at: u32, to_front: bool) {
         self.tasks[at].stage = TaskStage::Ready;
         let member = self.member(at);
         for key in &self.groups_of(at) {
@@ -246,9 +250,9 @@ impl SchedulerState {
         tenant.ready += 1;
         let is_new = tenant.ready == 1;
         let lane = &mut self.lanes[lane_at as usize];
-        lane.push(&mut self.tasks, at, is_back);
+        lane.push(&mut self.tasks, at, to_front);
         self.classes[lane.class as usize].ready += 1;
-        if is_new { self.stand(tenant_at) } else { self.rank_lane(lane_at) }
+        if is_new { self.rank_lanes(tenant_at) } else { self.rank_lane(lane_at) }
     }
 
     /// Removes a task from its lane, for a worker or permanently. The task keeps its places in groups.
@@ -272,14 +276,14 @@ impl SchedulerState {
             TaskStage::Ready => {
                 self.remove_from_lane(at);
                 self.rank_lane(lane);
-                self.leave_tokens(at);
+                self.release_tokens(at);
                 self.free_places(at);
             }
             TaskStage::Limited => {
                 let (member, limited_by) = (self.member(at), self.tasks[at].limited_by);
                 if let Some(key) = self.groups_of(at).into_iter().find(|key| key.1 == limited_by) {
                     self.group(&key).waiting.remove(&member);
-                    self.settle_group(&key);
+                    self.update_group(&key);
                 }
             }
             _ => {}
@@ -299,22 +303,24 @@ impl SchedulerState {
         }
     }
 
-    /// Gives free places of a group to waiting tasks, first to those that a worker could run.
+    /// Assigns free places of a group to waiting tasks, first to those that a worker could run.
     pub(crate) fn wake_group(&mut self, key: &GroupKey) {
         while let Some((member, is_served)) = self.next_waiting(key) {
-            let has_place = self.has_place(key) || is_served && self.place_to_yield(key, member.2).is_some();
+            let has_place =
+                self.has_place(key) || is_served && self.member_to_displace(key, member.2).is_some();
             if !has_place {
                 break;
             }
             self.group(key).waiting.remove(&member);
             self.admit(member.2, false);
         }
-        self.settle_group(key);
+        self.update_group(key);
     }
 
     /// The next task to get a place in a group, and whether a worker could run it.
     fn next_waiting(&self, key: &GroupKey) -> Option<((TaskSort, i64, u32), bool)> {
-        let all = firsts(&self.groups.get(key)?.waiting).map(|member| (member, self.is_served(&member.0)));
+        let all = first_of_each_sort(&self.groups.get(key)?.waiting)
+            .map(|member| (member, self.is_served(&member.0)));
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
@@ -329,24 +335,24 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether, for each class of the pool, a pool for the same tenants has a worker with at least the capacity `has`.
+    /// Whether, for each class of the pool, a pool for the same tenants has a worker with at least this capacity.
     /// The class then does not depend on a single worker with this capacity.
-    pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
-        let ours = &self.pools[pool as usize];
+    pub(crate) fn has_substitute_worker(&self, pool: u32, capacity: &[u64; 2]) -> bool {
+        let own_pool = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {
             let tenants = &other.serves.tenants;
             let is_for_all = tenants.is_empty()
-                || !ours.serves.tenants.is_empty() && ours.serves.tenants.is_subset(tenants);
-            is_for_all && other.has_one_as_large(has)
+                || !own_pool.serves.tenants.is_empty() && own_pool.serves.tenants.is_subset(tenants);
+            is_for_all && other.has_worker_as_large(capacity)
         };
-        ours.classes.iter().all(|&class| {
+        own_pool.classes.iter().all(|&class| {
             let mut pools = self.classes[class as usize].pools.iter();
             pools.any(|&other| is_as_good(&self.pools[other as usize]))
         })
     }
 
-    /// Updates the time at which a group changes without a command; forgets a group that has no data.
-    pub(crate) fn settle_group(&mut self, key: &GroupKey) {
+    /// Updates the time at which a group changes without a command; removes a group that has no data.
+    pub(crate) fn update_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };
         let (before_ms, is_empty) = (group.due_ms, group.is_empty(limit, self.now_ms));
@@ -360,12 +366,12 @@ impl SchedulerState {
         }
         if is_empty {
             self.groups.remove(key);
-            self.count(key.0, 0, group::bytes(key), false);
+            self.count_bytes(key.0, 0, group::bytes(key), false);
         }
     }
 
     /// Updates the ranks of a tenant's lanes, after its use or its tag changed.
-    pub(crate) fn stand(&mut self, tenant: u32) {
+    pub(crate) fn rank_lanes(&mut self, tenant: u32) {
         for at in 0..self.tenants[tenant as usize].lanes.len() {
             let lane = self.tenants[tenant as usize].lanes[at];
             self.rank_lane(lane);
@@ -376,22 +382,22 @@ impl SchedulerState {
         let lane = &self.lanes[lane_at as usize];
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let tenant = &self.tenants[lane.tenant as usize];
-        let standing = first.and_then(|(_, at)| {
+        let rank = first.and_then(|(_, at)| {
             let tier = tenant.tier(&self.tasks[at].need())?;
             Some(LaneRank { tier, tag: tenant.tag })
         });
-        if standing == lane.standing {
+        if rank == lane.rank {
             return;
         }
         let class_at = lane.class;
         let class = &mut self.classes[class_at as usize];
-        let before = std::mem::replace(&mut self.lanes[lane_at as usize].standing, standing);
+        let before = std::mem::replace(&mut self.lanes[lane_at as usize].rank, rank);
         if let Some(before) = before {
-            class.standing.remove(&(before, lane_at));
+            class.ranked_lanes.remove(&(before, lane_at));
         }
-        if let Some(standing) = standing {
-            class.standing.insert((standing, lane_at));
-            if before.is_none_or(|before| standing.tier < before.tier) {
+        if let Some(rank) = rank {
+            class.ranked_lanes.insert((rank, lane_at));
+            if before.is_none_or(|before| rank.tier < before.tier) {
                 self.dirty.push(class_at);
             }
         }
@@ -399,10 +405,10 @@ impl SchedulerState {
 
     /// Whether the amounts are free in addition to the capacity that is reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
-        let own = self.tenants[tenant as usize].kept_free();
+        let own = self.tenants[tenant as usize].unused_reserve();
         (0..3).all(|at| {
-            let kept = self.kept[at].saturating_sub(own[at]);
-            kept == 0 || need[at] == 0 || self.free[at] >= kept.saturating_add(need[at])
+            let reserve = self.unused_reserve[at].saturating_sub(own[at]);
+            reserve == 0 || need[at] == 0 || self.free[at] >= reserve.saturating_add(need[at])
         })
     }
 }

@@ -64,15 +64,15 @@ layout! {
 impl ResourceUse {
     /// Updates the saved burst up to now; call it before each change of `now`.
     pub(crate) fn settle(&mut self, quota: &Quota, now_ms: u64) {
-        let passed = now_ms.saturating_sub(self.at_ms);
+        let elapsed_ms = now_ms.saturating_sub(self.at_ms);
         self.at_ms = now_ms;
         if quota.burst == 0 {
             self.saved = 0;
         } else if self.now > quota.hard {
-            self.saved = self.saved.saturating_sub((self.now - quota.hard).saturating_mul(passed));
+            self.saved = self.saved.saturating_sub((self.now - quota.hard).saturating_mul(elapsed_ms));
         } else {
-            let more = (quota.hard - self.now).saturating_mul(passed);
-            self.saved = self.saved.saturating_add(more).min(quota.burst.saturating_mul(BURST_MS));
+            let unused = (quota.hard - self.now).saturating_mul(elapsed_ms);
+            self.saved = self.saved.saturating_add(unused).min(quota.burst.saturating_mul(BURST_MS));
         }
     }
 

@@ -33,7 +33,7 @@ impl Rate {
         Rate { count, per_ms: 1_000, burst: 1 }
     }
 
-    pub(crate) fn is_one(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.count > 0 && self.per_ms > 0 && self.burst > 0
     }
 
@@ -76,8 +76,8 @@ impl Bucket {
     /// Time at which the bucket holds `tokens` tokens, if none is taken until then.
     pub(crate) fn due_ms(&self, rate: &Rate, tokens: u64) -> u64 {
         let wanted = tokens.saturating_mul(u64::from(rate.per_ms)).saturating_add(self.missing);
-        let passing = wanted.saturating_sub(rate.most()).div_ceil(u64::from(rate.count));
-        self.at_ms.saturating_add(passing)
+        let wait_ms = wanted.saturating_sub(rate.most()).div_ceil(u64::from(rate.count));
+        self.at_ms.saturating_add(wait_ms)
     }
 
     /// Time at which the bucket is full.
@@ -93,7 +93,7 @@ impl Bucket {
     }
 
     /// Whether a bucket from a snapshot is valid for this rate.
-    pub(crate) fn is_of(&self, rate: &Rate, now_ms: u64) -> bool {
+    pub(crate) fn is_valid_for(&self, rate: &Rate, now_ms: u64) -> bool {
         (1..=rate.most()).contains(&self.missing) && self.at_ms <= now_ms
     }
 }
@@ -136,7 +136,7 @@ mod tests {
         );
         let most = Rate { count: u32::MAX, per_ms: u32::MAX, burst: u32::MAX };
         let mut bucket = Bucket { missing: most.most(), at_ms: u64::MAX };
-        assert!(bucket.is_of(&most, u64::MAX) && bucket.tokens(&most, u64::MAX) == 0);
+        assert!(bucket.is_valid_for(&most, u64::MAX) && bucket.tokens(&most, u64::MAX) == 0);
         assert_eq!(bucket.due_ms(&most, u64::MAX), u64::MAX);
         bucket.at_ms = 0;
         bucket.spend(&most, u64::MAX);

@@ -17,7 +17,7 @@ choice! {
         Joined { /// Id of the worker.
             worker: u64 } = 3,
         /// Leases of workers were renewed. The workers that do not exist are listed.
-        Beaten { /// Ids of the workers.
+        Renewed { /// Ids of the workers.
             gone: Vec<u64> } = 4,
         /// Tasks were changed.
         Changed { /// Number of changed tasks.

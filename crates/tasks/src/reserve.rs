@@ -18,7 +18,7 @@ const RESERVED_MAX: usize = 16;
 impl SchedulerState {
     /// Whether a worker is reserved, and for which task. Returns `None` if it is not reserved. The inner option has the
     /// lane and the task of the reservation once the task fits.
-    pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
+    pub(crate) fn reservation_of(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);
         let next = task.filter(|&at| {
@@ -27,7 +27,7 @@ impl SchedulerState {
                 lane.first(&self.tasks, self.limits.ageing_ms).is_some_and(|(_, first)| first == at);
             // The reservation ends if quotas do not allow the task's tenant to run it now, or if the reserves of other
             // tenants come first.
-            let tier = lane.standing.map(|standing| standing.tier);
+            let tier = lane.rank.map(|rank| rank.tier);
             is_first
                 && tier.is_some_and(|tier| tier == 0 || self.is_spare(lane.tenant, &self.tasks[at].need()))
         });
@@ -49,15 +49,15 @@ impl SchedulerState {
         let has_waited = self.now_ms.saturating_sub(task.since_ms) >= u64::from(self.limits.reserve_ms);
         let most = (self.workers.len() as usize / 4).clamp(1, RESERVED_MAX);
         let id = self.tasks.id(at);
-        let may = has_waited
+        let is_allowed = has_waited
             && found.is_as_large(&need)
             && !found.fits(&need)
             && self.reserved.len() < most
-            && !self.reserved.values().any(|kept| *kept == id);
-        if may {
+            && !self.reserved.values().any(|reserved_task| *reserved_task == id);
+        if is_allowed {
             self.reserved.insert(worker, id);
         }
-        may
+        is_allowed
     }
 
     /// Ends the reservation for a task that has stopped waiting.
@@ -66,7 +66,8 @@ impl SchedulerState {
             return;
         }
         let id = self.tasks.id(at);
-        let worker = self.reserved.iter().find(|(_, kept)| **kept == id).map(|(worker, _)| *worker);
+        let worker =
+            self.reserved.iter().find(|(_, reserved_task)| **reserved_task == id).map(|(worker, _)| *worker);
         if let Some(worker) = worker {
             self.reserved.remove(&worker);
             let pool = self.workers[worker].pool;

@@ -24,7 +24,7 @@ impl SchedulerState {
     }
 
     /// Replaces `before` by `after` in the counts of a tenant.
-    pub(crate) fn count(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
+    pub(crate) fn count_bytes(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {
             self.bytes_of.push_back(0);
@@ -34,10 +34,10 @@ impl SchedulerState {
     }
 
     /// Moves a task's size from its tenant's count to that of finished tasks.
-    pub(crate) fn count_finished(&mut self, at: u32) {
+    pub(crate) fn count_finished_bytes(&mut self, at: u32) {
         let (tenant, bytes) = (self.tasks[at].tenant, self.tasks[at].bytes());
-        self.count(tenant, 0, bytes, false);
-        self.count(tenant, bytes, 0, true);
+        self.count_bytes(tenant, 0, bytes, false);
+        self.count_bytes(tenant, bytes, 0, true);
     }
 
     /// Refuses growth beyond the limit of all tenants, or beyond the tenant's part.
@@ -55,7 +55,7 @@ impl SchedulerState {
     }
 
     /// The part of an error or a note that is stored.
-    pub(crate) fn cut<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+    pub(crate) fn truncate_text<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is_full = self.bytes >= self.limits.state_bytes_max;
         let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };
         &text[..text.len().min(max)]

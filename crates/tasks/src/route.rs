@@ -39,14 +39,14 @@ impl TaskCommand<'_> {
             | TaskCommand::Discard { tenant, .. }
             | TaskCommand::Schedule { tenant, .. }
             | TaskCommand::Unschedule { tenant, .. }
-            | TaskCommand::Found { tenant } => ShardRoute::of_tenant(tenant, shards),
+            | TaskCommand::EnsureTenant { tenant } => ShardRoute::of_tenant(tenant, shards),
             TaskCommand::Cancel { task }
             | TaskCommand::Retry { task }
             | TaskCommand::Progress { task, .. }
             | TaskCommand::Unpublished { task, .. }
             | TaskCommand::Extend { task, .. } => ShardRoute::of_task(task, shards),
-            TaskCommand::Complete { answer, .. } | TaskCommand::Fail { answer, .. } => {
-                ShardRoute::of_task(answer.task, shards)
+            TaskCommand::Complete { report, .. } | TaskCommand::Fail { report, .. } => {
+                ShardRoute::of_task(report.task, shards)
             }
             TaskCommand::Published { ref tasks } => {
                 ShardRoute::of_task(tasks.first().copied().unwrap_or(0), shards)
@@ -55,7 +55,7 @@ impl TaskCommand<'_> {
             TaskCommand::Join { .. } | TaskCommand::Pull { .. } | TaskCommand::Slots { .. } => {
                 ShardRoute::One(0)
             }
-            TaskCommand::Beat { .. }
+            TaskCommand::Renew { .. }
             | TaskCommand::Drain { .. }
             | TaskCommand::Leave { .. }
             | TaskCommand::Enlist { .. }
@@ -120,12 +120,12 @@ impl TaskCommandOutcome {
     pub fn join(parts: Vec<TaskCommandOutcome>) -> Option<TaskCommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;
-        if let TaskCommandOutcome::Done { reply: CommandReply::Beaten { gone } } = &mut first {
+        if let TaskCommandOutcome::Done { reply: CommandReply::Renewed { gone } } = &mut first {
             for part in parts {
-                let TaskCommandOutcome::Done { reply: CommandReply::Beaten { gone: also } } = part else {
+                let TaskCommandOutcome::Done { reply: CommandReply::Renewed { gone: more } } = part else {
                     return Some(part);
                 };
-                gone.extend(also);
+                gone.extend(more);
             }
             gone.sort_unstable();
             gone.dedup();

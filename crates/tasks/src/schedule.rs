@@ -32,9 +32,9 @@ layout! {
         /// Next time of the schedule, on the cluster's clock.
         pub due_ms: u64,
         /// Number of times that the schedule was due.
-        pub came: u64,
+        pub due_count: u64,
         /// Number of times that the schedule was due and was skipped for lack of room.
-        pub left_out: u64,
+        pub skipped_count: u64,
     }
 }
 
@@ -91,22 +91,31 @@ impl SchedulerState {
         }
         let (name, cron): (Arc<[u8]>, Arc<[u8]>) = (name.into(), cron.into());
         let (task, due_ms) = (bytes.into(), NEVER_MS);
-        let new =
-            Schedule { tenant, name: name.clone(), cron, task, next_unix_ms, due_ms, came: 0, left_out: 0 };
+        let new = Schedule {
+            tenant,
+            name: name.clone(),
+            cron,
+            task,
+            next_unix_ms,
+            due_ms,
+            due_count: 0,
+            skipped_count: 0,
+        };
         let before = known.map_or(0, |at| self.schedules[at].bytes());
         self.check_growth(tenant, new.bytes().saturating_sub(before))?;
-        self.count(tenant, new.bytes(), before, false);
+        self.count_bytes(tenant, new.bytes(), before, false);
         let at = match known {
             Some(at) => {
-                let (came, left_out) = (self.schedules[at].came, self.schedules[at].left_out);
+                let (due_count, skipped_count) =
+                    (self.schedules[at].due_count, self.schedules[at].skipped_count);
                 self.set_schedule_due(at, NEVER_MS);
-                self.schedules[at] = Schedule { came, left_out, ..new };
+                self.schedules[at] = Schedule { due_count, skipped_count, ..new };
                 at
             }
             None => self.schedules.insert(new),
         };
         self.schedule_at.insert((tenant, name), at);
-        self.plan(at, next_unix_ms);
+        self.set_next_time(at, next_unix_ms);
         Ok(CommandReply::Done)
     }
 
@@ -115,12 +124,12 @@ impl SchedulerState {
         let key = (tenant, Arc::from(name));
         let at = self.schedule_at.remove(&key).ok_or(TaskRefusal::NoSchedule)?;
         self.set_schedule_due(at, NEVER_MS);
-        self.count(tenant, 0, self.schedules[at].bytes(), false);
+        self.count_bytes(tenant, 0, self.schedules[at].bytes(), false);
         self.schedules.remove(at);
         Ok(CommandReply::Done)
     }
 
-    pub(crate) fn schedule_is_due(&mut self, at: u32, effects: &mut TaskEffects) {
+    pub(crate) fn fire_schedule_timer(&mut self, at: u32, effects: &mut TaskEffects) {
         self.set_schedule_due(at, NEVER_MS);
         let schedule = self.schedules[at].clone();
         let tenant = self.tenants[schedule.tenant as usize].name.clone();
@@ -128,11 +137,11 @@ impl SchedulerState {
             Ok(task) => self.submit(&tenant, &[task], effects).is_ok(),
             Err(_) => false,
         };
-        self.schedules[at].came += 1;
-        self.schedules[at].left_out += u64::from(!taken);
+        self.schedules[at].due_count += 1;
+        self.schedules[at].skipped_count += u64::from(!taken);
         let from_ms = self.unix_ms().max(schedule.next_unix_ms);
         if let Some(next_unix_ms) = next_after(&schedule.cron, from_ms) {
-            self.plan(at, next_unix_ms);
+            self.set_next_time(at, next_unix_ms);
         }
     }
 
@@ -141,10 +150,10 @@ impl SchedulerState {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;
         let all: Vec<_> = self.schedules.iter_from(0).map(|(at, found)| (at, found.next_unix_ms)).collect();
-        all.into_iter().for_each(|(at, next_unix_ms)| self.plan(at, next_unix_ms));
+        all.into_iter().for_each(|(at, next_unix_ms)| self.set_next_time(at, next_unix_ms));
     }
 
-    fn plan(&mut self, at: u32, next_unix_ms: u64) {
+    fn set_next_time(&mut self, at: u32, next_unix_ms: u64) {
         self.schedules[at].next_unix_ms = next_unix_ms;
         // The time is at least one ms from now, so that the loop over due schedules ends.
         let due_ms = next_unix_ms.saturating_sub_signed(self.unix_offset_ms).max(self.now_ms + 1);

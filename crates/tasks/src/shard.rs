@@ -19,8 +19,8 @@ pub(crate) const SLOTS_MAX: u64 = 1 << SLOT_BITS;
 /// Shard of a tenant's tasks: 64-bit FNV-1a (Fowler, Noll, Vo), mixed by SplitMix64 (Steele et al. 2014) and scaled to
 /// the number of shards.
 pub fn shard_of_tenant(tenant: &[u8], shards: u8) -> u8 {
-    let each = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let mut hash = tenant.iter().fold(0xcbf2_9ce4_8422_2325, each);
+    let add_byte = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut hash = tenant.iter().fold(0xcbf2_9ce4_8422_2325, add_byte);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^= hash >> 31;

@@ -66,14 +66,14 @@ pub struct WorkerShape {
     /// Tenants whose tasks the worker would take; empty for all.
     pub tenants: Vec<Arc<[u8]>>,
     /// Thousandths of a processor and bytes of memory of the worker; 0 if it would not state them.
-    pub has: [u64; 2],
+    pub capacity: [u64; 2],
 }
 
 impl From<&WorkerView> for WorkerShape {
     fn from(worker: &WorkerView) -> WorkerShape {
-        let WorkerView { kinds, queues, labels, tenants, has, .. } = worker;
+        let WorkerView { kinds, queues, labels, tenants, capacity, .. } = worker;
         let (kinds, queues) = (kinds.clone(), queues.clone());
-        WorkerShape { kinds, queues, labels: labels.clone(), tenants: tenants.clone(), has: *has }
+        WorkerShape { kinds, queues, labels: labels.clone(), tenants: tenants.clone(), capacity: *capacity }
     }
 }
 
@@ -81,7 +81,7 @@ impl From<&WorkerView> for WorkerShape {
 struct NamedShape {
     serves: Arc<ServedSet>,
     /// Capacity; the maximum if the worker does not state it.
-    has: [u64; 2],
+    capacity: [u64; 2],
 }
 
 /// The number that stands for a queue whose name has no number.
@@ -94,31 +94,33 @@ impl SchedulerState {
         let mut pools: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
         for (_, worker) in self.workers.iter_from(0) {
             let most = pools.entry(worker.pool).or_default();
-            *most = std::array::from_fn(|part| most[part].max(unbounded(worker.has[part])));
+            *most = std::array::from_fn(|part| most[part].max(unbounded(worker.capacity[part])));
         }
-        let like =
-            |(pool, has): (u32, _)| NamedShape { serves: self.pools[pool as usize].serves.clone(), has };
-        self.signals_of(&pools.into_iter().map(like).collect::<Vec<_>>())
+        let shape = |(pool, capacity): (u32, _)| NamedShape {
+            serves: self.pools[pool as usize].serves.clone(),
+            capacity,
+        };
+        self.compute_signals(&pools.into_iter().map(shape).collect::<Vec<_>>())
     }
 
     /// Signals for an additional worker of one of these shapes. Without shapes, the worker can start every task.
     pub fn signals_for(&self, shapes: &[WorkerShape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();
-        let like = |shape: &WorkerShape| {
+        let shape = |shape: &WorkerShape| {
             let serves = ServedSet {
                 kinds: named(&shape.kinds),
                 queues: named(&shape.queues),
                 labels: shape.labels.iter().cloned().collect(),
                 tenants: shape.tenants.iter().cloned().collect(),
             };
-            NamedShape { serves: Arc::new(serves), has: shape.has.map(unbounded) }
+            NamedShape { serves: Arc::new(serves), capacity: shape.capacity.map(unbounded) }
         };
-        self.signals_of(&shapes.iter().map(like).collect::<Vec<_>>())
+        self.compute_signals(&shapes.iter().map(shape).collect::<Vec<_>>())
     }
 
-    fn signals_of(&self, likes: &[NamedShape]) -> Signals {
-        let mut could: HashMap<u32, Vec<&NamedShape>> = HashMap::new();
+    fn compute_signals(&self, shapes: &[NamedShape]) -> Signals {
+        let mut able: HashMap<u32, Vec<&NamedShape>> = HashMap::new();
         let mut signals = Signals { credit: self.free[0], ..Signals::default() };
         let mut by_kind: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
         for tenant in self.tenants.iter() {
@@ -129,11 +131,11 @@ impl SchedulerState {
                 if lane.len == 0 {
                     continue;
                 }
-                let could = could.entry(lane.class).or_insert_with(|| {
+                let able = able.entry(lane.class).or_insert_with(|| {
                     let class = &self.classes[lane.class as usize];
-                    likes.iter().filter(|like| like.serves.covers(class)).collect()
+                    shapes.iter().filter(|shape| shape.serves.can_run(class)).collect()
                 });
-                if !likes.is_empty() && !self.could_start(could, &tenant.name, lane) {
+                if !shapes.is_empty() && !self.can_start(able, &tenant.name, lane) {
                     continue;
                 }
                 let startable = u64::from(lane.len).min(room);
@@ -147,7 +149,7 @@ impl SchedulerState {
                 }
             }
         }
-        self.look_at_workers(&mut signals);
+        self.add_worker_signals(&mut signals);
         for pool in self.pools.iter() {
             pool.serves.kinds.iter().for_each(|kind| by_kind.entry(*kind).or_default().1 += pool.workers);
         }
@@ -163,14 +165,14 @@ impl SchedulerState {
     }
 
     /// Whether one of these workers could start a lane's first task.
-    fn could_start(&self, likes: &[&NamedShape], tenant: &[u8], lane: &Lane) -> bool {
+    fn can_start(&self, shapes: &[&NamedShape], tenant: &[u8], lane: &Lane) -> bool {
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let Some(need) = first.map(|(_, at)| self.tasks[at].need()) else { return false };
-        let is_enough = |has: &[u64; 2]| (0..2).all(|part| need[part + 1] <= has[part]);
-        likes.iter().any(|like| like.serves.is_for(tenant) && is_enough(&like.has))
+        let is_enough = |capacity: &[u64; 2]| (0..2).all(|part| need[part + 1] <= capacity[part]);
+        shapes.iter().any(|shape| shape.serves.accepts_tenant(tenant) && is_enough(&shape.capacity))
     }
 
-    fn look_at_workers(&self, signals: &mut Signals) {
+    fn add_worker_signals(&self, signals: &mut Signals) {
         for (at, worker) in self.workers.iter_from(0) {
             signals.held += u64::from(worker.held.len);
             let held = worker.held.iter(&self.tasks).filter(|(_, task)| task.stage == TaskStage::Running);
@@ -191,6 +193,6 @@ impl SchedulerState {
 }
 
 /// The capacity, or unlimited if none is stated.
-fn unbounded(has: u64) -> u64 {
-    if has == 0 { u64::MAX } else { has }
+fn unbounded(capacity: u64) -> u64 {
+    if capacity == 0 { u64::MAX } else { capacity }
 }

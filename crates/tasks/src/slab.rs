@@ -56,7 +56,7 @@ impl<T> Default for Slab<T> {
 
 impl<T: Clone> Slab<T> {
     /// Creates an empty slab whose ids have this mark.
-    pub(crate) fn marked(mark: u32) -> Slab<T> {
+    pub(crate) fn with_mark(mark: u32) -> Slab<T> {
         Slab { mark, ..Slab::default() }
     }
 
@@ -111,7 +111,7 @@ impl<T: Clone> Slab<T> {
         (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(at)
     }
 
-    pub(crate) fn has(&self, at: u32) -> bool {
+    pub(crate) fn contains(&self, at: u32) -> bool {
         self.slots.get(at as usize).is_some_and(|slot| slot.value.is_some())
     }
 

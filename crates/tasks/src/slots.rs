@@ -17,16 +17,16 @@ pub struct TenantDemand {
     /// Weight against other tenants.
     pub weight: u32,
     /// Number of slots that are reserved for the tenant, used or not.
-    pub kept: u64,
+    pub reserved: u64,
 }
 
 /// The number of slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, so that
 /// new tasks find slots.
-pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
-    let wants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
-    let shares = shares(&wants, slots as f64);
+pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
+    let tenants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
+    let shares = tenant_shares(&tenants, slots as f64);
     let mut shares = shares.into_iter();
-    let mut due: Vec<f64> = shards.iter().map(|wants| shares.by_ref().take(wants.len()).sum()).collect();
+    let mut due: Vec<f64> = shards.iter().map(|tenants| shares.by_ref().take(tenants.len()).sum()).collect();
     let spare = (slots as f64 - due.iter().sum::<f64>()).max(0.0) / shards.len().max(1) as f64;
     due.iter_mut().for_each(|due| *due += spare);
     due
@@ -34,16 +34,16 @@ pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
 
 /// Divides slots by weight: each tenant receives at most what it can use and, if possible, at least the slots reserved
 /// for it.
-fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
-    let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
-    let scale = if kept > slots { slots / kept } else { 1.0 };
-    let floors: Vec<f64> = wants.iter().map(|want| want.kept as f64 * scale).collect();
-    let mut fixed = vec![false; wants.len()];
+fn tenant_shares(tenants: &[TenantDemand], slots: f64) -> Vec<f64> {
+    let reserved: f64 = tenants.iter().map(|tenant| tenant.reserved as f64).sum();
+    let scale = if reserved > slots { slots / reserved } else { 1.0 };
+    let floors: Vec<f64> = tenants.iter().map(|tenant| tenant.reserved as f64 * scale).collect();
+    let mut fixed = vec![false; tenants.len()];
     loop {
-        let open: Vec<usize> = (0..wants.len()).filter(|at| !fixed[*at]).collect();
-        let taken: f64 = (0..wants.len()).filter(|at| fixed[*at]).map(|at| floors[at]).sum();
-        let demands: Vec<f64> = open.iter().map(|at| wants[*at].demand as f64).collect();
-        let weights: Vec<f64> = open.iter().map(|at| f64::from(wants[*at].weight.max(1))).collect();
+        let open: Vec<usize> = (0..tenants.len()).filter(|at| !fixed[*at]).collect();
+        let taken: f64 = (0..tenants.len()).filter(|at| fixed[*at]).map(|at| floors[at]).sum();
+        let demands: Vec<f64> = open.iter().map(|at| tenants[*at].demand as f64).collect();
+        let weights: Vec<f64> = open.iter().map(|at| f64::from(tenants[*at].weight.max(1))).collect();
         let found = fair_shares(&demands, &weights, (slots - taken).max(0.0));
         let below: Vec<usize> =
             open.iter().zip(&found).filter(|(at, share)| floors[**at] > **share).map(|(at, _)| *at).collect();
@@ -59,29 +59,29 @@ fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
 /// Divides whole slots among shards, and stores the fraction of a slot that each shard still has to receive.
 #[derive(Debug, Clone, Default)]
 pub struct SlotApportioner {
-    owed: Vec<f64>,
+    fractions: Vec<f64>,
 }
 
 impl SlotApportioner {
-    /// Gives `slots` slots in proportion to `due`.
-    pub fn deal(&mut self, slots: u64, due: &[f64]) -> Vec<u64> {
-        self.owed.resize(due.len(), 0.0);
+    /// Divides `slots` slots in proportion to `due`.
+    pub fn apportion(&mut self, slots: u64, due: &[f64]) -> Vec<u64> {
+        self.fractions.resize(due.len(), 0.0);
         let all: f64 = due.iter().sum();
         let (even, slots_f) = (slots as f64 / due.len().max(1) as f64, slots as f64);
         let parts: Vec<f64> =
             due.iter().map(|due| if all > 0.0 { due / all * slots_f } else { even }).collect();
-        let mut dealt: Vec<u64> = parts.iter().map(|part| part.floor() as u64).collect();
-        for (owed, (part, dealt)) in self.owed.iter_mut().zip(parts.iter().zip(&dealt)) {
-            *owed = if *part > 0.0 { *owed + part - *dealt as f64 } else { 0.0 };
+        let mut whole_slots: Vec<u64> = parts.iter().map(|part| part.floor() as u64).collect();
+        for (fraction, (part, whole)) in self.fractions.iter_mut().zip(parts.iter().zip(&whole_slots)) {
+            *fraction = if *part > 0.0 { *fraction + part - *whole as f64 } else { 0.0 };
         }
-        for _ in dealt.iter().sum::<u64>()..slots {
-            let most =
-                (0..dealt.len()).max_by(|&a, &b| self.owed[a].total_cmp(&self.owed[b]).then(b.cmp(&a)));
+        for _ in whole_slots.iter().sum::<u64>()..slots {
+            let most = (0..whole_slots.len())
+                .max_by(|&a, &b| self.fractions[a].total_cmp(&self.fractions[b]).then(b.cmp(&a)));
             let Some(most) = most else { break };
-            dealt[most] += 1;
-            self.owed[most] -= 1.0;
+            whole_slots[most] += 1;
+            self.fractions[most] -= 1.0;
         }
-        dealt
+        whole_slots
     }
 }
 
@@ -103,9 +103,13 @@ pub struct WorkerSlots {
 impl WorkerSlots {
     /// A copy of the worker that counts all its slots as a single one. This slot belongs to the shard that has most of
     /// the slots.
-    pub(crate) fn whole(&self) -> WorkerSlots {
-        let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
-        let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);
+    pub(crate) fn as_single_slot(&self) -> WorkerSlots {
+        let most = self
+            .allotted
+            .iter()
+            .enumerate()
+            .max_by_key(|(at, allotted)| (**allotted, std::cmp::Reverse(*at)));
+        let most = most.filter(|(_, allotted)| **allotted > 0).map(|(at, _)| at);
         WorkerSlots {
             slots: 1,
             ahead: 0,
@@ -117,18 +121,18 @@ impl WorkerSlots {
 
     /// The worker without allocations beyond its number of slots, which may be lower after a reconnection.
     pub(crate) fn trimmed(&self) -> WorkerSlots {
-        let mut seat = self.clone();
+        let mut trimmed = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
-            if let Some(most) = seat.allotted.iter_mut().max() {
+            if let Some(most) = trimmed.allotted.iter_mut().max() {
                 *most -= 1;
             }
         }
-        seat
+        trimmed
     }
 
     /// Number of allocated slots, or of allocated workers if they count as a whole.
     pub(crate) fn units(&self) -> u64 {
-        u64::from(self.pending) + self.allotted.iter().map(|has| u64::from(*has)).sum::<u64>()
+        u64::from(self.pending) + self.allotted.iter().map(|allotted| u64::from(*allotted)).sum::<u64>()
     }
 
     /// Slots that are allocated to no shard and used by no task.
@@ -141,35 +145,35 @@ impl WorkerSlots {
     }
 }
 
-/// Moves slots towards the given numbers for each shard. Free slots are assigned first. With `may_take`, further slots
+/// Moves slots towards the target numbers for each shard. Free slots are assigned first. With `may_take`, further slots
 /// are taken from shards that have too many, idle slots first.
-pub fn place(dealt: &[u64], seats: &mut [WorkerSlots], may_take: bool) {
-    let has = |shard: usize, seats: &[WorkerSlots]| {
-        seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>()
+pub fn move_slots(targets: &[u64], workers: &mut [WorkerSlots], may_take: bool) {
+    let allotted = |shard: usize, workers: &[WorkerSlots]| {
+        workers.iter().map(|worker| i64::from(worker.allotted[shard])).sum::<i64>()
     };
     let mut lacking: Vec<i64> =
-        dealt.iter().enumerate().map(|(at, dealt)| *dealt as i64 - has(at, seats)).collect();
-    for seat in seats.iter_mut() {
-        for _ in 0..seat.free() {
+        targets.iter().enumerate().map(|(at, target)| *target as i64 - allotted(at, workers)).collect();
+    for worker in workers.iter_mut() {
+        for _ in 0..worker.free() {
             let most = (0..lacking.len()).max_by_key(|at| (lacking[*at], std::cmp::Reverse(*at)));
             let Some(most) = most else { return };
-            seat.allotted[most] += 1;
-            seat.pending -= 1;
+            worker.allotted[most] += 1;
+            worker.pending -= 1;
             lacking[most] -= 1;
         }
     }
-    let under_way: i64 = seats.iter().map(|seat| i64::from(seat.pending)).sum();
-    let mut missing = lacking.iter().filter(|lacking| **lacking > 0).sum::<i64>() - under_way;
+    let pending: i64 = workers.iter().map(|worker| i64::from(worker.pending)).sum();
+    let mut missing = lacking.iter().filter(|lacking| **lacking > 0).sum::<i64>() - pending;
     if !may_take {
         return;
     }
     for (shard, lacking) in lacking.iter_mut().enumerate() {
         for is_busy in [false, true] {
-            for seat in seats.iter_mut() {
-                let least = if is_busy { 0 } else { seat.held[shard] };
-                while missing > 0 && *lacking < 0 && seat.allotted[shard] > least {
-                    seat.allotted[shard] -= 1;
-                    seat.pending += 1;
+            for worker in workers.iter_mut() {
+                let least = if is_busy { 0 } else { worker.held[shard] };
+                while missing > 0 && *lacking < 0 && worker.allotted[shard] > least {
+                    worker.allotted[shard] -= 1;
+                    worker.pending += 1;
                     *lacking += 1;
                     missing -= 1;
                 }

@@ -3,9 +3,9 @@
 //! Slots are written as they are, including free ones, so that ids continue unchanged. Derived data (lanes,
 //! idle workers, timers, groups, keys) is not written. Bytes that refer to missing items are refused.
 
-mod again;
-mod checked;
-mod restoring;
+mod rebuild;
+mod restore;
+mod validate;
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::state::SchedulerState;
 use crate::task::{StoredLabel, TaskList};
 use crate::worker::WorkerPool;
 
-pub use restoring::StateRestore;
+pub use restore::StateRestore;
 
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -167,8 +167,8 @@ impl SchedulerState {
 }
 
 impl Frozen {
-    /// Passes the blocks to `take`, one after another, until it fails.
-    pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// Passes the blocks to `emit`, one after another, until it fails.
+    pub fn write<E>(&self, mut emit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
         let head =
@@ -177,38 +177,38 @@ impl Frozen {
         match (head.has_later_fields(), head.ahead) {
             _ if generations_min != [0; 2] => {
                 let head = RestoredSnapshotHeader { head: WithLaterFields(head), generations_min };
-                write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?;
+                write_all(HEAD_AHEAD, std::iter::once(head), &mut emit)?;
             }
-            (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut take)?,
-            (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
-            (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,
+            (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut emit)?,
+            (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut emit)?,
+            (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut emit)?,
         }
-        write_all(NAMES, state.names.iter().cloned(), &mut take)?;
-        write_each(TENANTS, state.tenants.iter(), &mut take)?;
+        write_all(NAMES, state.names.iter().cloned(), &mut emit)?;
+        write_each(TENANTS, state.tenants.iter(), &mut emit)?;
         let classes = state.classes.iter();
         let classes = classes.map(|&Class { queue, kind, .. }| ClassEntry { queue, kind });
-        write_all(CLASSES, classes, &mut take)?;
-        write_each(LANES, state.lanes.iter(), &mut take)?;
+        write_all(CLASSES, classes, &mut emit)?;
+        write_each(LANES, state.lanes.iter(), &mut emit)?;
         let pools = state.pools.iter().map(|pool| PoolEntry {
             kinds: pool.serves.kinds.iter().copied().collect(),
             queues: pool.serves.queues.iter().copied().collect(),
         });
-        write_all(POOLS, pools, &mut take)?;
-        write_each(POLICIES, state.policies.iter(), &mut take)?;
-        write_each(TASKS, state.tasks.slots().0, &mut take)?;
-        write_each(WORKERS, state.workers.slots().0, &mut take)?;
-        write_each(SCHEDULES, state.schedules.slots().0, &mut take)?;
+        write_all(POOLS, pools, &mut emit)?;
+        write_each(POLICIES, state.policies.iter(), &mut emit)?;
+        write_each(TASKS, state.tasks.slots().0, &mut emit)?;
+        write_each(WORKERS, state.workers.slots().0, &mut emit)?;
+        write_each(SCHEDULES, state.schedules.slots().0, &mut emit)?;
         let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedEntry { worker, task });
-        write_all(RESERVED, reserved, &mut take)?;
-        write_all(BUCKETS, buckets(state), &mut take)?;
+        write_all(RESERVED, reserved, &mut emit)?;
+        write_all(BUCKETS, buckets(state), &mut emit)?;
         let ahead = state.ahead.iter().map(|(&worker, &ahead)| AheadEntry { worker, ahead });
-        write_all(AHEAD, ahead, &mut take)?;
-        write_all(NEEDS, self::needs(state), &mut take)?;
-        write_all(TRAITS, self::traits(state), &mut take)?;
+        write_all(AHEAD, ahead, &mut emit)?;
+        write_all(NEEDS, self::needs(state), &mut emit)?;
+        write_all(TRAITS, self::traits(state), &mut emit)?;
         // Every worker is included, because a missing worker would look as if it had ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
-        write_all(ENLISTED, enlisted, &mut take)
+        write_all(ENLISTED, enlisted, &mut emit)
     }
 
     fn head(&self) -> SnapshotHeader {
@@ -236,9 +236,9 @@ fn needs(state: &SchedulerState) -> impl Iterator<Item = NeedsEntry> {
 /// Pools with labels, or for some tenants.
 fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
     let pools = state.pools.iter().enumerate();
-    let some = pools
+    let with_traits = pools
         .filter(|(_, WorkerPool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
-    some.map(|(at, WorkerPool { serves, .. })| TraitsEntry {
+    with_traits.map(|(at, WorkerPool { serves, .. })| TraitsEntry {
         pool: at as u32,
         labels: serves.labels.iter().cloned().collect(),
         tenants: serves.tenants.iter().cloned().collect(),
@@ -275,32 +275,32 @@ fn counts(state: &SchedulerState) -> [u32; 11] {
 fn write_all<'l, T: Layout<'l>, E>(
     kind: u8,
     entries: impl Iterator<Item = T>,
-    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    emit: &mut impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let start = [crate::VERSION, kind];
     let mut block = start.to_vec();
     for entry in entries {
         entry.write(&mut block);
         if block.len() >= BLOCK_BYTES {
-            take(&block)?;
+            emit(&block)?;
             block.truncate(start.len());
         }
     }
-    if block.len() > start.len() { take(&block) } else { Ok(()) }
+    if block.len() > start.len() { emit(&block) } else { Ok(()) }
 }
 
 /// Like [`write_all`], but for borrowed items.
 fn write_each<'s, 'l, T: Layout<'l> + 's, E>(
     kind: u8,
     entries: impl Iterator<Item = &'s T>,
-    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    emit: &mut impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    write_all(kind, entries.map(Lent), take)
+    write_all(kind, entries.map(Borrowed), emit)
 }
 
-struct Lent<'s, T>(&'s T);
+struct Borrowed<'s, T>(&'s T);
 
-impl<'l, T: Layout<'l>> Layout<'l> for Lent<'_, T> {
+impl<'l, T: Layout<'l>> Layout<'l> for Borrowed<'_, T> {
     fn read(_: &mut Fields<'l>) -> Result<Self, TaskDecodeError> {
         Err(TaskDecodeError::Inconsistent("entries that can only be written"))
     }

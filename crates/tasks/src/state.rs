@@ -41,7 +41,6 @@ const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 /// All tasks, workers and tenants of one shard of the task scheduler. Clones are cheap, because they share data.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerState {
-    /// Number of the shard.
     pub(crate) shard: u8,
     pub(crate) limits: SchedulerLimits,
     pub(crate) now_ms: u64,
@@ -89,7 +88,7 @@ pub struct SchedulerState {
     /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
     /// Capacity that is reserved for tenants.
-    pub(crate) kept: Amounts,
+    pub(crate) unused_reserve: Amounts,
     /// Whether a task was held back because of reserved capacity.
     pub(crate) is_held_back: bool,
     /// The id of the task for which each reserved worker is reserved. The key is the worker's slot.
@@ -109,7 +108,7 @@ impl SchedulerState {
     /// Creates an empty state of a shard, below [`SHARDS_MAX`](crate::SHARDS_MAX).
     pub fn of_shard(limits: SchedulerLimits, shard: u8) -> SchedulerState {
         let mark = shard::mark_of(shard);
-        let (tasks, workers) = (Slab::marked(mark), Slab::marked(mark));
+        let (tasks, workers) = (Slab::with_mark(mark), Slab::with_mark(mark));
         SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
     }
 
@@ -162,7 +161,7 @@ impl SchedulerState {
         }
         self.trim_finished();
         self.dispatch(effects);
-        self.serve_soon(effects);
+        self.assign_to_ending_workers(effects);
     }
 
     /// Fires the timer that is due first.
@@ -174,9 +173,9 @@ impl SchedulerState {
         }
         let Some(&(_, kind, at)) = self.timers.get_min() else { return };
         match kind {
-            TASK => self.task_is_due(at, effects),
+            TASK => self.fire_task_timer(at, effects),
             WORKER => self.lose_worker(at, effects),
-            _ => self.schedule_is_due(at, effects),
+            _ => self.fire_schedule_timer(at, effects),
         }
         debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that fired is removed");
     }
@@ -189,7 +188,7 @@ impl SchedulerState {
     ) -> Result<CommandReply, TaskRefusal> {
         let reply = match *command {
             TaskCommand::Tenant { ref tenant } => self.set_tenant(tenant, effects),
-            TaskCommand::Found { tenant } => self.found_tenant(tenant, effects),
+            TaskCommand::EnsureTenant { tenant } => self.ensure_tenant(tenant, effects),
             TaskCommand::Submit { tenant, ref tasks } => self.submit(tenant, tasks, effects),
             TaskCommand::Cancel { task } => self.cancel(task, effects),
             TaskCommand::Retry { task } => self.retry(task, effects),
@@ -200,9 +199,9 @@ impl SchedulerState {
             TaskCommand::Enlist { id, ref worker } => self.enlist(id, worker),
             TaskCommand::Pull { worker, credit } => self.pull(worker, credit, effects),
             TaskCommand::Slots { worker, slots, ahead } => self.set_slots(worker, slots, ahead, effects),
-            TaskCommand::Beat { ref workers } => self.beat(workers),
-            TaskCommand::Complete { ref answer, result } => self.complete(answer, result, effects),
-            TaskCommand::Fail { ref answer, error, retry } => self.fail(answer, error, retry, effects),
+            TaskCommand::Renew { ref workers } => self.renew_leases(workers),
+            TaskCommand::Complete { ref report, result } => self.complete(report, result, effects),
+            TaskCommand::Fail { ref report, error, retry } => self.fail(report, error, retry, effects),
             TaskCommand::Progress { worker, task, token, permille, note } => {
                 self.progress(worker, task, token, (permille, note), effects)
             }
@@ -278,9 +277,9 @@ impl SchedulerState {
         self.tenant(tenant)
     }
 
-    pub(crate) fn tell(&self, at: u32, what: TaskEventKind, effects: &mut TaskEffects) {
+    pub(crate) fn record_event(&self, at: u32, kind: TaskEventKind, effects: &mut TaskEffects) {
         let task = self.tasks.id(at);
-        effects.events.push(TaskEvent { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
+        effects.events.push(TaskEvent { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, kind });
     }
 
     /// Changes a task, and updates the counted size.
@@ -289,7 +288,7 @@ impl SchedulerState {
         let before = task.bytes();
         change(task);
         let (tenant, after, is_finished) = (task.tenant, task.bytes(), task.is_finished());
-        self.count(tenant, after, before, is_finished);
+        self.count_bytes(tenant, after, before, is_finished);
     }
 
     /// Sets the time of a task's timer.
@@ -330,7 +329,7 @@ impl SchedulerState {
         for at in 0..self.tenants.len() as u32 {
             let tenant = self.tenant(at);
             tenant.tag = tenant.tag.saturating_sub(back);
-            self.stand(at);
+            self.rank_lanes(at);
         }
     }
 }

@@ -21,14 +21,14 @@ use crate::state::SchedulerState;
 use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStage, ids_of};
 
 /// Tasks of lower priority than this are refused first.
-const PRIORITY_USUAL: u8 = 5;
+const PRIORITY_NORMAL: u8 = 5;
 /// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
 /// Maximum distance of a time from now, ms: ten years. Times further away are refused as mistakes.
-const FAR_MS: u64 = 10 * 365 * 86_400_000;
+const TIME_DISTANCE_MAX_MS: u64 = 10 * 365 * 86_400_000;
 
 /// The fields that must be equal in two tasks with the same idempotency key.
-fn what<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
+fn idempotent_fields<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
     (task.queue, task.kind, task.payload, task.subject)
 }
 
@@ -42,13 +42,13 @@ impl SchedulerState {
         let tenant = self.find_tenant(tenant)?;
         self.check_batch(new.len())?;
         new.iter().try_for_each(|task| self.check_task(task))?;
-        let known = self.known(tenant, new)?;
+        let known = self.find_known_keys(tenant, new)?;
         self.check_dependencies(tenant, new, &known)?;
         let fresh = || new.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(new, _)| new);
         let slow_down_ms = self.check_queue(tenant, fresh())?;
         self.check_room(tenant, fresh())?;
-        self.check_places(tenant, fresh())?;
-        let tasks = self.take(tenant, new, &known, effects);
+        self.check_class_room(tenant, fresh())?;
+        let tasks = self.add_tasks(tenant, new, &known, effects);
         self.trim_finished();
         Ok(CommandReply::Submitted { tasks, slow_down_ms })
     }
@@ -91,7 +91,8 @@ impl SchedulerState {
     fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
         // While the cluster's clock is not set, no comparison is possible.
-        let is_far = at_ms > 0 && now_ms > FAR_MS && at_ms.abs_diff(now_ms) > FAR_MS;
+        let is_far =
+            at_ms > 0 && now_ms > TIME_DISTANCE_MAX_MS && at_ms.abs_diff(now_ms) > TIME_DISTANCE_MAX_MS;
         if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
     }
 
@@ -107,7 +108,7 @@ impl SchedulerState {
         new: &[NewTask<'_>],
         known: &[Option<KnownKey>],
     ) -> Result<(), TaskRefusal> {
-        let mut within = false;
+        let mut has_batch_dependency = false;
         for (index, after) in
             new.iter().enumerate().flat_map(|(i, task)| task.after.iter().map(move |a| (i, a)))
         {
@@ -117,7 +118,7 @@ impl SchedulerState {
                     None => return Err(TaskRefusal::NoDependency { index }),
                     Some(Some(KnownKey::Task(task))) => *task,
                     Some(_) => {
-                        within = true;
+                        has_batch_dependency = true;
                         continue;
                     }
                 },
@@ -134,12 +135,16 @@ impl SchedulerState {
                 Some(_) => {}
             }
         }
-        if within { check_acyclic(new, known) } else { Ok(()) }
+        if has_batch_dependency { check_acyclic(new, known) } else { Ok(()) }
     }
 
     /// For each task, an earlier task with the same idempotency key: a known task by its id, or a task of the batch by
     /// its index.
-    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<KnownKey>>, TaskRefusal> {
+    fn find_known_keys(
+        &self,
+        tenant: u32,
+        new: &[NewTask<'_>],
+    ) -> Result<Vec<Option<KnownKey>>, TaskRefusal> {
         let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
         new.iter()
             .enumerate()
@@ -155,7 +160,9 @@ impl SchedulerState {
                 let before = *first.entry(task.idempotency_key).or_insert(index);
                 match &new[before as usize] {
                     _ if before == index => Ok(None),
-                    other if what(other) == what(task) => Ok(Some(KnownKey::Batch(before))),
+                    other if idempotent_fields(other) == idempotent_fields(task) => {
+                        Ok(Some(KnownKey::Batch(before)))
+                    }
                     _ => Err(TaskRefusal::KeyInBatch { index, before }),
                 }
             })
@@ -169,7 +176,7 @@ impl SchedulerState {
         let class = &self.classes[self.lanes[task.lane as usize].class as usize];
         let (queue, kind) = (self.names.get(class.queue), self.names.get(class.kind));
         let subject = task.extra.as_ref().and_then(|extra| extra.subject.as_deref()).unwrap_or_default();
-        if what(new) != (&**queue, &**kind, &*task.payload, subject) {
+        if idempotent_fields(new) != (&**queue, &**kind, &*task.payload, subject) {
             return Err(TaskRefusal::KeyReused { index, task: id });
         }
         match task.stage {
@@ -192,13 +199,13 @@ impl SchedulerState {
         let (mut count, mut is_low) = (0, false);
         for task in fresh {
             count += 1;
-            is_low |= task.priority < PRIORITY_USUAL;
+            is_low |= task.priority < PRIORITY_NORMAL;
         }
         let after = tenant.queued + count;
         let most = if is_low { queued_max - queued_max / 10 } else { queued_max };
         if count > 0 && after > most {
-            let pace = tenant.pace.per_1000_s(self.now_ms).max(1);
-            let wait_ms = (after - most).saturating_mul(1_000_000) / pace;
+            let start_rate = tenant.start_rate.per_1000_s(self.now_ms).max(1);
+            let wait_ms = (after - most).saturating_mul(1_000_000) / start_rate;
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
             return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
@@ -221,45 +228,45 @@ impl SchedulerState {
     }
 
     /// Adds the tasks, after all checks.
-    fn take(
+    fn add_tasks(
         &mut self,
         tenant: u32,
         new: &[NewTask<'_>],
         known: &[Option<KnownKey>],
         effects: &mut TaskEffects,
     ) -> Vec<SubmittedTask> {
-        let mut taken: Vec<SubmittedTask> = Vec::with_capacity(new.len());
+        let mut submitted: Vec<SubmittedTask> = Vec::with_capacity(new.len());
         let mut last: Option<(ClassKey<'_>, u32)> = None;
         for (task, known) in new.iter().zip(known) {
             let known = match *known {
                 Some(KnownKey::Task(id)) => Some(id),
-                Some(KnownKey::Batch(index)) => Some(taken[index as usize].task),
+                Some(KnownKey::Batch(index)) => Some(submitted[index as usize].task),
                 None => None,
             };
             if let Some(task) = known {
-                taken.push(SubmittedTask { task, known: true });
+                submitted.push(SubmittedTask { task, known: true });
                 continue;
             }
-            let place = ClassKey::of(task);
+            let class_key = ClassKey::of(task);
             let lane = match last {
-                Some((known, lane)) if known == place => lane,
-                _ => self.lane_for(tenant, &place),
+                Some((known, lane)) if known == class_key => lane,
+                _ => self.lane_for(tenant, &class_key),
             };
-            last = Some((place, lane));
-            let at = self.insert(tenant, lane, task);
-            taken.push(SubmittedTask { task: self.tasks.id(at), known: false });
-            self.tell(at, TaskEventKind::Submitted, effects);
+            last = Some((class_key, lane));
+            let at = self.insert_task(tenant, lane, task);
+            submitted.push(SubmittedTask { task: self.tasks.id(at), known: false });
+            self.record_event(at, TaskEventKind::Submitted, effects);
         }
-        let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
-        for (task, taken) in new.iter().zip(&taken).filter(|(_, taken)| !taken.known) {
-            self.begin(taken.task, &ids_of(&task.after, &ids), effects);
+        let ids: Vec<u64> = submitted.iter().map(|submitted| submitted.task).collect();
+        for (task, submitted) in new.iter().zip(&submitted).filter(|(_, submitted)| !submitted.known) {
+            self.begin_task(submitted.task, &ids_of(&task.after, &ids), effects);
         }
-        taken
+        submitted
     }
 
-    fn insert(&mut self, tenant_at: u32, lane: u32, new: &NewTask<'_>) -> u32 {
-        let policy = self.policies.take(tenant_at, new.retry.unwrap_or_default());
-        let extra = self.extra_of(new);
+    fn insert_task(&mut self, tenant_at: u32, lane: u32, new: &NewTask<'_>) -> u32 {
+        let policy = self.policies.add_use(tenant_at, new.retry.unwrap_or_default());
+        let extra = self.task_extra(new);
         let now_ms = self.now_ms;
         let timeout_ms = if new.timeout_ms == 0 { self.limits.timeout_ms_default } else { new.timeout_ms };
         let task = Task {
@@ -288,21 +295,21 @@ impl SchedulerState {
             extra,
             outcome: None,
         };
-        self.count(tenant_at, task.bytes(), 0, false);
+        self.count_bytes(tenant_at, task.bytes(), 0, false);
         let at = self.tasks.insert(task);
         self.use_lane(lane);
         if !new.idempotency_key.is_empty() {
             self.keys.insert((tenant_at, new.idempotency_key.into()), self.tasks.id(at));
         }
-        let asked_us = u64::from(self.lanes[lane as usize].cost_us.max(1));
+        let expected_us = u64::from(self.lanes[lane as usize].cost_us.max(1));
         let tenant = self.tenant(tenant_at);
         tenant.queued += 1;
         tenant.account.submitted += 1;
-        tenant.account.asked_us += asked_us;
+        tenant.account.expected_us += expected_us;
         at
     }
 
-    fn extra_of(&self, new: &NewTask<'_>) -> Option<Arc<TaskExtra>> {
+    fn task_extra(&self, new: &NewTask<'_>) -> Option<Arc<TaskExtra>> {
         let is_plain = new.idempotency_key.is_empty()
             && new.labels.is_empty()
             && new.subject.is_empty()
@@ -323,7 +330,7 @@ impl SchedulerState {
 
     /// Starts the life of a submitted task. The task waits for the tasks in `after`; without such tasks, only for its
     /// time.
-    fn begin(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
+    fn begin_task(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
         for &on in after {
@@ -339,7 +346,7 @@ impl SchedulerState {
         }
         self.tasks[at].waits_for = waits_for;
         if waits_for == 0 {
-            self.enter(at, effects);
+            self.enqueue(at, effects);
         } else {
             let due_ms = self.tasks[at].deadline_ms;
             self.set_due(at, due_ms);

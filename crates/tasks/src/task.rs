@@ -256,9 +256,9 @@ impl TaskList {
         let mut at = self.head;
         std::iter::from_fn(move || {
             (at != NONE).then(|| {
-                let (here, task) = (at, &tasks[at]);
+                let (current, task) = (at, &tasks[at]);
                 at = task.next;
-                (here, task)
+                (current, task)
             })
         })
     }

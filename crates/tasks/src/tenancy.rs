@@ -31,16 +31,16 @@ impl SchedulerState {
         };
         let now_ms = self.now_ms;
         let tenant = self.tenant(at);
-        let before = tenant.kept_free();
+        let before = tenant.unused_reserve();
         for (used, quota) in tenant.used.iter_mut().zip(&tenant.quotas) {
             used.settle(quota, now_ms);
         }
         tenant.quotas = [new.concurrency, new.cpu_milli, new.memory_bytes];
         (tenant.weight, tenant.queued_max) = (new.weight, new.queued_max);
         tenant.retry_percent = new.retry_percent;
-        let after = tenant.kept_free();
+        let after = tenant.unused_reserve();
         for part in 0..3 {
-            self.kept[part] = self.kept[part] + after[part] - before[part];
+            self.unused_reserve[part] = self.unused_reserve[part] + after[part] - before[part];
         }
         let limits = new.limits.iter();
         let limits: Vec<_> = limits
@@ -49,14 +49,15 @@ impl SchedulerState {
         if limits != *self.tenants[at as usize].limits {
             self.regroup(at, limits);
         }
-        self.stand(at);
+        self.rank_lanes(at);
         self.dirty.extend(
-            (0..self.classes.len() as u32).filter(|&class| !self.classes[class as usize].standing.is_empty()),
+            (0..self.classes.len() as u32)
+                .filter(|&class| !self.classes[class as usize].ranked_lanes.is_empty()),
         );
         Ok(CommandReply::Done)
     }
 
-    pub(crate) fn found_tenant(
+    pub(crate) fn ensure_tenant(
         &mut self,
         name: &[u8],
         effects: &mut TaskEffects,
@@ -77,7 +78,7 @@ impl SchedulerState {
         }
         Limit::Labels.check(new.limits.len() as u64, u64::from(self.limits.labels_max))?;
         new.limits.iter().try_for_each(|limit| self.check_name(limit.key))?;
-        if !new.limits.iter().filter_map(|limit| limit.rate).all(|rate| rate.is_one()) {
+        if !new.limits.iter().filter_map(|limit| limit.rate).all(|rate| rate.is_valid()) {
             return Err(TaskRefusal::Rate);
         }
         let tenants = self.tenants.len() as u64 + u64::from(!self.tenant_at.contains_key(new.name));
@@ -108,7 +109,7 @@ impl SchedulerState {
         }
         waiting.sort_unstable();
         waiting.into_iter().for_each(|(_, at)| self.admit(at, false));
-        self.groups_from(tenant_at).iter().for_each(|key| self.settle_group(key));
+        self.groups_from(tenant_at).iter().for_each(|key| self.update_group(key));
     }
 
     /// Removes all groups of the tenant's limits. If a new limit has a rate under the same key, recent starts still
@@ -118,7 +119,7 @@ impl SchedulerState {
         let now_ms = self.now_ms;
         let mut buckets: Vec<(usize, Arc<[u8]>, Bucket)> = Vec::new();
         for key in self.groups_from(tenant_at) {
-            self.count(key.0, 0, group::bytes(&key), false);
+            self.count_bytes(key.0, 0, group::bytes(&key), false);
             if let Some(group) = self.groups.remove(&key) {
                 self.refills.remove(&(group.due_ms, key.clone()));
                 buckets.push((key.1 as usize, key.2, group.bucket));

@@ -42,7 +42,7 @@ layout! {
         /// Remaining retries, in millionths.
         pub budget: u64,
         pub account: TenantTotals,
-        pub pace: StartRate,
+        pub start_rate: StartRate,
     }
 }
 
@@ -87,7 +87,7 @@ layout! {
         pub cost_us: u64,
         /// Expected cost of all submitted tasks, µs: for each task, the recent cost in its lane at the time of
         /// submission.
-        pub asked_us: u64,
+        pub expected_us: u64,
     }
 }
 
@@ -105,26 +105,26 @@ impl StartRate {
     const WINDOW_MS: u64 = 2_000;
 
     pub(crate) fn count(&mut self, now_ms: u64) {
-        self.roll(now_ms);
+        self.update(now_ms);
         self.count += 1;
     }
 
-    fn roll(&mut self, now_ms: u64) {
-        let passed = now_ms.saturating_sub(self.window_ms);
-        if passed < StartRate::WINDOW_MS {
+    fn update(&mut self, now_ms: u64) {
+        let elapsed_ms = now_ms.saturating_sub(self.window_ms);
+        if elapsed_ms < StartRate::WINDOW_MS {
             return;
         }
-        let here = self.count.saturating_mul(1_000_000) / passed;
-        let is_recent = self.per_1000_s > 0 && passed < 5 * StartRate::WINDOW_MS;
-        self.per_1000_s = if is_recent { (3 * self.per_1000_s + here) / 4 } else { here };
+        let rate = self.count.saturating_mul(1_000_000) / elapsed_ms;
+        let is_recent = self.per_1000_s > 0 && elapsed_ms < 5 * StartRate::WINDOW_MS;
+        self.per_1000_s = if is_recent { (3 * self.per_1000_s + rate) / 4 } else { rate };
         (self.window_ms, self.count) = (now_ms, 0);
     }
 
     /// Number of starts in a thousand seconds, estimated from recent starts.
     pub(crate) fn per_1000_s(&self, now_ms: u64) -> u64 {
-        let mut pace = *self;
-        pace.roll(now_ms);
-        pace.per_1000_s
+        let mut start_rate = *self;
+        start_rate.update(now_ms);
+        start_rate.per_1000_s
     }
 }
 
@@ -145,7 +145,7 @@ impl Tenant {
             ready: 0,
             budget: BUDGET_START,
             account: TenantTotals::default(),
-            pace: StartRate::default(),
+            start_rate: StartRate::default(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Tenant {
     }
 
     /// Unused part of the tenant's reserved quota.
-    pub(crate) fn kept_free(&self) -> Amounts {
+    pub(crate) fn unused_reserve(&self) -> Amounts {
         std::array::from_fn(|at| self.quotas[at].reserved.saturating_sub(self.used[at].now))
     }
 
@@ -191,8 +191,8 @@ impl Tenant {
         if self.retry_percent == 0 {
             return true;
         }
-        let is_there = self.budget >= u64::from(BUDGET_MAX);
-        self.budget -= if is_there { u64::from(BUDGET_MAX) } else { 0 };
-        is_there
+        let has_budget = self.budget >= u64::from(BUDGET_MAX);
+        self.budget -= if has_budget { u64::from(BUDGET_MAX) } else { 0 };
+        has_budget
     }
 }

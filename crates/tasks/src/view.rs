@@ -12,7 +12,7 @@ use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
 use crate::tenant::{StoredKeyLimit, TenantTotals};
 
 /// Maximum number of tasks that one call looks at.
-const LOOKED_AT_MAX: usize = 100_000;
+const CHECKED_MAX: usize = 100_000;
 /// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
@@ -163,7 +163,7 @@ layout! {
         /// Tenants whose tasks the worker takes; empty for all.
         pub tenants: Vec<Arc<[u8]>>,
         /// Thousandths of a processor and bytes of memory of the worker; 0 if not stated.
-        pub has: [u64; 2],
+        pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the held tasks need.
         pub used: [u64; 2],
     }
@@ -216,22 +216,22 @@ impl SchedulerState {
         self.list_within(filter, from, limit, |_| 0)
     }
 
-    /// Like [`Self::list`], but a page also ends when the sum of `weigh` over its tasks reaches [`PAGE_BYTES_MAX`].
+    /// Like [`Self::list`], but a page also ends when the sum of `size` over its tasks reaches [`PAGE_BYTES_MAX`].
     pub(crate) fn list_within(
         &self,
         filter: &TaskFilter<'_>,
         from: u32,
         limit: usize,
-        weigh: impl Fn(&mut TaskView) -> usize,
+        size: impl Fn(&mut TaskView) -> usize,
     ) -> (Vec<TaskView>, Option<u32>) {
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for (looked, (at, _)) in self.tasks.iter_from(from).enumerate() {
-            if looked == LOOKED_AT_MAX || found.len() == limit || bytes >= PAGE_BYTES_MAX {
+        for (checked, (at, _)) in self.tasks.iter_from(from).enumerate() {
+            if checked == CHECKED_MAX || found.len() == limit || bytes >= PAGE_BYTES_MAX {
                 return (found, Some(at));
             }
             if self.fits(at, filter) {
                 let mut task = self.view(at);
-                bytes += weigh(&mut task);
+                bytes += size(&mut task);
                 found.push(task);
             }
         }
@@ -307,7 +307,7 @@ impl SchedulerState {
                 left_ms: worker.end_ms.saturating_sub(self.now_ms),
                 labels: serves.labels.iter().cloned().collect(),
                 tenants: serves.tenants.iter().cloned().collect(),
-                has: worker.has,
+                capacity: worker.capacity,
                 used: worker.used,
             }
         })

@@ -27,15 +27,15 @@ impl SchedulerState {
             TaskStage::Running if found.worker == NONE => "running: it is being published".into(),
             TaskStage::Running => {
                 let worker = self.worker_id(found.worker);
-                let since = for_people(self.now_ms - found.started_ms);
+                let since = format_duration(self.now_ms - found.started_ms);
                 format!("running: at worker {worker:x} for {since}, attempt {}", found.attempts)
             }
             TaskStage::Stopping => {
                 let worker = self.worker_id(found.worker);
-                let left = for_people(found.due_ms.saturating_sub(self.now_ms));
+                let left = format_duration(found.due_ms.saturating_sub(self.now_ms));
                 format!("stopping: it was cancelled, and worker {worker:x} must confirm within {left}")
             }
-            TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead => self.why_over(found),
+            TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead => self.why_ended(found),
         })
     }
 
@@ -46,7 +46,7 @@ impl SchedulerState {
         let left: Vec<_> = left.into_iter().filter(|(_, stage)| *stage != TaskStage::Completed).collect();
         let named = left.iter().take(NAMED_MAX).map(|(id, stage)| match stage {
             TaskStage::Dead => format!("{id:x} (a dead letter: retry or discard it)"),
-            stage => format!("{id:x} ({})", word(*stage)),
+            stage => format!("{id:x} ({})", stage_name(*stage)),
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = if left.len() > NAMED_MAX { ", …" } else { "" };
@@ -54,7 +54,7 @@ impl SchedulerState {
     }
 
     fn why_delayed(&self, task: &Task) -> String {
-        let left = for_people(task.since_ms.saturating_sub(self.now_ms));
+        let left = format_duration(task.since_ms.saturating_sub(self.now_ms));
         if task.attempts == 0 {
             return format!("waiting: it may start in {left}");
         }
@@ -88,8 +88,8 @@ impl SchedulerState {
                 rate.count,
                 text(&limit.key),
                 text(&key.2),
-                for_people(u64::from(rate.per_ms)),
-                for_people(due_ms.saturating_sub(self.now_ms)),
+                format_duration(u64::from(rate.per_ms)),
+                format_duration(due_ms.saturating_sub(self.now_ms)),
             );
         }
         let ready = group.ready_members.len();
@@ -107,19 +107,19 @@ impl SchedulerState {
         let lane = &self.lanes[task.lane as usize];
         let class = &self.classes[lane.class as usize];
         let tenant = &self.tenants[task.tenant as usize];
-        let (ahead, is_all) = self.ahead_of(at);
-        let pace = tenant.pace.per_1000_s(self.now_ms);
+        let (ahead, is_all) = self.count_tasks_before(at);
+        let start_rate = tenant.start_rate.per_1000_s(self.now_ms);
         let more = if is_all { "" } else { " and more" };
         let behind = format!("{ahead}{more} ahead of it");
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
-        let pools = pools.filter(|pool| pool.serves.is_for(&tenant.name));
+        let pools = pools.filter(|pool| pool.serves.accepts_tenant(&tenant.name));
         let (workers, credit) = pools.fold((0, 0), |sum, pool| (sum.0 + pool.workers, sum.1 + pool.credit));
         let need = task.need();
         if !self.is_served(&self.member(at).0) {
             return format!("waiting: {}; {behind}", self.why_unserved(class, &tenant.name, &need));
         }
-        let behind = match (ahead * 1_000_000).checked_div(pace) {
-            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", for_people(ms)),
+        let behind = match (ahead * 1_000_000).checked_div(start_rate) {
+            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", format_duration(ms)),
             _ => behind,
         };
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
@@ -141,7 +141,7 @@ impl SchedulerState {
         }
         let [_, cpu, memory] = need;
         let id = self.tasks.id(at);
-        if self.reserved.values().any(|kept| *kept == id) {
+        if self.reserved.values().any(|task| *task == id) {
             return format!(
                 "waiting: a worker is reserved for it, and takes no other task until {cpu} mCPU and {memory} bytes \
                  are free"
@@ -155,29 +155,31 @@ impl SchedulerState {
     /// The reason why no worker could run a task of this class and tenant with these needs.
     fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
-        let workers: u64 = pools.filter(|pool| pool.serves.is_for(tenant)).map(|pool| pool.workers).sum();
+        let workers: u64 =
+            pools.filter(|pool| pool.serves.accepts_tenant(tenant)).map(|pool| pool.workers).sum();
         let [_, cpu, memory] = need;
         match workers {
-            0 => self.why_nobody(class),
+            0 => self.why_no_worker(class),
             _ => format!("no worker is as large as {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit)"),
         }
     }
 
     /// The reason why no worker runs this class' tasks of a tenant.
-    fn why_nobody(&self, class: &Class) -> String {
+    fn why_no_worker(&self, class: &Class) -> String {
         let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
-        let doing = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.does(class));
-        let workers: u64 = doing.clone().map(|pool| pool.workers).sum();
+        let matching = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.accepts_class(class));
+        let workers: u64 = matching.clone().map(|pool| pool.workers).sum();
         if workers == 0 {
             return format!("no worker serves kind {kind} in queue {queue}");
         }
-        let fitting = doing.clone().filter(|pool| pool.serves.has(&class.needs));
-        let fit: u64 = fitting.map(|pool| pool.workers).sum();
-        if fit > 0 {
-            return format!("all workers that could run it ({fit}) serve only other tenants");
+        let fitting = matching.clone().filter(|pool| pool.serves.has_labels(&class.needs));
+        let fitting_workers: u64 = fitting.map(|pool| pool.workers).sum();
+        if fitting_workers > 0 {
+            return format!("all workers that could run it ({fitting_workers}) serve only other tenants");
         }
-        let is_had = |need: &&StoredLabel| doing.clone().any(|pool| pool.serves.labels.contains(*need));
-        let missing: Vec<&StoredLabel> = class.needs.iter().filter(|need| !is_had(need)).collect();
+        let is_offered =
+            |need: &&StoredLabel| matching.clone().any(|pool| pool.serves.labels.contains(*need));
+        let missing: Vec<&StoredLabel> = class.needs.iter().filter(|need| !is_offered(need)).collect();
         match missing[..] {
             [] => format!("no worker has all of {} ({workers} workers, 0 fit)", labels(class.needs.iter())),
             [one] => format!("no worker has label {} ({workers} workers, 0 fit)", labels([one].into_iter())),
@@ -186,7 +188,7 @@ impl SchedulerState {
     }
 
     /// Number of tasks before this one in its lane; `false` if only a part of them was counted.
-    fn ahead_of(&self, at: u32) -> (u64, bool) {
+    fn count_tasks_before(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];
         let rank = task.rank(ageing_ms);
@@ -206,9 +208,9 @@ impl SchedulerState {
         (ahead, ahead < AHEAD_MAX)
     }
 
-    fn why_over(&self, task: &Task) -> String {
-        let Some(outcome) = &task.outcome else { return word(task.stage).into() };
-        let ago = for_people(self.now_ms - outcome.at_ms);
+    fn why_ended(&self, task: &Task) -> String {
+        let Some(outcome) = &task.outcome else { return stage_name(task.stage).into() };
+        let ago = format_duration(self.now_ms - outcome.at_ms);
         let error = match outcome.bytes.is_empty() {
             false if outcome.failure.is_some() => format!(": {}", text(&outcome.bytes)),
             _ => String::new(),
@@ -218,7 +220,7 @@ impl SchedulerState {
                 format!("dead: attempt {} failed {ago} ago{error}", task.attempts)
             }
             (TaskStage::Dead, Some(AttemptFailure::TimedOut)) => {
-                let limit = for_people(u64::from(task.timeout_ms));
+                let limit = format_duration(u64::from(task.timeout_ms));
                 format!("dead: attempt {} took longer than {limit}, {ago} ago", task.attempts)
             }
             (TaskStage::Dead, Some(AttemptFailure::Deadline)) => {
@@ -228,12 +230,12 @@ impl SchedulerState {
                 format!("dead: {} workers ended while they ran it, the last {ago} ago", task.lost)
             }
             (TaskStage::Cancelled, _) => format!("cancelled {ago} ago"),
-            _ => format!("completed {ago} ago, after {} of work", for_people(outcome.run_us / 1_000)),
+            _ => format!("completed {ago} ago, after {} of work", format_duration(outcome.run_us / 1_000)),
         }
     }
 }
 
-fn word(stage: TaskStage) -> &'static str {
+fn stage_name(stage: TaskStage) -> &'static str {
     match stage {
         TaskStage::Blocked | TaskStage::Delayed | TaskStage::Limited | TaskStage::Ready => "waiting",
         TaskStage::Running => "running",
@@ -253,7 +255,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn for_people(ms: u64) -> String {
+fn format_duration(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
         1_000..100_000 => format!("{} s", ms.div_ceil(1_000)),

@@ -27,7 +27,7 @@ layout! {
         pub is_draining: bool,
         pub held: TaskList,
         /// Thousandths of a processor and bytes of memory that the worker has; 0 if not stated.
-        pub has: [u64; 2],
+        pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
         /// The number of tasks under which the worker is listed among the idle workers of its pool; `None` if it is not
@@ -39,15 +39,15 @@ layout! {
 
 impl Worker {
     pub(crate) fn fits(&self, need: &Amounts) -> bool {
-        (0..2).all(|at| self.has[at] == 0 || self.used[at] + need[at + 1] <= self.has[at])
+        (0..2).all(|at| self.capacity[at] == 0 || self.used[at] + need[at + 1] <= self.capacity[at])
     }
 
     /// Whether the worker's total capacity is at least this.
     pub(crate) fn is_as_large(&self, need: &Amounts) -> bool {
-        (0..2).all(|at| self.has[at] == 0 || need[at + 1] <= self.has[at])
+        (0..2).all(|at| self.capacity[at] == 0 || need[at + 1] <= self.capacity[at])
     }
 
-    pub(crate) fn takes(&self) -> bool {
+    pub(crate) fn accepts_tasks(&self) -> bool {
         self.credit > 0 && !self.is_draining
     }
 }
@@ -83,29 +83,31 @@ impl WorkerPool {
     }
 
     /// Adds a worker of this capacity to the counts.
-    pub(crate) fn come(&mut self, has: [u64; 2]) {
+    pub(crate) fn add_worker(&mut self, capacity: [u64; 2]) {
         self.workers += 1;
-        *self.sizes.entry(has).or_default() += 1;
+        *self.sizes.entry(capacity).or_default() += 1;
     }
 
     /// Removes a worker of this capacity from the counts.
-    pub(crate) fn go(&mut self, has: [u64; 2]) {
+    pub(crate) fn remove_worker(&mut self, capacity: [u64; 2]) {
         self.workers -= 1;
-        match self.sizes.get_mut(&has) {
+        match self.sizes.get_mut(&capacity) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.sizes.remove(&has)),
+            _ => drop(self.sizes.remove(&capacity)),
         }
     }
 
     /// Whether a worker has this total capacity. A worker without stated capacity has enough.
-    pub(crate) fn has_one_for(&self, need: &Amounts) -> bool {
-        self.sizes.keys().any(|has| (0..2).all(|part| has[part] == 0 || need[part + 1] <= has[part]))
+    pub(crate) fn has_worker_for(&self, need: &Amounts) -> bool {
+        self.sizes
+            .keys()
+            .any(|capacity| (0..2).all(|part| capacity[part] == 0 || need[part + 1] <= capacity[part]))
     }
 
     /// Whether a worker has at least this total capacity.
-    pub(crate) fn has_one_as_large(&self, other: &[u64; 2]) -> bool {
-        let is_enough = |has: u64, other: u64| has == 0 || other != 0 && other <= has;
-        self.sizes.keys().any(|has| (0..2).all(|part| is_enough(has[part], other[part])))
+    pub(crate) fn has_worker_as_large(&self, other: &[u64; 2]) -> bool {
+        let is_enough = |capacity: u64, other: u64| capacity == 0 || other != 0 && other <= capacity;
+        self.sizes.keys().any(|capacity| (0..2).all(|part| is_enough(capacity[part], other[part])))
     }
 }
 
@@ -122,20 +124,20 @@ pub(crate) struct ServedSet {
 }
 
 impl ServedSet {
-    pub(crate) fn covers(&self, class: &Class) -> bool {
-        self.does(class) && self.has(&class.needs)
+    pub(crate) fn can_run(&self, class: &Class) -> bool {
+        self.accepts_class(class) && self.has_labels(&class.needs)
     }
 
     /// Whether the workers can run a class, regardless of needed capacity.
-    pub(crate) fn does(&self, class: &Class) -> bool {
+    pub(crate) fn accepts_class(&self, class: &Class) -> bool {
         self.kinds.contains(&class.kind) && (self.queues.is_empty() || self.queues.contains(&class.queue))
     }
 
-    pub(crate) fn has(&self, needs: &[StoredLabel]) -> bool {
+    pub(crate) fn has_labels(&self, needs: &[StoredLabel]) -> bool {
         needs.iter().all(|need| self.labels.contains(need))
     }
 
-    pub(crate) fn is_for(&self, tenant: &[u8]) -> bool {
+    pub(crate) fn accepts_tenant(&self, tenant: &[u8]) -> bool {
         self.tenants.is_empty() || self.tenants.contains(tenant)
     }
 

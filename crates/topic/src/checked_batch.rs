@@ -74,7 +74,6 @@ impl<'a> CheckedBatch<'a> {
     }
 }
 
-/// Checks that a reply field is a valid subject.
 pub(crate) fn check_reply(reply: &str) -> Result<(), FrameError> {
     Subject::parse(reply).map(drop).map_err(|_| FrameError::Meta("reply"))
 }

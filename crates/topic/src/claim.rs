@@ -33,7 +33,7 @@ impl StateClaim {
     ///
     /// [`PublishError::StateLost`] with the topic's name if an owner has refused a record with this claim.
     pub fn last(&self, topic: &str) -> Result<Option<Position>, PublishError> {
-        match *self.claimed() {
+        match *self.lock() {
             ClaimState::Nothing => Ok(None),
             ClaimState::Acknowledged(last) => Ok(Some(last)),
             ClaimState::Lost => Err(PublishError::StateLost(topic.to_owned())),
@@ -42,29 +42,29 @@ impl StateClaim {
 
     /// Whether an owner has refused a record with this claim.
     pub fn is_lost(&self) -> bool {
-        matches!(*self.claimed(), ClaimState::Lost)
+        matches!(*self.lock(), ClaimState::Lost)
     }
 
     /// Stores that the owner has acknowledged `record`.
-    pub fn acknowledged(&self, record: Position) {
-        let mut claimed = self.claimed();
-        match *claimed {
+    pub fn record_ack(&self, record: Position) {
+        let mut state = self.lock();
+        match *state {
             ClaimState::Lost => {}
             ClaimState::Acknowledged(last) if last >= record => {}
-            _ => *claimed = ClaimState::Acknowledged(record),
+            _ => *state = ClaimState::Acknowledged(record),
         }
     }
 
     /// Stores the outcome of appending a record with this claim.
-    pub fn settled(&self, outcome: Result<Position, &PublishError>) {
+    pub fn record_outcome(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
-            Ok(record) => self.acknowledged(record),
-            Err(PublishError::StateLost(_)) => *self.claimed() = ClaimState::Lost,
+            Ok(record) => self.record_ack(record),
+            Err(PublishError::StateLost(_)) => *self.lock() = ClaimState::Lost,
             Err(_) => {}
         }
     }
 
-    fn claimed(&self) -> std::sync::MutexGuard<'_, ClaimState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ClaimState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,10 +4,10 @@
 //! and a hint for the next lookup, but no buffer.
 
 mod begin;
-mod following;
-mod narrow;
+mod follower;
 mod select;
 mod spans;
+mod subject_sleep;
 mod view;
 mod walk;
 
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use crate::event::{Gap, Lagging, LogName, Notice, Position};
 use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, SleeperId, SubscriberId};
-use crate::reading::SubscriberProgress;
+use crate::progress::SubscriberProgress;
 use crate::segment::{PinnedSegment, Segment, SegmentFrames};
 use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
-use following::FollowerState;
+use follower::FollowerState;
 pub use select::Filter;
 use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
@@ -44,7 +44,6 @@ enum Hint {
     None,
     /// The cursor knows the segment of the next record, but does not pin it. The segment's buffer may be freed.
     Loose(Arc<Segment>),
-    /// The cursor has pinned the segment that it is reading.
     PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
@@ -67,7 +66,7 @@ pub struct Cursor {
     next: Position,
     /// The position at which the subscriber started. Set if the subscriber's options name no position and another
     /// process may own the log.
-    unasked: Option<Position>,
+    default_start: Option<Position>,
     /// The number of records that were skipped just before the next one and were not reported yet.
     skipped: u64,
     /// Offset of the record `next` in the hint's segment.
@@ -75,36 +74,35 @@ pub struct Cursor {
     on_gap: OnGap,
     consumption: ConsumeMode,
     warned: bool,
-    /// The cursor's entry among the log's sleepers.
     armed: Option<SleeperId>,
     ended: bool,
     /// Whether to read only records that this process holds, even if the log is a mirror.
-    here: bool,
+    local_only: bool,
     /// Whether the cursor counts as a subscriber of the log.
-    listens: bool,
+    is_subscribed: bool,
     subscriber: Option<SubscriberId>,
     select: Option<Box<Selector>>,
     /// Progress of an in-process subscription with a name, shown to operators.
-    reading: Option<Arc<SubscriberProgress>>,
-    following: Option<Box<FollowerState>>,
+    progress: Option<Arc<SubscriberProgress>>,
+    follower: Option<Box<FollowerState>>,
 }
 
 impl Cursor {
     /// Replaces the filter. Returns `false` and changes nothing if the cursor follows the log's state, which covers
     /// all subjects.
     pub fn set_filter(&mut self, filter: Option<Filter>) -> bool {
-        if self.following.is_some() {
+        if self.follower.is_some() {
             return filter.is_none();
         }
-        self.forget_view();
-        self.rouse_narrow();
+        self.discard_view();
+        self.end_subject_sleep();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
-        if self.listens {
-            self.log.subscribers.enter(filter.as_ref(), self.here);
-            self.log.subscribers.leave(before.as_ref(), self.here);
+        if self.is_subscribed {
+            self.log.subscribers.add(filter.as_ref(), self.local_only);
+            self.log.subscribers.remove(before.as_ref(), self.local_only);
         }
         let mut select = self.select.take().unwrap_or_default();
-        (select.filter, select.narrow) = (filter, None);
+        (select.filter, select.subject_sleep) = (filter, None);
         self.select = (!select.is_empty()).then_some(select);
         true
     }
@@ -120,26 +118,26 @@ impl Cursor {
     }
 
     /// Number of unread records.
-    pub fn behind(&self) -> u64 {
+    pub fn lag(&self) -> u64 {
         let last = self.log.last();
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Looks for something to read. After [`ReadOutcome::Records`] the segment stays pinned until all records are
+    /// Finds the next records or notice. After [`ReadOutcome::Records`] the segment stays pinned until all records are
     /// walked, or until [`release`](Cursor::release).
     #[inline(always)]
     pub fn fill(&mut self) -> ReadOutcome {
         loop {
             if let Hint::PinnedSegment(pinned) = &mut self.hint {
-                if self.offset < pinned.seen().bytes || self.offset < pinned.refresh().bytes {
-                    if self.select.is_none() || self.skip_unselected() && self.show_view() {
+                if self.offset < pinned.length().bytes || self.offset < pinned.refresh().bytes {
+                    if self.select.is_none() || self.skip_unselected() && self.apply_view() {
                         return ReadOutcome::Records;
                     }
                     continue;
                 }
                 self.release();
             }
-            match self.fill_slowly() {
+            match self.fill_slow_path() {
                 Some(fill) => return fill,
                 None => continue,
             }
@@ -147,15 +145,15 @@ impl Cursor {
     }
 
     /// Continues [`Cursor::fill`] without the fast path. Returns `None` if a pinned segment is to be read.
-    fn fill_slowly(&mut self) -> Option<ReadOutcome> {
+    fn fill_slow_path(&mut self) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
             if left && (self.select.is_none() || self.skip_unselected()) {
                 return Some(ReadOutcome::Records);
             }
-            self.leave_merged();
+            self.finish_merged();
         }
-        if self.following.is_some()
+        if self.follower.is_some()
             && let Some(fill) = self.follow()
         {
             return Some(fill);
@@ -164,7 +162,7 @@ impl Cursor {
             let commit = segment.commit();
             if self.offset == commit.bytes && !commit.sealed {
                 self.warned = false;
-                return Some(self.empty());
+                return Some(self.notice_or_empty());
             }
             if let Some(lagging) = self.warn() {
                 return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
@@ -178,11 +176,11 @@ impl Cursor {
     }
 
     #[inline]
-    fn empty(&mut self) -> ReadOutcome {
-        if self.following.is_none() {
+    fn notice_or_empty(&mut self) -> ReadOutcome {
+        if self.follower.is_none() {
             return ReadOutcome::Empty;
         }
-        self.tell_publishers().or_else(|| self.check()).unwrap_or(ReadOutcome::Empty)
+        self.take_publisher_notice().or_else(|| self.take_checksum_notice()).unwrap_or(ReadOutcome::Empty)
     }
 
     /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers cannot lose
@@ -196,8 +194,8 @@ impl Cursor {
             return None;
         }
         self.warned = true;
-        self.reading.iter().for_each(|reading| reading.lagging());
-        self.log.lagging(self.next)
+        self.progress.iter().for_each(|progress| progress.record_lag_warning());
+        self.log.count_lag_warning(self.next)
     }
 
     fn pin(&mut self) -> bool {
@@ -208,11 +206,10 @@ impl Cursor {
                 self.hint = Hint::PinnedSegment(pinned);
                 true
             }
-            Err(_gone) => false,
+            Err(_retired) => false,
         }
     }
 
-    /// Looks the position `next` up in the log.
     #[cold]
     fn find(&mut self) -> Option<ReadOutcome> {
         self.hint = Hint::None;
@@ -223,12 +220,12 @@ impl Cursor {
             return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
         }
         let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
-        let is_asked = self.unasked != Some(self.next);
+        let is_requested = self.default_start != Some(self.next);
         let found = match self.log.find(self.next, self.on_gap, subscriber) {
-            Lookup::PrivateMirror if is_asked && self.switch_to_private_mirror() => return None,
-            Lookup::PrivateMirror => self.log.find_here(self.next, self.on_gap, is_asked),
+            Lookup::PrivateMirror if is_requested && self.switch_to_private_mirror() => return None,
+            Lookup::PrivateMirror => self.log.find_local(self.next, self.on_gap, is_requested),
             // A subscriber without a start position skips records before the mirror's first one.
-            Lookup::Skip(next) if !is_asked || self.log.is_private() => Lookup::Skip(next),
+            Lookup::Skip(next) if !is_requested || self.log.is_private() => Lookup::Skip(next),
             Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
             Lookup::Skip(next) => {
                 let (log, Position { epoch, seq }) = (Arc::clone(self.log.name()), self.next);
@@ -250,14 +247,14 @@ impl Cursor {
                 // If the segment's buffer has been freed by then, the next iteration reports a gap.
                 None
             }
-            Lookup::Nothing | Lookup::PrivateMirror => Some(self.empty()),
+            Lookup::Nothing | Lookup::PrivateMirror => Some(self.notice_or_empty()),
             Lookup::Skip(next) => {
                 self.skipped += next.seq - self.next.seq;
                 self.next = next;
-                self.show();
+                self.update_progress();
                 None
             }
-            Lookup::Gap(mut gap, mut go_on) => {
+            Lookup::Gap(mut gap, mut resume_at) => {
                 // The publisher may have overtaken the cursor since the last check. In this case a warning is delivered
                 // first.
                 if let Some(lagging) = self.warn() {
@@ -267,25 +264,25 @@ impl Cursor {
                 if (self.on_gap == OnGap::Snapshot || self.is_conflated())
                     && let Some(next) = self.find_state(CatchUpRequest::Since(since))
                 {
-                    go_on = next;
+                    resume_at = next;
                     gap.last = next.seq - 1;
                 }
-                (self.next, self.skipped) = (go_on, 0);
+                (self.next, self.skipped) = (resume_at, 0);
                 self.ended = self.on_gap == OnGap::Fail;
                 self.log.count_gap(gap.records());
-                self.reading.iter().for_each(|reading| reading.missed(gap.records()));
-                self.show();
+                self.progress.iter().for_each(|progress| progress.record_missed(gap.records()));
+                self.update_progress();
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
                 // If no record is missing between the two epochs, the state continues.
-                let whole = changed.known_through == Some(changed.last_seen)
+                let is_complete = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
-                if !whole && let Some(next) = self.find_state(CatchUpRequest::State) {
+                if !is_complete && let Some(next) = self.find_state(CatchUpRequest::State) {
                     changed.new_first = next;
                 }
                 (self.next, self.skipped) = (changed.new_first, 0);
-                self.show();
+                self.update_progress();
                 Some(ReadOutcome::Notice(Notice::EpochChanged(changed)))
             }
             Lookup::Closed => {
@@ -299,7 +296,7 @@ impl Cursor {
     /// Bytes of the first `frames` frames of the pinned segment.
     fn offset_after(&self, frames: u64) -> u32 {
         let Hint::PinnedSegment(pinned) = &self.hint else { return 0 };
-        pinned.frames(0).take(frames as usize).map(|lying| lying.bytes.len() as u32).sum()
+        pinned.frames(0).take(frames as usize).map(|entry| entry.bytes.len() as u32).sum()
     }
 
     /// The frames from the cursor's position on.
@@ -307,7 +304,7 @@ impl Cursor {
     fn frames(&self) -> Option<SegmentFrames<'_>> {
         match &self.hint {
             Hint::PinnedSegment(pinned) => Some(pinned.frames(self.offset)),
-            Hint::MergedRecord(merged) => Some(SegmentFrames::of_one(&merged.frame[self.offset as usize..])),
+            Hint::MergedRecord(merged) => Some(SegmentFrames::single(&merged.frame[self.offset as usize..])),
             Hint::None | Hint::Loose(_) => None,
         }
     }
@@ -318,9 +315,9 @@ impl Cursor {
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
         let mut bytes = 0;
         let mut found = false;
-        for lying in frames {
-            match select.judge(next, &lying.frame) {
-                RecordVerdict::Wanted => {
+        for entry in frames {
+            match select.verdict(next, &entry.frame) {
+                RecordVerdict::Selected => {
                     found = true;
                     break;
                 }
@@ -328,7 +325,7 @@ impl Cursor {
                 RecordVerdict::Lost => skipped = 0,
             }
             next += 1;
-            bytes += lying.bytes.len() as u32;
+            bytes += entry.bytes.len() as u32;
         }
         self.advance(next - self.next.seq, bytes);
         self.skipped = skipped;
@@ -348,15 +345,15 @@ impl Cursor {
     /// Arms the cursor: the next record notifies `waiter` of `token`. `false` if there is something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
-        if self.may_sleep_narrow() {
-            return self.arm_narrow(waiter, token);
+        if self.can_sleep_by_subject() {
+            return self.arm_by_subject(waiter, token);
         }
-        if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
+        if self.armed.is_none() && !self.ended && self.can_deliver_pending() != Some(true) {
             let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, subscriber);
-            if self.has_news_of_publishers() {
+            if self.has_publisher_change() {
                 // The notice was due before the cursor went to sleep, so the cursor is woken at once.
-                self.rouse(waiter, token);
+                self.disarm(waiter, token);
             }
         }
         self.armed.is_some()
@@ -365,8 +362,8 @@ impl Cursor {
     /// Whether there may be something to read. Checks only the current segment.
     #[inline(always)]
     pub fn may_have_more(&self) -> bool {
-        if let Some(can_tell) = self.can_tell() {
-            return can_tell;
+        if let Some(can_deliver) = self.can_deliver_pending() {
+            return can_deliver;
         }
         self.may_have_records()
     }
@@ -374,7 +371,7 @@ impl Cursor {
     #[inline(always)]
     fn may_have_records(&self) -> bool {
         if self.select.is_some()
-            && let Some(has_more) = self.narrow_has_more()
+            && let Some(has_more) = self.has_more_by_subject()
         {
             return has_more;
         }
@@ -384,7 +381,7 @@ impl Cursor {
                 let commit = segment.commit();
                 commit.bytes > self.offset || commit.sealed
             }
-            Hint::None => self.ended || self.log.has_news(self.next),
+            Hint::None => self.ended || self.log.has_events(self.next),
         }
     }
 
@@ -397,14 +394,13 @@ impl Cursor {
             Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) => return false,
         };
-        let caught_up = self.offset == pinned.seen().bytes && !pinned.seen().sealed;
+        let caught_up = self.offset == pinned.length().bytes && !pinned.length().sealed;
         self.warned &= !caught_up;
         caught_up
     }
 
-    /// Reloads the length up to which the pinned segment is written.
     #[inline(always)]
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         if let Hint::PinnedSegment(pinned) = &mut self.hint {
             pinned.refresh();
         }
@@ -412,43 +408,43 @@ impl Cursor {
 
     /// Whether the cursor is armed: the next record notifies its waiter.
     pub fn is_armed(&self) -> bool {
-        self.armed.is_some() || self.is_armed_narrow()
+        self.armed.is_some() || self.is_armed_by_subject()
     }
 
     /// Wakes further sleepers of the log after this cursor was notified.
-    pub fn woken(&mut self) {
-        self.woken_narrow();
+    pub fn handle_wake(&mut self) {
+        self.handle_subject_wake();
         if self.armed.take().is_some() {
-            self.log.pass_wake_on();
+            self.log.wake_next_two();
         }
     }
 
-    /// Like [`woken`](Cursor::woken), but wakes up to `wakes` further sleepers. For sessions of a listener, which share
-    /// threads: with more wake-ups for each step, all sleepers wake sooner.
-    pub fn woken_and_wake(&mut self, wakes: usize) {
-        self.woken_narrow();
+    /// Like [`handle_wake`](Cursor::handle_wake), but wakes up to `wakes` further sleepers. For sessions of a listener,
+    /// which share threads: with more wake-ups for each step, all sleepers wake sooner.
+    pub fn handle_wake_many(&mut self, wakes: usize) {
+        self.handle_subject_wake();
         if self.armed.take().is_some() {
-            self.log.pass_wake_on_many(wakes);
+            self.log.wake_next(wakes);
         }
     }
 
     /// Leaves the log, and removes the cursor from the log's sleepers at once. If the cursor is only dropped, its entry
     /// among the sleepers stays.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
-        self.rouse(waiter, token);
-        self.stop_listening();
+        self.disarm(waiter, token);
+        self.unsubscribe();
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);
         }
         self.hint = Hint::None;
-        self.reading = None;
+        self.progress = None;
         self.ended = true;
     }
 
-    fn stop_listening(&mut self) {
-        if std::mem::take(&mut self.listens) {
+    fn unsubscribe(&mut self) {
+        if std::mem::take(&mut self.is_subscribed) {
             let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-            self.log.subscribers.leave(filter, self.here);
+            self.log.subscribers.remove(filter, self.local_only);
         }
     }
 
@@ -463,7 +459,7 @@ impl Cursor {
     ///
     /// # Errors
     /// [`SubscribeError::Limit`] if too many subscribers are registered.
-    pub fn take_place(&mut self, name: &str) -> Result<(), SubscribeError> {
+    pub fn register(&mut self, name: &str) -> Result<(), SubscribeError> {
         self.unregister();
         self.subscriber = self.log.register(name, self.next)?;
         Ok(())
@@ -477,7 +473,7 @@ impl Cursor {
     }
 
     /// Whether the cursor ended because records were lost.
-    pub fn was_lost(&self) -> bool {
+    pub fn has_ended_at_gap(&self) -> bool {
         self.ended && self.on_gap == OnGap::Fail
     }
 
@@ -494,12 +490,12 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.stop_listening();
-        drop(self.disarm_narrow());
+        self.unsubscribe();
+        drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
             // The cursor's entry stays in the list of sleepers. The log may have woken the cursor just before, so the
             // wake-up is passed on.
-            self.log.pass_wake_on();
+            self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);

@@ -6,7 +6,7 @@
 //! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Losses
+//! Invariant of both: each record is delivered to a member, or reported to the members as [`LostRecords`]. Losses
 //! that happen without any member are reported to the next member that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`LogLimits`](crate::LogLimits).

@@ -12,13 +12,12 @@
 #[cfg(loom)]
 mod blocking;
 
-/// The lock of a log.
 #[cfg(not(loom))]
 pub(crate) use self::{ShortGuard as LogGuard, ShortLock as LogLock};
 #[cfg(loom)]
 pub(crate) use blocking::{ShortGuard as LogGuard, ShortLock as LogLock};
 
-use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, LOCK_ACQUIRE, LOCK_RELEASE, Ordering, UnsafeCell};
 
 #[cfg(not(loom))]
 const SPINS: u32 = 50;
@@ -50,7 +49,7 @@ impl<T> ShortLock<T> {
     /// Locks; waits while another thread holds the lock.
     #[inline(always)]
     pub fn lock(&self) -> ShortGuard<'_, T> {
-        if self.taken.swap(true, LOCK_TAKE) {
+        if self.taken.swap(true, LOCK_ACQUIRE) {
             self.wait();
         }
         ShortGuard(self)
@@ -59,7 +58,7 @@ impl<T> ShortLock<T> {
     #[cold]
     fn wait(&self) {
         let mut tries = 0;
-        while self.looks_taken() || self.taken.swap(true, LOCK_TAKE) {
+        while self.appears_taken() || self.taken.swap(true, LOCK_ACQUIRE) {
             tries += 1;
             pause(tries);
         }
@@ -68,7 +67,7 @@ impl<T> ShortLock<T> {
     /// Waits with plain loads, which do not move the cache line to this core. (In the loom model, the loaded value
     /// could be stale for ever.)
     #[inline(always)]
-    fn looks_taken(&self) -> bool {
+    fn appears_taken(&self) -> bool {
         !cfg!(loom) && self.taken.load(Ordering::Relaxed)
     }
 }
@@ -92,7 +91,7 @@ fn pause(tries: u32) {
 }
 
 impl<T> ShortGuard<'_, T> {
-    /// Gives exclusive access to the value.
+    /// Returns exclusive access to the value.
     #[inline(always)]
     pub fn get(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock for as long as the reference lives.
@@ -120,7 +119,7 @@ impl<T> std::ops::DerefMut for ShortGuard<'_, T> {
 impl<T> Drop for ShortGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.taken.store(false, LOCK_LET_GO);
+        self.0.taken.store(false, LOCK_RELEASE);
     }
 }
 

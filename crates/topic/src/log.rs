@@ -11,14 +11,14 @@
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
 
 mod append;
+mod durable_lookup;
 mod mirror;
 #[cfg(all(test, loom))]
 mod model;
-mod narrow;
 mod publishers;
-mod recall;
 mod registered;
 mod retain;
+mod sleeper_index;
 mod sleepers;
 mod staged;
 mod stateful;
@@ -35,7 +35,7 @@ use crate::event::{LogName, Position};
 use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
 use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
-use crate::reading::SubscriberList;
+use crate::progress::SubscriberList;
 use crate::segment::{Segment, SegmentWriter};
 use crate::store::{Recovered, Store};
 use crate::subscribers::LogSubscribers;
@@ -45,12 +45,12 @@ pub(crate) use append::{AppendOptions, AppendOutcome};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
 pub use mirror::FeedError;
 use mirror::Mirror;
-use narrow::SleeperIndex;
-pub(crate) use narrow::{ANYWHERE, ASLEEP, ResumeSeq};
 use publishers::PresenceTime;
 pub(crate) use publishers::{PublisherCount, PublisherKind, ReportedPresence};
 use registered::RegisteredSubscribers;
 pub(crate) use registered::{Lookup, SubscriberId};
+use sleeper_index::SleeperIndex;
+pub(crate) use sleeper_index::{ANYWHERE, ASLEEP, ResumeSeq};
 use sleepers::Sleepers;
 pub(crate) use sleepers::{SleeperId, SleepingCursor};
 pub use staged::{StagedBatch, StagedProducer, StagedRecords};
@@ -60,14 +60,12 @@ pub(crate) use stateful::{CatchUp, CatchUpRequest, MergedRecord, Visibility};
 use stored::DiskProgress;
 pub use stored::{AckProgress, StoredInfo};
 
-/// Number of logs that this process has created.
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
 /// The log of one partition of a topic: its records, state and subscribers.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) name: Arc<LogName>,
-    /// The number that [`Log::number`] returns.
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
@@ -77,14 +75,13 @@ pub struct Log {
     budget: Arc<Budget>,
     /// A subscriber that has not read up to this sequence number receives a lag warning; 0 until the log drops records.
     warn_before: AtomicU64,
-    /// The bytes that [`Log::pressure`] returns.
     pressure: AtomicU64,
     /// Whether several processes hold the same records; see [`Log::set_replicated`].
     is_replicated: AtomicBool,
-    pub(crate) readings: SubscriberList,
+    pub(crate) listed_subscribers: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
-    liveness: PresenceTime,
+    publisher_presence: PresenceTime,
     /// Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<LogContents>,
@@ -128,10 +125,10 @@ pub struct LossCounters {
 
 impl LossCounters {
     /// Adds the counts of `other` to these counters.
-    pub fn add(&mut self, more: LossCounters) {
-        self.warnings += more.warnings;
-        self.gaps += more.gaps;
-        self.records += more.records;
+    pub fn add(&mut self, other: LossCounters) {
+        self.warnings += other.warnings;
+        self.gaps += other.gaps;
+        self.records += other.records;
     }
 }
 
@@ -141,15 +138,17 @@ pub(crate) struct LogContents {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// The time, in ns by `shut_clock`, from which on each append checks whether this process still owns the log. 0 if
-    /// the log is closed or another node owns it; `u64::MAX` if the check is never needed.
-    shut_at_ns: u64,
-    shut_clock: Clock,
-    gave_up: bool,
+    /// The time, in ns by `ownership_clock`, until which this process owns the log. 0 if the log is closed or another
+    /// node owns it; `u64::MAX` if no other node can own it.
+    owned_until_ns: u64,
+    ownership_clock: Clock,
+    /// Whether the log has dropped records; a durable log drops them from its disk, too.
+    has_dropped: bool,
     /// Size of the newest segment, bytes. The size of the next segment depends on it.
     capacity: usize,
-    held: VecDeque<RetainedSegment>,
-    held_bytes: u64,
+    /// The sealed segments in memory, oldest first.
+    retained: VecDeque<RetainedSegment>,
+    retained_bytes: u64,
     /// Bytes of records in all segments that were ever sealed.
     sealed_bytes: u64,
     writer: Option<SegmentWriter>,
@@ -157,7 +156,7 @@ pub(crate) struct LogContents {
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
     /// Cursors that wait for some subjects only; most logs have none.
-    narrow: Option<Box<SleeperIndex>>,
+    sleeper_index: Option<Box<SleeperIndex>>,
     limits: ProducerLimits,
     /// Fields that only few logs need.
     rare: Option<Box<Rare>>,
@@ -177,7 +176,7 @@ struct Rare {
     /// before that one.
     owned_from: (Position, u64),
     /// Payloads by reference of dropped segments. They are freed outside the lock.
-    remains: Vec<Bytes>,
+    dropped_payloads: Vec<Bytes>,
 }
 
 /// A sealed segment and its size.
@@ -203,17 +202,17 @@ impl Log {
             next_seq: 1,
             last_append_ns: 0,
             closed: false,
-            shut_at_ns: u64::MAX,
-            shut_clock: Clock(|| 0),
-            gave_up: false,
+            owned_until_ns: u64::MAX,
+            ownership_clock: Clock(|| 0),
+            has_dropped: false,
             capacity: 0,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            retained: VecDeque::new(),
+            retained_bytes: 0,
             sealed_bytes: 0,
             writer: None,
             lingering: Vec::new(),
             sleepers: Sleepers::default(),
-            narrow: None,
+            sleeper_index: None,
             limits: ProducerLimits::of(&config.limits),
             rare: None,
         };
@@ -228,10 +227,10 @@ impl Log {
             warn_before: AtomicU64::new(0),
             pressure: AtomicU64::new(0),
             is_replicated: AtomicBool::new(false),
-            readings: SubscriberList::default(),
+            listed_subscribers: SubscriberList::default(),
             subscribers: LogSubscribers::default(),
             publishers: Arc::clone(publishers),
-            liveness: if is_stateful {
+            publisher_presence: if is_stateful {
                 PresenceTime::none_since(clock.now_ns())
             } else {
                 PresenceTime::default()
@@ -255,8 +254,8 @@ impl Log {
         self
     }
 
-    /// Remembers the producers of stored records, oldest first, so that retries are recognized.
-    pub fn remember(&self, mark: &StagedProducer, epoch: u32) {
+    /// Restores the producer of stored records, so that retries are recognized. Call it for the oldest records first.
+    pub fn restore_producer(&self, mark: &StagedProducer, epoch: u32) {
         let mut state = self.lock();
         let first = Position { epoch, seq: mark.first_seq };
         let producers = &mut state.rare().producers;
@@ -273,8 +272,8 @@ impl Log {
     }
 
     /// Whether a subscriber that starts after this position waits for this process to catch up.
-    pub fn awaits(&self, asked: Position) -> bool {
-        self.is_replicated() && asked > self.last()
+    pub fn must_catch_up_to(&self, start: Position) -> bool {
+        self.is_replicated() && start > self.last()
     }
 
     fn is_replicated(&self) -> bool {
@@ -306,14 +305,13 @@ impl Log {
             bytes: state.bytes(),
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
             losses: state.rare.as_ref().map_or_else(LossCounters::default, |rare| rare.losses),
-            waiting: state.sleepers.len() + state.narrow.as_ref().map_or(0, |narrow| narrow.len()),
+            waiting: state.sleepers.len() + state.sleeper_index.as_ref().map_or(0, |index| index.len()),
             registered: state.rare.as_ref().map_or(0, |rare| rare.registered.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(DiskProgress::info),
         }
     }
 
-    /// Counts a gap of `records` records.
     #[cold]
     pub(crate) fn count_gap(&self, records: u64) {
         let mut state = self.lock();
@@ -323,7 +321,7 @@ impl Log {
     }
 
     /// The last record number known of this producer.
-    pub fn last_of_producer(&self, producer: u64) -> Option<u64> {
+    pub fn last_producer_seq(&self, producer: u64) -> Option<u64> {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }
 
@@ -358,15 +356,15 @@ impl Log {
 
     /// Closes the log. Publishers are refused; subscribers receive the remaining records and then the end.
     pub(crate) fn close(&self) {
-        let waiting = {
+        let armed = {
             let mut state = self.lock();
             state.closed = true;
-            state.shut_at_ns = 0;
+            state.owned_until_ns = 0;
             state.seal();
             state.wake_publishers();
             state.take_all_sleepers()
         };
-        waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
     /// Whether a subscriber whose next record is `next` must receive a lag warning.
@@ -380,7 +378,6 @@ impl Log {
     }
 }
 
-/// Bytes of the records in the segment being written.
 fn written_bytes(writer: &SegmentWriter) -> u64 {
     u64::from(writer.written().bytes) + writer.by_ref_bytes()
 }
@@ -388,8 +385,8 @@ fn written_bytes(writer: &SegmentWriter) -> u64 {
 impl LogContents {
     /// Takes the payloads that the caller has to drop after it has unlocked the log.
     #[inline(always)]
-    fn take_remains(&mut self) -> Vec<Bytes> {
-        self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.remains))
+    fn take_dropped_payloads(&mut self) -> Vec<Bytes> {
+        self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.dropped_payloads))
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -403,13 +400,14 @@ impl LogContents {
                 mirror: None,
                 losses: LossCounters::default(),
                 owned_from: (Position::default(), 0),
-                remains: Vec::new(),
+                dropped_payloads: Vec::new(),
             })
         })
     }
 
     fn bytes(&self) -> u64 {
-        self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
+        self.retained_bytes
+            + self.writer.as_ref().map_or(0, |w| w.segment().buffer_bytes() + w.by_ref_bytes())
     }
 
     fn epoch_start(&self) -> Position {
@@ -421,18 +419,17 @@ impl LogContents {
         Position { epoch: self.epoch, seq }
     }
 
-    /// The oldest sequence in memory.
-    fn oldest_held(&self) -> u64 {
-        let held = self.held.front().map(|held| &held.segment);
-        held.or(self.writer.as_ref().map(SegmentWriter::segment)).map_or(self.next_seq, |s| s.first_seq)
+    fn oldest_in_memory(&self) -> u64 {
+        let oldest = self.retained.front().map(|retained| &retained.segment);
+        oldest.or(self.writer.as_ref().map(SegmentWriter::segment)).map_or(self.next_seq, |s| s.first_seq)
     }
 
     /// The oldest sequence that subscribers can read.
     fn oldest_seq(&self, config: &TopicConfig) -> u64 {
-        let held = self.stored().map_or_else(|| self.oldest_held(), |stored| stored.oldest_seq);
+        let oldest = self.stored().map_or_else(|| self.oldest_in_memory(), |stored| stored.oldest_seq);
         match config.retention.records {
-            Some(records) => held.max(self.visible_next().saturating_sub(records)),
-            None => held,
+            Some(records) => oldest.max(self.visible_next().saturating_sub(records)),
+            None => oldest,
         }
     }
 
@@ -443,8 +440,8 @@ impl LogContents {
         {
             return Some(writer.segment());
         }
-        let after = self.held.partition_point(|held| held.segment.first_seq <= seq);
-        let held = &self.held[after.checked_sub(1)?].segment;
-        (held.first_seq + u64::from(held.commit().count) > seq).then_some(held)
+        let after = self.retained.partition_point(|retained| retained.segment.first_seq <= seq);
+        let segment = &self.retained[after.checked_sub(1)?].segment;
+        (segment.first_seq + u64::from(segment.commit().count) > seq).then_some(segment)
     }
 }

@@ -18,10 +18,10 @@ pub struct Budget {
 
 /// The error for an allocation that a memory budget has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
+#[error("memory budget exhausted: {used} of {limit} bytes in use, {requested} more requested")]
 pub struct BudgetSpent {
     /// Bytes requested.
-    pub asked: u64,
+    pub requested: u64,
     /// Bytes in use.
     pub used: u64,
     /// The limit, bytes.
@@ -57,7 +57,6 @@ impl Budget {
         self.parent.as_ref().map_or(room, |parent| room.min(parent.room()))
     }
 
-    /// The pool of the buffers charged to this budget.
     pub(crate) fn pool(&self) -> &BufferPool {
         &self.pool
     }
@@ -67,7 +66,7 @@ impl Budget {
         // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
-            asked: bytes,
+            requested: bytes,
             used,
             limit: self.limit,
         })?;
@@ -82,13 +81,13 @@ impl Budget {
 
     /// Like [`charge`](Budget::charge), but skips the atomics for 0 bytes.
     #[inline(always)]
-    pub(crate) fn charge_some(&self, bytes: u64) -> Result<(), BudgetSpent> {
+    pub(crate) fn charge_nonzero(&self, bytes: u64) -> Result<(), BudgetSpent> {
         if bytes == 0 { Ok(()) } else { self.charge(bytes) }
     }
 
     /// Like [`release`](Budget::release), but skips the atomics for 0 bytes.
     #[inline(always)]
-    pub(crate) fn release_some(&self, bytes: u64) {
+    pub(crate) fn release_nonzero(&self, bytes: u64) {
         if bytes > 0 {
             self.release(bytes);
         }
@@ -96,10 +95,10 @@ impl Budget {
 
     /// Charges `bytes` even beyond the limit. Snapshots use this method, because subscribers need them to recover.
     /// Later charges fail until enough is released.
-    pub(crate) fn charge_over(&self, bytes: u64) {
+    pub(crate) fn force_charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
-            parent.charge_over(bytes);
+            parent.force_charge(bytes);
         }
     }
 
@@ -133,8 +132,8 @@ impl Charge {
     }
 
     /// Charges `bytes` even beyond the limit.
-    pub fn over(budget: &Arc<Budget>, bytes: usize) -> Charge {
-        budget.charge_over(bytes as u64);
+    pub fn forced(budget: &Arc<Budget>, bytes: usize) -> Charge {
+        budget.force_charge(bytes as u64);
         Charge { budget: Arc::clone(budget), bytes: bytes as u64 }
     }
 
@@ -156,7 +155,7 @@ impl Charge {
     }
 
     /// Adds bytes that were already charged separately; they are released with this charge.
-    pub(crate) fn take_over(&mut self, bytes: u64) {
+    pub(crate) fn add_charged(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 }
@@ -176,7 +175,7 @@ mod tests {
         let node = Budget::node(10_000, 0);
         let tenant = node.child(100_000);
         assert!(tenant.charge(8_000).is_ok());
-        assert_eq!(tenant.charge(4_000), Err(BudgetSpent { asked: 4_000, used: 8_000, limit: 10_000 }));
+        assert_eq!(tenant.charge(4_000), Err(BudgetSpent { requested: 4_000, used: 8_000, limit: 10_000 }));
         assert_eq!((node.used(), tenant.used()), (8_000, 8_000));
     }
 }

@@ -27,12 +27,11 @@ pub struct PatternIndex<V> {
 #[derive(Debug)]
 struct Node<V> {
     children: Children<V>,
-    /// The child of the token `*`.
     star: Option<Box<Node<V>>>,
     /// The value of the pattern that ends here.
-    here: Option<V>,
+    value: Option<V>,
     /// The value of the pattern that continues with `>`.
-    rest: Option<V>,
+    rest_value: Option<V>,
 }
 
 /// Children by literal token. Most nodes have none or one; one node may have a child for each topic.
@@ -123,7 +122,6 @@ impl<V> PatternIndex<V> {
     }
 }
 
-/// Splits off the first token.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((token, rest)) => (token, Some(rest)),
@@ -133,50 +131,50 @@ fn split(text: &str) -> (&str, Option<&str>) {
 
 impl<V> Node<V> {
     fn new() -> Node<V> {
-        Node { children: Children::Few(Vec::new()), star: None, here: None, rest: None }
+        Node { children: Children::Few(Vec::new()), star: None, value: None, rest_value: None }
     }
 
     fn is_empty(&self) -> bool {
-        self.here.is_none() && self.rest.is_none() && self.star.is_none() && self.children.is_empty()
+        self.value.is_none() && self.rest_value.is_none() && self.star.is_none() && self.children.is_empty()
     }
 
     /// The slot of this pattern's value; creates missing nodes.
     fn slot(&mut self, pattern: &str) -> &mut Option<V> {
         let (token, after) = split(pattern);
         let child = match token {
-            ">" => return &mut self.rest,
+            ">" => return &mut self.rest_value,
             "*" => &mut **self.star.get_or_insert_with(|| Box::new(Node::new())),
             token => self.children.get_or_add(token),
         };
         match after {
             Some(after) => child.slot(after),
-            None => &mut child.here,
+            None => &mut child.value,
         }
     }
 
     fn existing_slot(&mut self, pattern: &str) -> Option<&mut Option<V>> {
         let (token, after) = split(pattern);
         let child = match token {
-            ">" => return Some(&mut self.rest),
+            ">" => return Some(&mut self.rest_value),
             "*" => self.star.as_deref_mut()?,
             token => self.children.get_mut(token)?,
         };
         match after {
             Some(after) => child.existing_slot(after),
-            None => Some(&mut child.here),
+            None => Some(&mut child.value),
         }
     }
 
     fn remove(&mut self, pattern: &str) -> Option<V> {
         let (token, after) = split(pattern);
         let child = match token {
-            ">" => return self.rest.take(),
+            ">" => return self.rest_value.take(),
             "*" => self.star.as_deref_mut()?,
             token => self.children.get_mut(token)?,
         };
         let removed = match after {
             Some(after) => child.remove(after),
-            None => child.here.take(),
+            None => child.value.take(),
         };
         if child.is_empty() {
             match token {
@@ -189,22 +187,22 @@ impl<V> Node<V> {
 
     /// Returns the number of removed values.
     fn retain(&mut self, keep: &mut impl FnMut(&mut V) -> bool) -> usize {
-        let mut gone = 0;
-        for value in [&mut self.here, &mut self.rest] {
+        let mut removed = 0;
+        for value in [&mut self.value, &mut self.rest_value] {
             if value.as_mut().is_some_and(|value| !keep(value)) {
                 *value = None;
-                gone += 1;
+                removed += 1;
             }
         }
         let mut is_needed = |child: &mut Node<V>| {
-            gone += child.retain(keep);
+            removed += child.retain(keep);
             !child.is_empty()
         };
         if self.star.as_deref_mut().is_some_and(|star| !is_needed(star)) {
             self.star = None;
         }
         self.children.retain(is_needed);
-        gone
+        removed
     }
 
     fn owner(&self, subject: &str) -> Option<&V> {
@@ -212,13 +210,13 @@ impl<V> Node<V> {
         let literal = self.children.get(token).and_then(|child| child.owner_below(after));
         literal
             .or_else(|| self.star.as_deref().and_then(|child| child.owner_below(after)))
-            .or(self.rest.as_ref())
+            .or(self.rest_value.as_ref())
     }
 
     fn owner_below(&self, after: Option<&str>) -> Option<&V> {
         match after {
             Some(after) => self.owner(after),
-            None => self.here.as_ref(),
+            None => self.value.as_ref(),
         }
     }
 
@@ -232,7 +230,7 @@ impl<V> Node<V> {
         if token == ">" {
             return self.visit_below(each);
         }
-        if let Some(value) = &self.rest {
+        if let Some(value) = &self.rest_value {
             each(value)?;
         }
         if let Some(star) = &self.star {
@@ -254,23 +252,23 @@ impl<V> Node<V> {
     ) -> ControlFlow<B> {
         match after {
             Some(after) => self.visit(after, each),
-            None => self.here.iter().try_for_each(each),
+            None => self.value.iter().try_for_each(each),
         }
     }
 
     /// Visits every entry with at least one more token.
     fn visit_below<'a, B>(&'a self, each: &mut impl FnMut(&'a V) -> ControlFlow<B>) -> ControlFlow<B> {
-        if let Some(value) = &self.rest {
+        if let Some(value) = &self.rest_value {
             each(value)?;
         }
-        let mut whole = |child: &'a Node<V>| {
-            child.here.iter().try_for_each(&mut *each)?;
+        let mut visit_child = |child: &'a Node<V>| {
+            child.value.iter().try_for_each(&mut *each)?;
             child.visit_below(each)
         };
         if let Some(star) = &self.star {
-            whole(star)?;
+            visit_child(star)?;
         }
-        self.children.try_for_each(&mut whole)
+        self.children.try_for_each(&mut visit_child)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::publish::PublishError;
 /// Whether a producer's records are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DuplicateVerdict {
-    /// The records are new.
     Fresh,
     /// The records were appended before.
     Duplicate {
@@ -35,15 +34,12 @@ pub(crate) enum DuplicateVerdict {
 pub(crate) struct Producers {
     by_id: HashMap<u64, u32>,
     slots: Vec<Producer>,
-    /// The most recently used producer.
     newest: u32,
-    /// The least recently used producer.
     oldest: u32,
     producers_max: u32,
     outcomes_max: u32,
 }
 
-/// Limits of the producers of one log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProducerLimits {
     producers_max: u32,
@@ -121,7 +117,6 @@ impl Producers {
         self.slots[slot as usize].record(mark, outcome, outcomes_max);
     }
 
-    /// The last number known of a producer.
     pub(crate) fn last(&self, id: u64) -> Option<u64> {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }

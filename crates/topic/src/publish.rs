@@ -223,10 +223,10 @@ pub enum PublishError {
         waited: Duration,
     },
     /// The memory budget is exhausted.
-    #[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
+    #[error("memory budget exhausted: {used} of {limit} bytes in use, {requested} more requested")]
     BudgetSpent {
         /// Bytes requested.
-        asked: u64,
+        requested: u64,
         /// Bytes in use.
         used: u64,
         /// The limit, bytes.
@@ -250,7 +250,7 @@ pub enum PublishError {
     #[error("the topic's disk failed and the topic accepts no more records: {0}")]
     DiskFailed(String),
     /// The topic's state refuses the record. Nothing of the append was applied.
-    #[error("the topic's state refuses {}: {why}", refused_record(*record))]
+    #[error("the topic's state refuses {}: {why}", record_text(*record))]
     Reducer {
         /// Number of the record in the batch, from 1; 0 for a single record.
         record: u32,
@@ -289,7 +289,7 @@ pub enum PublishError {
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
     Unknown(String),
     /// An earlier record was refused. All other records that were sent are appended, including the record of this call.
-    #[error("record {record} of this publisher was refused: {why}{}; all others were sent", and_more(*more))]
+    #[error("record {record} of this publisher was refused: {why}{}; all others were sent", more_text(*more))]
     LeftOut {
         /// Number of the record among those that this publisher sent to its partition, from 1.
         record: u64,
@@ -306,11 +306,11 @@ pub enum PublishError {
     Refused(String),
 }
 
-fn and_more(more: u64) -> String {
+fn more_text(more: u64) -> String {
     if more == 0 { String::new() } else { format!(", and {more} more") }
 }
 
-fn refused_record(record: u32) -> String {
+fn record_text(record: u32) -> String {
     match record {
         0 => "it".to_owned(),
         record => format!("record {record} of the batch"),
@@ -319,7 +319,7 @@ fn refused_record(record: u32) -> String {
 
 impl PublishError {
     /// Whether the error concerns one record only, so that other records of the batch may succeed.
-    pub fn is_of_one_record(&self) -> bool {
+    pub fn concerns_one_record(&self) -> bool {
         matches!(
             self,
             PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Reducer { .. }
@@ -327,7 +327,7 @@ impl PublishError {
     }
 
     /// Whether a retry a little later may succeed, because there is no room at present.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(
             self,
             PublishError::Full { .. } | PublishError::DiskBehind { .. } | PublishError::OwnerBehind { .. }
@@ -336,7 +336,7 @@ impl PublishError {
 
     /// Returns the same error, with the time for which the publisher waited.
     #[must_use]
-    pub fn after(self, waited: Duration) -> PublishError {
+    pub fn with_waited(self, waited: Duration) -> PublishError {
         match self {
             PublishError::Full { subscriber, needed, .. } => {
                 PublishError::Full { subscriber, needed, waited }

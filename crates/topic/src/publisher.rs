@@ -15,13 +15,13 @@ use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
 /// The longest time that a publisher waits for a disk that neither stores the records nor fails.
-const STORED_PATIENCE: Duration = Duration::from_secs(30);
+const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The largest number of forwarded records without a known outcome that a publisher keeps. At the limit, `send` waits
+/// The largest number of records without a known outcome that a publisher keeps. At the limit, `send` waits
 /// for the oldest one.
-const UNANSWERED_MAX: usize = 4_096;
+const UNSTORED_MAX: usize = 4_096;
 /// The longest time between two checks of a waiting publisher whether there is room, ns.
-const ROOM_LOOK_NS: u64 = 50_000_000;
+const ROOM_CHECK_NS: u64 = 50_000_000;
 
 /// Publishes records to a topic in the same process.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Publisher {
     }
 
     /// Numbers the records from now on, so that the log recognizes retries.
-    pub fn identified(mut self, mark: ProducerMark) -> Publisher {
+    pub fn with_producer(mut self, mark: ProducerMark) -> Publisher {
         self.producer = Some(mark);
         self
     }
@@ -78,17 +78,17 @@ impl Publisher {
             as_owner: false,
         };
         let appended = match attempt(log, append) {
-            Err(refused) if refused.may_pass() => {
+            Err(refused) if refused.is_retryable() => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
                 wait_for_room(&self.topic, log, waiter, append, attempt)
             }
             other => other,
         };
-        let appended = appended.map_err(|error| self.refused(partition, error))?;
+        let appended = appended.map_err(|error| self.reset_lost_claim(partition, error))?;
         if let Some(claim) = self.claims.get(partition)
-            && self.topic.acknowledges() == AckLevel::Memory
+            && self.topic.ack_level() == AckLevel::Memory
         {
-            claim.acknowledged(appended.position);
+            claim.record_ack(appended.position);
         }
         if let Some(mark) = &mut self.producer {
             mark.producer_seq += count;
@@ -97,7 +97,7 @@ impl Publisher {
             partition: partition as u16,
             position: appended.position,
             duplicate: appended.duplicate,
-            acknowledged: self.topic.acknowledges(),
+            acknowledged: self.topic.ack_level(),
             new_epoch: false,
         })
     }
@@ -112,18 +112,18 @@ fn wait_for_room(
     append: AppendOptions,
     attempt: impl Fn(&Log, AppendOptions) -> Result<AppendOutcome, PublishError>,
 ) -> Result<AppendOutcome, PublishError> {
-    let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
+    let can_evict = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let began_ns = log.clock.now_ns();
-    let deadline_ns = began_ns.saturating_add(saturating_ns(topic.patience()));
+    let deadline_ns = began_ns.saturating_add(saturating_ns(topic.room_wait_max()));
     loop {
         log.await_room(waiter);
         let now_ns = log.clock.now_ns();
-        let evict = now_ns >= deadline_ns && evicts;
+        let evict = now_ns >= deadline_ns && can_evict;
         match attempt(log, AppendOptions { now_ns, evict, ..append }) {
-            Err(refused) if refused.may_pass() && now_ns >= deadline_ns => {
-                return Err(refused.after(Duration::from_nanos(now_ns - began_ns)));
+            Err(refused) if refused.is_retryable() && now_ns >= deadline_ns => {
+                return Err(refused.with_waited(Duration::from_nanos(now_ns - began_ns)));
             }
-            Err(refused) if refused.may_pass() => park_until_notified(log, waiter, now_ns, deadline_ns),
+            Err(refused) if refused.is_retryable() => park_until_notified(log, waiter, now_ns, deadline_ns),
             other => return other,
         }
     }
@@ -148,7 +148,7 @@ impl Publish for Publisher {
     #[inline(always)]
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
         let receipt = self.publish_draft(None, draft.into())?;
-        self.stored(receipt)
+        self.wait_acknowledged(receipt)
     }
 
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
@@ -161,7 +161,7 @@ impl Publish for Publisher {
             ));
         }
         let receipt = self.append_batch(partition, drafts)?;
-        self.stored(receipt)
+        self.wait_acknowledged(receipt)
     }
 
     fn publish_expecting<'a>(
@@ -170,7 +170,7 @@ impl Publish for Publisher {
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError> {
         let receipt = self.publish_draft(Some(last_seq), draft.into())?;
-        self.stored(receipt)
+        self.wait_acknowledged(receipt)
     }
 
     #[inline(always)]
@@ -178,7 +178,7 @@ impl Publish for Publisher {
         let receipt = self.publish_draft(None, draft.into())?;
         if receipt.acknowledged != AckLevel::Memory {
             self.last = Some(receipt);
-            return self.note_unstored(&receipt);
+            return self.track_unstored(&receipt);
         }
         self.last = Some(receipt);
         Ok(())
@@ -187,7 +187,7 @@ impl Publish for Publisher {
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
         for sent in std::mem::take(&mut self.unstored) {
             let receipt = self.wait_stored(sent)?;
-            self.answered(&sent, receipt);
+            self.replace_last(&sent, receipt);
         }
         Ok(self.last.take())
     }
@@ -197,7 +197,7 @@ impl Publish for Publisher {
             match self.poll_stored(sent, cx.waker()) {
                 Poll::Ready(outcome) => {
                     self.unstored.pop_front();
-                    self.answered(&sent, outcome?);
+                    self.replace_last(&sent, outcome?);
                 }
                 Poll::Pending => return Poll::Pending,
             }
@@ -213,7 +213,7 @@ impl Publisher {
         if self.subject_tail.is_empty() {
             let appended = self.append(partition, 1, expect, |log, append| log.append(append, &draft));
             return match appended {
-                Err(PublishError::Elsewhere) => self.hand_on(partition, expect, std::slice::from_ref(&draft)),
+                Err(PublishError::Elsewhere) => self.forward(partition, expect, std::slice::from_ref(&draft)),
                 appended => appended,
             };
         }
@@ -222,7 +222,7 @@ impl Publisher {
             let mut draft = draft;
             draft.meta.subject_tail = &tail;
             match self.append(partition, 1, expect, |log, append| log.append(append, &draft)) {
-                Err(PublishError::Elsewhere) => self.hand_on(partition, expect, std::slice::from_ref(&draft)),
+                Err(PublishError::Elsewhere) => self.forward(partition, expect, std::slice::from_ref(&draft)),
                 appended => appended,
             }
         };
@@ -234,9 +234,9 @@ impl Publisher {
         let count = drafts.len() as u64;
         if self.subject_tail.is_empty() {
             let appended =
-                self.append(partition, count, None, |log, append| log.append_batch(append, drafts.iter()));
+                self.append(partition, count, None, |log, append| log.append_drafts(append, drafts.iter()));
             return match appended {
-                Err(PublishError::Elsewhere) => self.hand_on(partition, None, drafts),
+                Err(PublishError::Elsewhere) => self.forward(partition, None, drafts),
                 appended => appended,
             };
         }
@@ -250,9 +250,9 @@ impl Publisher {
             })
             .collect();
         let appended =
-            self.append(partition, count, None, |log, append| log.append_batch(append, with_tail.iter()));
+            self.append(partition, count, None, |log, append| log.append_drafts(append, with_tail.iter()));
         let outcome = match appended {
-            Err(PublishError::Elsewhere) => self.hand_on(partition, None, &with_tail),
+            Err(PublishError::Elsewhere) => self.forward(partition, None, &with_tail),
             appended => appended,
         };
         drop(with_tail);
@@ -263,8 +263,7 @@ impl Publisher {
 
 /// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    /// Replaces the last receipt with the receipt that the owner has sent.
-    fn answered(&mut self, sent: &Receipt, receipt: Receipt) {
+    fn replace_last(&mut self, sent: &Receipt, receipt: Receipt) {
         if let Some(last) = &mut self.last
             && (last.partition, last.position, last.acknowledged)
                 == (sent.partition, sent.position, sent.acknowledged)
@@ -275,14 +274,14 @@ impl Publisher {
 
     /// Returns the receipt once its acknowledgement level is reached.
     #[inline(always)]
-    fn stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
+    fn wait_acknowledged(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
         if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
     /// After the state was lost, starts a new claim. The caller has received the error and is expected to publish the
     /// state again.
     #[cold]
-    fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
+    fn reset_lost_claim(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
             *claim = Arc::default();
         }
@@ -292,7 +291,7 @@ impl Publisher {
     /// Forwards drafts to the log's owner, or appends them if this process owns the log after all. Waits while too
     /// many bytes have no response.
     #[cold]
-    fn hand_on(
+    fn forward(
         &mut self,
         partition: usize,
         expect_last: Option<u64>,
@@ -301,23 +300,23 @@ impl Publisher {
         let (frames, count) = self.topic.encode(drafts.iter())?;
         let log = &self.topic.logs()[partition];
         let began_ns = log.clock.now_ns();
-        let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.patience()));
+        let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.room_wait_max()));
         let mut append =
             AppendOptions { now_ns: began_ns, mark: self.producer, expect_last, ..AppendOptions::default() };
         let receipt = loop {
             let claim = self.claims.get(partition);
             match self.topic.append_encoded(partition, append, claim, &frames, count) {
-                Err(refused) if refused.may_pass() => {
+                Err(refused) if refused.is_retryable() => {
                     let waiter = self.waiter.get_or_insert_with(Waiter::new);
                     append.now_ns = log.clock.now_ns();
                     if append.now_ns >= deadline_ns {
-                        return Err(refused.after(Duration::from_nanos(append.now_ns - began_ns)));
+                        return Err(refused.with_waited(Duration::from_nanos(append.now_ns - began_ns)));
                     }
                     log.await_room(waiter);
-                    let soon_ns = append.now_ns + ROOM_LOOK_NS;
-                    park_until_notified(log, waiter, append.now_ns, deadline_ns.min(soon_ns));
+                    let next_check_ns = append.now_ns + ROOM_CHECK_NS;
+                    park_until_notified(log, waiter, append.now_ns, deadline_ns.min(next_check_ns));
                 }
-                Err(refused) => return Err(self.refused(partition, refused)),
+                Err(refused) => return Err(self.reset_lost_claim(partition, refused)),
                 Ok(receipt) => break receipt,
             }
         };
@@ -328,21 +327,21 @@ impl Publisher {
     }
 
     #[cold]
-    fn note_unstored(&mut self, receipt: &Receipt) -> Result<(), PublishError> {
-        let same = |other: &&mut Receipt| {
+    fn track_unstored(&mut self, receipt: &Receipt) -> Result<(), PublishError> {
+        let is_same = |other: &&mut Receipt| {
             receipt.acknowledged != AckLevel::ByOwner
                 && (other.partition, other.acknowledged) == (receipt.partition, receipt.acknowledged)
         };
-        match self.unstored.iter_mut().find(same) {
+        match self.unstored.iter_mut().find(is_same) {
             Some(other) => other.position = receipt.position.max(other.position),
             // Every forwarded record is remembered, because each has its own outcome.
             None => self.unstored.push_back(*receipt),
         }
-        if self.unstored.len() > UNANSWERED_MAX
+        if self.unstored.len() > UNSTORED_MAX
             && let Some(sent) = self.unstored.pop_front()
         {
             let receipt = self.wait_stored(sent)?;
-            self.answered(&sent, receipt);
+            self.replace_last(&sent, receipt);
         }
         Ok(())
     }
@@ -353,23 +352,25 @@ impl Publisher {
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         let began_ns = log.clock.now_ns();
-        let deadline_ns = began_ns.saturating_add(saturating_ns(STORED_PATIENCE));
-        log.help_store();
+        let deadline_ns = began_ns.saturating_add(saturating_ns(STORE_WAIT_MAX));
+        log.store_staged();
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
                 AckProgress::Reached => {
-                    self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
+                    self.claims.get(usize::from(partition)).inspect(|claim| claim.record_ack(at));
                     return Ok(receipt);
                 }
-                AckProgress::Answered(receipt) => return Ok(receipt),
-                AckProgress::Failed(error) => return Err(self.refused(usize::from(partition), error)),
+                AckProgress::ByOwner(receipt) => return Ok(receipt),
+                AckProgress::Failed(error) => {
+                    return Err(self.reset_lost_claim(usize::from(partition), error));
+                }
                 AckProgress::Waiting => {}
             }
             let now_ns = log.clock.now_ns();
             if now_ns >= deadline_ns {
-                log.leave_stored(waiter);
+                log.cancel_await_stored(waiter);
                 return Err(PublishError::Unknown(format!(
-                    "the disk did not store the record within {STORED_PATIENCE:?}"
+                    "the disk did not store the record within {STORE_WAIT_MAX:?}"
                 )));
             }
             park_until_notified(log, waiter, now_ns, deadline_ns);
@@ -383,12 +384,12 @@ impl Publisher {
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
                 AckProgress::Reached => {
-                    self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
+                    self.claims.get(usize::from(partition)).inspect(|claim| claim.record_ack(at));
                     return Poll::Ready(Ok(receipt));
                 }
-                AckProgress::Answered(receipt) => return Poll::Ready(Ok(receipt)),
+                AckProgress::ByOwner(receipt) => return Poll::Ready(Ok(receipt)),
                 AckProgress::Failed(error) => {
-                    return Poll::Ready(Err(self.refused(usize::from(partition), error)));
+                    return Poll::Ready(Err(self.reset_lost_claim(usize::from(partition), error)));
                 }
                 AckProgress::Waiting if waiter.set_waker(waker) => return Poll::Pending,
                 AckProgress::Waiting => drop(waiter.take_ready(|_| ())),
@@ -400,7 +401,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if let Some(waiter) = &self.waiter {
-            self.topic.logs().iter().for_each(|log| log.leave_stored(waiter));
+            self.topic.logs().iter().for_each(|log| log.cancel_await_stored(waiter));
         }
     }
 }

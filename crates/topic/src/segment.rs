@@ -24,10 +24,10 @@
 //! per record costs two contended writes each. Aeron's length in the frame needs zeroed memory ahead of the
 //! writer.
 
-mod ahead;
 mod buffer;
 #[cfg(all(test, loom))]
 mod model;
+mod prefetch;
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -52,7 +52,6 @@ const SEALED: u64 = 1 << 63;
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
     pub(crate) count: u32,
-    /// Whether the segment is complete.
     pub(crate) sealed: bool,
 }
 
@@ -123,14 +122,14 @@ impl Segment {
     }
 
     /// Bytes of memory, without payloads by reference.
-    pub(crate) fn bytes_held(&self) -> u64 {
+    pub(crate) fn buffer_bytes(&self) -> u64 {
         self.capacity.into()
     }
 
     /// Prefetches the frame at `offset` while the segment is being pinned.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u32) {
-        ahead::to_read(self.base.wrapping_add(offset as usize));
+        prefetch::for_read(self.base.wrapping_add(offset as usize));
     }
 
     /// The committed length of the segment.
@@ -139,9 +138,9 @@ impl Segment {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`, because
+    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `payloads`, because
     /// dropping them may run foreign code, which must not run inside a log's lock.
-    pub(crate) fn retire(&self, remains: &mut Vec<Bytes>) -> bool {
+    pub(crate) fn retire(&self, payloads: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
             return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
@@ -149,7 +148,7 @@ impl Segment {
         self.track_write(0, self.commit().bytes);
         // SAFETY: the exchange succeeds once, while no thread reads the buffer. After it, no thread can begin to read.
         // The writer was consumed by `seal`.
-        unsafe { (*self.owned.get()).free(self.base, remains) };
+        unsafe { (*self.owned.get()).free(self.base, payloads) };
         true
     }
 
@@ -173,11 +172,11 @@ impl Segment {
 impl SegmentMemory {
     /// # Safety
     /// No thread still reads or writes the buffer.
-    unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
+    unsafe fn free(&mut self, base: *mut u8, payloads: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {
             // SAFETY: `push_by_ref` wrote a `Bytes` there, and each is taken once.
-            remains.push(unsafe { base.add(at as usize).cast::<Bytes>().read() });
+            payloads.push(unsafe { base.add(at as usize).cast::<Bytes>().read() });
         }
         buffer.budget().release(std::mem::take(&mut self.by_ref_bytes));
     }
@@ -278,7 +277,7 @@ impl SegmentWriter {
     /// subscribers prefetch, too, and take the lines back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead_bytes: usize) {
-        ahead::to_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
+        prefetch::for_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
     }
 
     /// Commits the frames up to an earlier written length.
@@ -292,7 +291,7 @@ impl SegmentWriter {
     pub(crate) fn pin_written(&self) -> PinnedSegment {
         // A segment that has a writer is never retired.
         self.segment.pins.0.fetch_add(1, PIN);
-        PinnedSegment { segment: Arc::clone(&self.segment), seen: self.written }
+        PinnedSegment { segment: Arc::clone(&self.segment), length: self.written }
     }
 
     /// Whether any payload is outside the buffer.
@@ -313,7 +312,7 @@ impl SegmentWriter {
     ///
     /// # Panics
     /// If some of them were committed.
-    pub(crate) fn take_back(&mut self, from: Commit) {
+    pub(crate) fn rollback(&mut self, from: Commit) {
         assert!(self.segment.commit().bytes <= from.bytes, "committed records must stay");
         // SAFETY: `owned` belongs to this writer while it exists.
         let owned = unsafe { &mut *self.segment.owned.get() };
@@ -326,7 +325,7 @@ impl SegmentWriter {
         }
         owned.by_ref_bytes -= by_ref_bytes;
         if let Some(buffer) = &owned.buffer {
-            buffer.budget().release_some(by_ref_bytes);
+            buffer.budget().release_nonzero(by_ref_bytes);
         }
         self.written = from;
     }
@@ -338,9 +337,9 @@ impl SegmentWriter {
     }
 
     /// Seals the segment at its committed length and ignores uncommitted frames.
-    pub(crate) fn seal_as_seen(self) {
-        let seen = Commit { sealed: true, ..self.segment.commit() };
-        self.segment.commit.store(seen.pack(), COMMIT_STORE);
+    pub(crate) fn seal_committed(self) {
+        let committed = Commit { sealed: true, ..self.segment.commit() };
+        self.segment.commit.store(committed.pack(), COMMIT_STORE);
     }
 
     /// Commits everything and seals the segment.
@@ -354,7 +353,8 @@ impl SegmentWriter {
 #[derive(Debug)]
 pub(crate) struct PinnedSegment {
     segment: Arc<Segment>,
-    seen: Commit,
+    /// The length up to which the read sees the segment.
+    length: Commit,
 }
 
 impl PinnedSegment {
@@ -365,8 +365,8 @@ impl PinnedSegment {
             segment.unpin();
             return Err(segment);
         }
-        let seen = segment.commit();
-        Ok(PinnedSegment { segment, seen })
+        let length = segment.commit();
+        Ok(PinnedSegment { segment, length })
     }
 
     /// Ends the read and returns the segment.
@@ -385,28 +385,28 @@ impl PinnedSegment {
 
     /// The committed length at the last check.
     #[inline(always)]
-    pub(crate) fn seen(&self) -> Commit {
-        self.seen
+    pub(crate) fn length(&self) -> Commit {
+        self.length
     }
 
     /// Reloads the committed length.
     #[inline(always)]
     pub(crate) fn refresh(&mut self) -> Commit {
-        self.seen = self.segment.commit();
-        self.seen
+        self.length = self.segment.commit();
+        self.length
     }
 
     /// The bytes from `from` up to the length at the last check.
     #[inline(always)]
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
-        assert!(from <= self.seen.bytes);
-        self.segment.track_read(from, self.seen.bytes);
+        assert!(from <= self.length.bytes);
+        self.segment.track_read(from, self.length.bytes);
         // SAFETY: the bytes are below a committed length that was loaded with Acquire, or a written one that was read
         // inside the log's lock (`pin_written`). Those bytes never change, and the pin keeps them in place.
         unsafe {
             std::slice::from_raw_parts(
                 self.segment.base.add(from as usize),
-                (self.seen.bytes - from) as usize,
+                (self.length.bytes - from) as usize,
             )
         }
     }
@@ -441,7 +441,7 @@ impl<'a> Iterator for SegmentFrames<'a> {
     fn next(&mut self) -> Option<SegmentFrame<'a>> {
         // Does not prefetch beyond the committed length, because those cache lines belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
-            ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
+            prefetch::for_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }
         if self.rest.get(5)? & FLAG_BY_REF != 0 {
             return self.next_by_ref();
@@ -458,7 +458,7 @@ impl<'a> SegmentFrames<'a> {
     ///
     /// # Panics
     /// If its payload is by reference.
-    pub(crate) fn of_one(bytes: &'a [u8]) -> SegmentFrames<'a> {
+    pub(crate) fn single(bytes: &'a [u8]) -> SegmentFrames<'a> {
         // Only frames inside a segment may refer to their payload.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
         SegmentFrames { rest: bytes }

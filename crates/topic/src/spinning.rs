@@ -12,7 +12,7 @@ pub const SPIN_US_DEFAULT: u32 = 20;
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
 /// If a parked wait took at most this time, in ns, it counts as short. A spin would have covered it, because the
 /// wake-up took the rest of the time.
-const SOON_NS: u64 = 2 * SPIN_NS;
+const SHORT_WAIT_NS: u64 = 2 * SPIN_NS;
 /// After the spin was halved this many times, callers park at once.
 const HALVED_MAX: u8 = 5;
 
@@ -31,13 +31,13 @@ impl SpinBudget {
 
     /// Stores that the event arrived while the caller was spinning.
     #[inline]
-    pub fn caught(&mut self) {
+    pub fn record_spun(&mut self) {
         self.halved = 0;
     }
 
     /// Stores that the event arrived `waited_ns` after the wait began, while the caller was parked.
-    pub fn parked(&mut self, waited_ns: u64) {
-        self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
+    pub fn record_parked(&mut self, waited_ns: u64) {
+        self.halved = if waited_ns <= SHORT_WAIT_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
         let mut spent_ns = 0;
         for _ in 0..100 {
             spent_ns += spinning.budget_ns();
-            spinning.parked(1_000_000);
+            spinning.record_parked(1_000_000);
         }
         assert_eq!(spinning.budget_ns(), 0);
         assert!(spent_ns < 2 * SPIN_NS, "{spent_ns} ns of spinning for nothing");
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn short_wait_restores_the_full_spin() {
         let mut spinning = SpinBudget::default();
-        (0..10).for_each(|_| spinning.parked(1_000_000));
-        spinning.parked(SOON_NS);
+        (0..10).for_each(|_| spinning.record_parked(1_000_000));
+        spinning.record_parked(SHORT_WAIT_NS);
         assert_eq!(spinning.budget_ns(), SPIN_NS);
-        spinning.parked(1_000_000);
+        spinning.record_parked(1_000_000);
         assert_eq!(spinning.budget_ns(), SPIN_NS / 2);
-        spinning.caught();
+        spinning.record_spun();
         assert_eq!(spinning.budget_ns(), SPIN_NS);
     }
 }

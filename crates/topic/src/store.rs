@@ -16,13 +16,13 @@ use crate::segment::{Buffer, Segment};
 /// The interface through which a durable log writes to and reads from its disk.
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Notifies the store that records are staged, or that a publisher waits for room
-    /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call this method once between two calls of
+    /// ([`Log::requested_bytes`](crate::Log::requested_bytes)). Publishers call this method once between two calls of
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). The call does not block.
-    fn appended(&self);
+    fn notify_staged(&self);
 
     /// Lets a caller that waits for its records store the staged records itself, which saves two thread switches. The
     /// method may return before the records are stored.
-    fn help(&self) {}
+    fn store_staged(&self) {}
 
     /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
     fn load(&self, at: Position) -> DiskContent;
@@ -56,11 +56,11 @@ impl LoadedSegment {
     pub fn new(
         budget: &Arc<Budget>,
         first_seq: u64,
-        run: CheckedBatch<'_>,
+        batch: CheckedBatch<'_>,
     ) -> Result<LoadedSegment, BudgetSpent> {
-        let bytes = run.bytes();
+        let bytes = batch.bytes();
         let mut writer = Segment::create(Buffer::new(budget, bytes.len())?, first_seq);
-        writer.push(bytes.len(), run.count(), |out| out.copy_from_slice(bytes));
+        writer.push(bytes.len(), batch.count(), |out| out.copy_from_slice(bytes));
         let segment = Arc::clone(writer.segment());
         writer.seal();
         Ok(LoadedSegment(segment))
@@ -78,7 +78,7 @@ impl LoadedSegment {
 
     /// The memory that the records use, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.0.bytes_held()
+        self.0.buffer_bytes()
     }
 
     /// Frees the memory; returns `false` while a read is in progress. Cursors that read these records then look up

@@ -50,13 +50,13 @@ pub struct Subject<'a>(&'a str);
 impl<'a> Subject<'a> {
     /// Validates a subject. The function also validates subject tails, which follow the same rules.
     pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
-        check_tokens(text, |_, _| false, |c| forbidden(c) || is_blank(c))?;
+        check_tokens(text, |_, _| false, |c| is_forbidden(c) || is_blank(c))?;
         Ok(Subject(text))
     }
 
     /// Validates the name of an existing topic. The name may have invisible characters that release 0.1.0 allowed.
     pub fn parse_existing(text: &'a str) -> Result<Subject<'a>, SubjectError> {
-        check_tokens(text, |_, _| false, forbidden)?;
+        check_tokens(text, |_, _| false, is_forbidden)?;
         Ok(Subject(text))
     }
 
@@ -112,8 +112,8 @@ fn check_tokens(
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
     // Branch-free, so that the compiler can vectorize it.
-    let wrong = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
-    let characters = bytes.iter().fold(false, |bad, &byte| bad | wrong(byte));
+    let is_special = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
+    let characters = bytes.iter().fold(false, |bad, &byte| bad | is_special(byte));
     let dots = bytes.iter().zip(&bytes[1..]).fold(false, |bad, (&a, &b)| bad | ((a == b'.') & (b == b'.')));
     !(characters | dots | text.starts_with('.') | text.ends_with('.'))
 }
@@ -137,14 +137,14 @@ fn check_each(
     Ok(())
 }
 
-fn forbidden(c: char) -> bool {
-    matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_unseen(c)
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_invisible(c)
 }
 
 /// Whether the character is invisible or changes how other characters look. With such characters, different names could
 /// look the same (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words
 /// need them.
-fn is_unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }

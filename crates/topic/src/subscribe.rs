@@ -75,11 +75,11 @@ pub struct SubscribeOptions {
     pub test_loss_every: Option<NonZeroU32>,
     /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among
     /// each other.
-    pub here: bool,
+    pub local_only: bool,
     /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
     /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created
     /// later is read record by record.
-    pub names_subjects: bool,
+    pub is_literal: bool,
 }
 
 impl SubscribeOptions {
@@ -88,14 +88,14 @@ impl SubscribeOptions {
 
     /// Whether the subscription feeds a node's mirror.
     pub fn feeds_mirror(&self) -> bool {
-        self.here && self.name == SubscribeOptions::MIRROR
+        self.local_only && self.name == SubscribeOptions::MIRROR
     }
 
     /// The options and the start for a log that joins the subscription later. If that log keeps no state,
-    /// [`names_subjects`](SubscribeOptions::names_subjects) decides how it is read.
-    pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {
+    /// [`is_literal`](SubscribeOptions::is_literal) decides how it is read.
+    pub fn for_new_log(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
-        if !log.is_stateful() && !self.names_subjects {
+        if !log.is_stateful() && !self.is_literal {
             options.conflate = false;
             if options.on_gap == OnGap::Snapshot {
                 options.on_gap = OnGap::Oldest;
@@ -207,10 +207,10 @@ pub enum SubscribeError {
         logs: usize,
     },
     /// The start position is after the log's end.
-    #[error("position {asked} is after the log's last position {last}")]
+    #[error("position {requested} is after the log's last position {last}")]
     Ahead {
         /// The requested position.
-        asked: Position,
+        requested: Position,
         /// The log's last position.
         last: Position,
     },

@@ -26,12 +26,12 @@ const PAUSES_MAX: u8 = 16;
 #[derive(Debug)]
 pub struct Subscriber {
     waiter: Arc<Waiter>,
-    reading: CursorSet,
+    cursors: CursorSet,
     pending: Option<Box<Notice>>,
     /// The size in bytes of the record that `ready` found.
-    found: u32,
+    found_bytes: u32,
     /// The size in bytes of the record that was taken last. The next call advances past this record.
-    taken: u32,
+    taken_bytes: u32,
     wait: Wait,
     spinning: SpinBudget,
     pauses: u8,
@@ -52,27 +52,27 @@ impl Subscriber {
         Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
 
-    /// Creates a subscriber of many logs, including the logs that `newcomers` receives later.
+    /// Creates a subscriber of many logs, including the logs that `new_logs` receives later.
     pub fn many(
         cursors: Vec<Cursor>,
-        newcomers: Option<Arc<NewLogs>>,
+        new_logs: Option<Arc<NewLogs>>,
         options: SubscribeOptions,
         clock: Clock,
     ) -> Subscriber {
         let wait = options.wait;
-        let waiter = newcomers.as_ref().map_or_else(Waiter::new, |n| Arc::clone(n.waiter()));
-        let many = ManyCursors::new(cursors, newcomers, options);
+        let waiter = new_logs.as_ref().map_or_else(Waiter::new, |n| Arc::clone(n.waiter()));
+        let many = ManyCursors::new(cursors, new_logs, options);
         Subscriber::new(waiter, CursorSet::ManyCursors(Box::new(many)), wait, clock)
     }
 
-    fn new(waiter: Arc<Waiter>, reading: CursorSet, wait: Wait, clock: Clock) -> Subscriber {
+    fn new(waiter: Arc<Waiter>, cursors: CursorSet, wait: Wait, clock: Clock) -> Subscriber {
         let spinning = SpinBudget::default();
         Subscriber {
             waiter,
-            reading,
+            cursors,
             pending: None,
-            found: 0,
-            taken: 0,
+            found_bytes: 0,
+            taken_bytes: 0,
             wait,
             spinning,
             pauses: PAUSES_MIN,
@@ -81,52 +81,51 @@ impl Subscriber {
     }
 
     /// Number of unread records in all logs.
-    pub fn behind(&self) -> u64 {
-        match &self.reading {
-            CursorSet::One(cursor) => cursor.behind(),
-            CursorSet::ManyCursors(many) => many.cursors().map(Cursor::behind).sum(),
+    pub fn lag(&self) -> u64 {
+        match &self.cursors {
+            CursorSet::One(cursor) => cursor.lag(),
+            CursorSet::ManyCursors(many) => many.cursors().map(Cursor::lag).sum(),
         }
     }
 
     /// Passes each log and the position of its last delivered or skipped record to `each`. A record that
     /// [`ready`](Subscribe::ready) found and the caller did not take counts as unread.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
-        let mut tell = |cursor: &mut Cursor| {
-            cursor.pass_unwanted();
+        let mut pass = |cursor: &mut Cursor| {
+            cursor.skip_unwanted();
             each(cursor.name(), cursor.read_through());
         };
-        match &mut self.reading {
-            CursorSet::One(cursor) => tell(cursor),
-            CursorSet::ManyCursors(many) => many.cursors_mut().for_each(tell),
+        match &mut self.cursors {
+            CursorSet::One(cursor) => pass(cursor),
+            CursorSet::ManyCursors(many) => many.cursors_mut().for_each(pass),
         }
     }
 
     /// The cursor that has records.
     #[inline(always)]
     fn current(&mut self) -> Option<&mut Cursor> {
-        match &mut self.reading {
+        match &mut self.cursors {
             CursorSet::One(cursor) => Some(cursor),
             CursorSet::ManyCursors(many) => many.current(),
         }
     }
 
     #[inline(always)]
-    fn step_past_taken(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        if taken > 0
+    fn advance_past_taken(&mut self) {
+        let bytes = std::mem::take(&mut self.taken_bytes);
+        if bytes > 0
             && let Some(cursor) = self.current()
         {
-            cursor.advance(1, taken);
+            cursor.advance(1, bytes);
         }
     }
 
-    /// Looks for records or a notice.
     #[inline(always)]
-    fn look(&mut self) -> Result<bool, SubscribeError> {
-        let fill = match &mut self.reading {
+    fn poll_cursors(&mut self) -> Result<bool, SubscribeError> {
+        let fill = match &mut self.cursors {
             CursorSet::One(cursor) => {
                 if cursor.is_armed() && self.waiter.take_ready(|_| ()) {
-                    cursor.woken();
+                    cursor.handle_wake();
                 }
                 cursor.fill()
             }
@@ -139,21 +138,21 @@ impl Subscriber {
                 self.pending = Some(Box::new(notice));
                 Ok(true)
             }
-            ReadOutcome::Closed => Err(self.ended()),
+            ReadOutcome::Closed => Err(self.end_error()),
         }
     }
 
     #[cold]
-    fn ended(&self) -> SubscribeError {
-        match &self.reading {
-            CursorSet::One(cursor) if cursor.was_lost() => SubscribeError::Lost,
+    fn end_error(&self) -> SubscribeError {
+        match &self.cursors {
+            CursorSet::One(cursor) if cursor.has_ended_at_gap() => SubscribeError::Lost,
             _ => SubscribeError::Closed,
         }
     }
 
     fn may_have_more(&self) -> bool {
         self.pending.is_some()
-            || match &self.reading {
+            || match &self.cursors {
                 CursorSet::One(cursor) => {
                     cursor.may_have_more() || cursor.is_armed() && self.waiter.is_ready()
                 }
@@ -163,11 +162,11 @@ impl Subscriber {
 
     /// Arms the cursors and sets `waker`. Returns `false` if there is something to read.
     fn sleep(&mut self, waker: &Waker) -> bool {
-        self.step_past_taken();
+        self.advance_past_taken();
         if self.pending.is_some() {
             return false;
         }
-        let armed = match &mut self.reading {
+        let armed = match &mut self.cursors {
             CursorSet::One(cursor) => cursor.arm(&self.waiter, 0),
             CursorSet::ManyCursors(many) => !many.may_have_more(),
         };
@@ -175,9 +174,11 @@ impl Subscriber {
     }
 
     /// Wakes the next sleepers before this subscriber does anything else.
-    fn pass_wake_on(&mut self) -> Result<(), SubscribeError> {
-        match &mut self.reading {
-            CursorSet::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => cursor.woken(),
+    fn pass_on_wake(&mut self) -> Result<(), SubscribeError> {
+        match &mut self.cursors {
+            CursorSet::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => {
+                cursor.handle_wake()
+            }
             CursorSet::One(_) => {}
             CursorSet::ManyCursors(many) => many.take_notified(&self.waiter)?,
         }
@@ -188,11 +189,11 @@ impl Subscriber {
     fn park(&mut self, deadline_ns: u64) -> bool {
         let waker = thread_waker();
         while self.sleep(&waker) {
-            let left_ns = match deadline_ns {
+            let remaining_ns = match deadline_ns {
                 u64::MAX => u64::MAX,
                 deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
             };
-            match left_ns {
+            match remaining_ns {
                 0 if self.waiter.clear_waker() => return false,
                 0 => return true,
                 u64::MAX => thread::park(),
@@ -234,18 +235,18 @@ impl Subscriber {
 impl Subscribe for Subscriber {
     #[inline(always)]
     fn ready(&mut self) -> Result<bool, SubscribeError> {
-        self.step_past_taken();
+        self.advance_past_taken();
         if self.pending.is_some() {
             return Ok(true);
         }
-        while self.look()? {
+        while self.poll_cursors()? {
             if self.pending.is_some() {
                 return Ok(true);
             }
             let Some(cursor) = self.current() else { return Ok(false) };
             match cursor.peek() {
                 Some((Some(_), bytes)) => {
-                    self.found = bytes;
+                    self.found_bytes = bytes;
                     return Ok(true);
                 }
                 Some((None, expired)) => cursor.skip(1, expired),
@@ -260,43 +261,43 @@ impl Subscribe for Subscriber {
         if let Some(notice) = self.pending.take() {
             return Event::Notice(*notice);
         }
-        self.taken = std::mem::take(&mut self.found);
-        let record = self.current().and_then(|cursor| cursor.under()).map(|(record, _)| record);
+        self.taken_bytes = std::mem::take(&mut self.found_bytes);
+        let record = self.current().and_then(|cursor| cursor.peek_any()).map(|(record, _)| record);
         Event::Record(record.expect("an event is available after `ready` has returned true"))
     }
 
     #[inline(always)]
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
-        self.step_past_taken();
-        let one = match &mut self.reading {
+        self.advance_past_taken();
+        let is_single = match &mut self.cursors {
             CursorSet::One(cursor) => {
-                cursor.look_again();
+                cursor.refresh();
                 true
             }
             CursorSet::ManyCursors(_) => false,
         };
-        let mut given = 0;
-        while given < max {
+        let mut delivered = 0;
+        while delivered < max {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
-                given += 1;
-                // Looks up no more records than it delivers, so that a gap covers all records that are lost before its
+                delivered += 1;
+                // Reads no more records than it delivers, so that a gap covers all records that are lost before its
                 // delivery.
                 continue;
             }
-            match self.look() {
+            match self.poll_cursors() {
                 Ok(true) if self.pending.is_some() => continue,
                 Ok(true) => {}
                 Ok(false) => break,
                 // Returns the delivered events first. The next call returns the error.
-                Err(_) if given > 0 => break,
+                Err(_) if delivered > 0 => break,
                 Err(ended) => return Err(ended),
             }
             if let Some(cursor) = self.current() {
-                given += cursor.drain(max - given, |record| each(Event::Record(record)));
+                delivered += cursor.drain(max - delivered, |record| each(Event::Record(record)));
                 // Leaves records that have arrived in the meantime to the next call. If this call read them, the
                 // subscriber would follow the publisher record by record and slow down the publisher.
-                if one && given > 0 && given < max && cursor.has_caught_up() {
+                if is_single && delivered > 0 && delivered < max && cursor.has_caught_up() {
                     break;
                 }
             }
@@ -304,33 +305,33 @@ impl Subscribe for Subscriber {
         if let Some(cursor) = self.current() {
             cursor.release();
         }
-        self.pauses = if given > 1 { (self.pauses * 2).min(PAUSES_MAX) } else { PAUSES_MIN };
-        Ok(given)
+        self.pauses = if delivered > 1 { (self.pauses * 2).min(PAUSES_MAX) } else { PAUSES_MIN };
+        Ok(delivered)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        self.step_past_taken();
+        self.advance_past_taken();
         let timeout_ns = timeout.map_or(u64::MAX, |t| t.as_nanos().min(u64::MAX.into()) as u64);
-        let learns = self.wait == Wait::Default;
-        let began_ns = if learns || timeout_ns < u64::MAX { self.clock.now_ns() } else { 0 };
+        let adapts = self.wait == Wait::Default;
+        let began_ns = if adapts || timeout_ns < u64::MAX { self.clock.now_ns() } else { 0 };
         let deadline_ns = began_ns.saturating_add(timeout_ns);
         if self.spin(began_ns, deadline_ns) {
-            self.spinning.caught();
+            self.spinning.record_spun();
             return Ok(true);
         }
         let woken = self.park(deadline_ns);
         if woken {
-            self.pass_wake_on()?;
+            self.pass_on_wake()?;
         }
-        if learns {
-            self.spinning.parked(self.clock.now_ns().saturating_sub(began_ns));
+        if adapts {
+            self.spinning.record_parked(self.clock.now_ns().saturating_sub(began_ns));
         }
         Ok(woken)
     }
 
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError> {
-        self.step_past_taken();
-        match &mut self.reading {
+        self.advance_past_taken();
+        match &mut self.cursors {
             CursorSet::One(cursor) => cursor.resync(resync),
             CursorSet::ManyCursors(many) => many.resync(log, resync),
         }
@@ -339,7 +340,7 @@ impl Subscribe for Subscriber {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         if self.may_have_more() || !self.sleep(cx.waker()) {
-            Poll::Ready(self.pass_wake_on())
+            Poll::Ready(self.pass_on_wake())
         } else {
             Poll::Pending
         }
@@ -348,7 +349,7 @@ impl Subscribe for Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        match &mut self.reading {
+        match &mut self.cursors {
             CursorSet::One(cursor) => cursor.leave(&self.waiter, 0),
             CursorSet::ManyCursors(many) => many.leave(&self.waiter),
         }

@@ -17,82 +17,89 @@ use crate::log::Log;
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
     /// Number of cursors without a filter. The upper half counts cursors that feed other nodes' mirrors.
-    all: AtomicU64,
+    unfiltered: AtomicU64,
     /// The filters of the other cursors. Most logs have none.
-    some: OnceLock<Box<Mutex<Vec<Filter>>>>,
+    filters: OnceLock<Box<Mutex<Vec<Filter>>>>,
     /// The cursors of all private mirrors of the log. A private mirror shares this list with its log.
-    private: OnceLock<Arc<LogSubscribers>>,
+    private_mirrors: OnceLock<Arc<LogSubscribers>>,
     is_private: bool,
 }
 
-/// The unit of the count in the upper half of `LogSubscribers::all`, which counts cursors that feed other nodes'
+/// The unit of the count in the upper half of `LogSubscribers::unfiltered`, which counts cursors that feed other nodes'
 /// mirrors. Both counts share one word, so that they are read together.
-const NODE: u64 = 1 << 32;
+const NODE_UNIT: u64 = 1 << 32;
 
-/// The value that one cursor without a filter adds to `LogSubscribers::all`.
-fn one(is_of_node: bool) -> u64 {
-    if is_of_node { NODE + 1 } else { 1 }
+/// The value that one cursor without a filter adds to `LogSubscribers::unfiltered`.
+fn unit(feeds_node: bool) -> u64 {
+    if feeds_node { NODE_UNIT + 1 } else { 1 }
 }
 
 impl LogSubscribers {
     /// The subscribers of a new private mirror. They are also subscribers of the log.
     pub(crate) fn for_private_mirror(log: &LogSubscribers) -> LogSubscribers {
-        let private = Arc::clone(log.private.get_or_init(Arc::default));
-        LogSubscribers { private: private.into(), is_private: true, ..LogSubscribers::default() }
+        let private_mirrors = Arc::clone(log.private_mirrors.get_or_init(Arc::default));
+        LogSubscribers {
+            private_mirrors: private_mirrors.into(),
+            is_private: true,
+            ..LogSubscribers::default()
+        }
     }
 
-    /// Adds a cursor. `is_of_node` says whether it feeds a mirror at another node.
-    pub(crate) fn enter(&self, filter: Option<&Filter>, is_of_node: bool) {
-        match filter.filter(|_| !is_of_node) {
-            None => drop(self.all.fetch_add(one(is_of_node), Ordering::Relaxed)),
-            Some(filter) => lock(self.some.get_or_init(Box::default)).push(filter.clone()),
+    /// Adds a cursor. `feeds_node` states whether it feeds a mirror at another node.
+    pub(crate) fn add(&self, filter: Option<&Filter>, feeds_node: bool) {
+        match filter.filter(|_| !feeds_node) {
+            None => drop(self.unfiltered.fetch_add(unit(feeds_node), Ordering::Relaxed)),
+            Some(filter) => lock(self.filters.get_or_init(Box::default)).push(filter.clone()),
         }
         if self.is_private {
-            self.private_list().inspect(|list| list.enter(filter, is_of_node));
+            self.private_mirrors().inspect(|list| list.add(filter, feeds_node));
         }
     }
 
     /// Removes a cursor that was added with the same arguments.
-    pub(crate) fn leave(&self, filter: Option<&Filter>, is_of_node: bool) {
-        match (filter.filter(|_| !is_of_node), self.some.get()) {
-            (None, _) => drop(self.all.fetch_sub(one(is_of_node), Ordering::Relaxed)),
-            (Some(filter), Some(some)) => {
-                let mut some = lock(some);
-                if let Some(at) = some.iter().position(|other| Arc::ptr_eq(&other.wants, &filter.wants)) {
-                    some.swap_remove(at);
+    pub(crate) fn remove(&self, filter: Option<&Filter>, feeds_node: bool) {
+        match (filter.filter(|_| !feeds_node), self.filters.get()) {
+            (None, _) => drop(self.unfiltered.fetch_sub(unit(feeds_node), Ordering::Relaxed)),
+            (Some(filter), Some(filters)) => {
+                let mut filters = lock(filters);
+                if let Some(at) =
+                    filters.iter().position(|other| Arc::ptr_eq(&other.accepts, &filter.accepts))
+                {
+                    filters.swap_remove(at);
                 }
             }
             (Some(_), None) => {}
         }
         if self.is_private {
-            self.private_list().inspect(|list| list.leave(filter, is_of_node));
+            self.private_mirrors().inspect(|list| list.remove(filter, feeds_node));
         }
     }
 
-    fn private_list(&self) -> Option<&LogSubscribers> {
-        self.private.get().map(Arc::as_ref)
+    fn private_mirrors(&self) -> Option<&LogSubscribers> {
+        self.private_mirrors.get().map(Arc::as_ref)
     }
 
     /// Whether there is any cursor.
     pub(crate) fn any(&self) -> bool {
-        self.all.load(Ordering::Relaxed) > 0 || self.some.get().is_some_and(|some| !lock(some).is_empty())
+        self.unfiltered.load(Ordering::Relaxed) > 0
+            || self.filters.get().is_some_and(|filters| !lock(filters).is_empty())
     }
 
-    fn hear(&self, tail: &str) -> bool {
-        self.all.load(Ordering::Relaxed) > 0 || self.some_hear(tail) || self.private_hear(tail)
+    fn accepts(&self, tail: &str) -> bool {
+        self.unfiltered.load(Ordering::Relaxed) > 0 || self.filter_accepts(tail) || self.private_accepts(tail)
     }
 
-    fn hear_here(&self, tail: &str) -> bool {
-        let all = self.all.load(Ordering::Relaxed);
-        all % NODE > all / NODE || self.some_hear(tail) || self.private_hear(tail)
+    fn accepts_locally(&self, tail: &str) -> bool {
+        let counts = self.unfiltered.load(Ordering::Relaxed);
+        counts % NODE_UNIT > counts / NODE_UNIT || self.filter_accepts(tail) || self.private_accepts(tail)
     }
 
-    fn some_hear(&self, tail: &str) -> bool {
-        self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.wants)(tail)))
+    fn filter_accepts(&self, tail: &str) -> bool {
+        self.filters.get().is_some_and(|filters| lock(filters).iter().any(|filter| (filter.accepts)(tail)))
     }
 
-    fn private_hear(&self, tail: &str) -> bool {
-        self.private_list().is_some_and(|list| list.hear_here(tail))
+    fn private_accepts(&self, tail: &str) -> bool {
+        self.private_mirrors().is_some_and(|list| list.accepts_locally(tail))
     }
 }
 
@@ -100,12 +107,12 @@ impl Log {
     /// Whether a subscriber reads, or will read, the subject with this tail. A group counts as a subscriber as long as
     /// it exists.
     pub fn has_subscriber(&self, tail: &str) -> bool {
-        self.subscribers.hear(tail)
+        self.subscribers.accepts(tail)
     }
 
     /// Like [`has_subscriber`](Log::has_subscriber), but without the mirrors of other nodes.
     pub fn has_local_subscriber(&self, tail: &str) -> bool {
-        self.subscribers.hear_here(tail)
+        self.subscribers.accepts_locally(tail)
     }
 }
 
@@ -121,13 +128,13 @@ mod tests {
     fn subject_counts_as_read_until_its_last_subscriber_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
-        subscribers.enter(Some(&eu), false);
-        assert!(subscribers.hear("eu") && !subscribers.hear("us"));
-        subscribers.enter(None, false);
-        assert!(subscribers.hear("us"));
-        subscribers.leave(None, false);
-        subscribers.leave(Some(&eu), false);
-        assert!(!subscribers.hear("eu") && !subscribers.hear("us"));
+        subscribers.add(Some(&eu), false);
+        assert!(subscribers.accepts("eu") && !subscribers.accepts("us"));
+        subscribers.add(None, false);
+        assert!(subscribers.accepts("us"));
+        subscribers.remove(None, false);
+        subscribers.remove(Some(&eu), false);
+        assert!(!subscribers.accepts("eu") && !subscribers.accepts("us"));
     }
 
     #[test]
@@ -135,30 +142,30 @@ mod tests {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         let private = LogSubscribers::for_private_mirror(&subscribers);
-        private.enter(Some(&eu), false);
-        assert!(subscribers.hear_here("eu") && !subscribers.hear_here("us"));
+        private.add(Some(&eu), false);
+        assert!(subscribers.accepts_locally("eu") && !subscribers.accepts_locally("us"));
         assert!(private.any() && !subscribers.any(), "the log itself has no subscriber");
-        private.leave(Some(&eu), false);
-        assert!(!subscribers.hear_here("eu"));
+        private.remove(Some(&eu), false);
+        assert!(!subscribers.accepts_locally("eu"));
     }
 
     #[test]
     fn mirror_of_another_node_counts_as_remote_subscriber_only() {
         let subscribers = LogSubscribers::default();
-        subscribers.enter(None, true);
-        assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));
+        subscribers.add(None, true);
+        assert!(subscribers.any() && subscribers.accepts("eu") && !subscribers.accepts_locally("eu"));
     }
 
     #[test]
     fn log_counts_mirrors_and_local_subscribers_separately() {
         let subscribers = LogSubscribers::default();
-        subscribers.enter(None, true);
-        assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));
-        subscribers.enter(None, false);
-        assert!(subscribers.hear_here("eu"));
-        subscribers.leave(None, false);
-        assert!(subscribers.any() && !subscribers.hear_here("eu"));
-        subscribers.leave(None, true);
+        subscribers.add(None, true);
+        assert!(subscribers.any() && subscribers.accepts("eu") && !subscribers.accepts_locally("eu"));
+        subscribers.add(None, false);
+        assert!(subscribers.accepts_locally("eu"));
+        subscribers.remove(None, false);
+        assert!(subscribers.any() && !subscribers.accepts_locally("eu"));
+        subscribers.remove(None, true);
         assert!(!subscribers.any());
     }
 }

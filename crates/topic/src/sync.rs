@@ -64,12 +64,12 @@ ordering! {
     RETIRE = Acquire, "retire"
 }
 ordering! {
-    /// Takes the lock. The next holder of the lock sees the writes of the previous holder.
-    LOCK_TAKE = Acquire, "lock_take"
+    /// Acquires the lock. The next holder of the lock sees the writes of the previous holder.
+    LOCK_ACQUIRE = Acquire, "lock_acquire"
 }
 ordering! {
-    /// The store that pairs with [`LOCK_TAKE`].
-    LOCK_LET_GO = Release, "lock_let_go"
+    /// The store that pairs with [`LOCK_ACQUIRE`].
+    LOCK_RELEASE = Release, "lock_release"
 }
 /// Pins a segment, which needs no ordering. Pinning and retiring are read-modify-writes of one word, so the second
 /// operation sees the value of the first.

@@ -13,9 +13,9 @@ use crate::log::{
     AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount, PublisherKind,
 };
 use crate::memory::Budget;
+use crate::progress::SubscriberInfo;
 use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
-use crate::reading::SubscriberInfo;
 use crate::reducer::{Reducer, ReducerConfig, ReducerError};
 use crate::store::{Recovered, Store};
 use crate::upstream::{ForwardedBatch, Upstream};
@@ -23,14 +23,14 @@ use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
 /// The longest time that a publisher waits for a slow disk.
-const DISK_PATIENCE: Duration = Duration::from_secs(5);
+const DISK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A topic in this process: one log for each partition.
 #[derive(Debug)]
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
     config: Arc<TopicConfig>,
-    acknowledges: AckLevel,
+    ack_level: AckLevel,
     publishers: Arc<PublisherCount>,
 }
 
@@ -45,7 +45,7 @@ pub struct PublisherRegistration {
 #[derive(Debug, Clone, Copy)]
 pub struct BatchAppend<'a> {
     /// The frames.
-    pub run: CheckedBatch<'a>,
+    pub batch: CheckedBatch<'a>,
     /// The partition. [`Topic::partition_of`] selects it by the key of the records.
     pub partition: usize,
     /// The publisher's identity and the number of its first record.
@@ -75,7 +75,7 @@ impl Topic {
         if config.durable.is_some() {
             return Err(ConfigError::Unfit("a durable topic needs a disk"));
         }
-        Topic::of_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
+        Topic::with_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
     }
 
     /// Like [`Topic::new`], but with a state for each partition. `reducer` makes the reducer that the
@@ -91,7 +91,7 @@ impl Topic {
         if config.durable.is_some() {
             return Err(ConfigError::Unfit("a durable topic needs a disk"));
         }
-        Topic::of_logs(name, config, budget, clock, epoch, reducer, |log| log)
+        Topic::with_logs(name, config, budget, clock, epoch, reducer, |log| log)
     }
 
     /// Opens a durable topic with the records on its disks, one disk for each partition.
@@ -120,7 +120,7 @@ impl Topic {
             return Err(ConfigError::Unfit("a durable topic needs one disk for each partition"));
         }
         let mut disks = disks.into_iter();
-        Topic::of_logs(name, config, budget, clock, 0, reducer, |log| match disks.next() {
+        Topic::with_logs(name, config, budget, clock, 0, reducer, |log| match disks.next() {
             Some((recovered, store)) => log.durable(&recovered, store),
             None => log,
         })
@@ -140,19 +140,19 @@ impl Topic {
         let owner_is_durable = config.durable.is_some();
         let bytes = config.memory_bytes();
         let retention = Retention { bytes, ..config.retention };
-        let of_logs = TopicConfig { durable: None, retention, ..(*config).clone() };
-        let of_logs = if owner_is_durable { Arc::new(of_logs) } else { Arc::clone(&config) };
-        let mut topic = Topic::of_logs(name, of_logs, budget, clock, epoch, reducer, |log| {
-            log.join(Arc::clone(upstream));
+        let log_config = TopicConfig { durable: None, retention, ..(*config).clone() };
+        let log_config = if owner_is_durable { Arc::new(log_config) } else { Arc::clone(&config) };
+        let mut topic = Topic::with_logs(name, log_config, budget, clock, epoch, reducer, |log| {
+            log.set_upstream(Arc::clone(upstream));
             log.hand_over(owner_is_durable, None);
             log
         })?;
-        topic.acknowledges = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
+        topic.ack_level = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
         topic.config = config;
         Ok(topic)
     }
 
-    fn of_logs(
+    fn with_logs(
         name: &str,
         config: Arc<TopicConfig>,
         budget: &Arc<Budget>,
@@ -170,18 +170,18 @@ impl Topic {
                 LogName { topic: name.to_owned(), subject_prefix: subject_prefix.to_owned(), partition };
             let log =
                 finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch, &publishers));
-            if let Some(of) = &config.reducer {
-                let kept = reducer(of).map_err(|error| ConfigError::Reducer {
-                    kind: of.kind.clone(),
+            if let Some(reducer_config) = &config.reducer {
+                let reducer = reducer(reducer_config).map_err(|error| ConfigError::Reducer {
+                    kind: reducer_config.kind.clone(),
                     why: error.to_string(),
                 })?;
-                log.keep_state(kept);
+                log.set_reducer(reducer);
             }
             Ok(Arc::new(log))
         };
         let logs = (0..config.partitions).map(&mut log).collect::<Result<_, ConfigError>>()?;
-        let acknowledges = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
-        Ok(Topic { logs, config, acknowledges, publishers })
+        let ack_level = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
+        Ok(Topic { logs, config, ack_level, publishers })
     }
 
     /// The topic's name.
@@ -221,17 +221,17 @@ impl Topic {
 
     /// Registers a publisher of a listener.
     pub fn register_publisher(self: &Arc<Topic>) -> PublisherRegistration {
-        self.place(PublisherKind::Here)
+        self.register(PublisherKind::Local)
     }
 
     /// Registers, at the topic's owner, another node that has publishers. The other node counts its own publishers.
     pub fn register_publishing_node(self: &Arc<Topic>) -> PublisherRegistration {
-        self.place(PublisherKind::Node)
+        self.register(PublisherKind::Node)
     }
 
-    fn place(self: &Arc<Topic>, counted: PublisherKind) -> PublisherRegistration {
+    fn register(self: &Arc<Topic>, counted: PublisherKind) -> PublisherRegistration {
         if self.publishers.add(counted) {
-            self.count_publishers();
+            self.notify_publisher_change();
         }
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
@@ -244,16 +244,16 @@ impl Topic {
 
     /// Number of publishers that have the topic open at this node.
     pub fn publishers(&self) -> u32 {
-        self.publishers.here()
+        self.publishers.local()
     }
 
     /// Notifies subscribers of the state, and the owner if it is another node, when the first publisher has connected
     /// or the last one has left.
-    pub fn count_publishers(&self) {
+    pub fn notify_publisher_change(&self) {
         if self.config.reducer.is_none() {
             return;
         }
-        self.logs.iter().for_each(|log| log.publishers_changed());
+        self.logs.iter().for_each(|log| log.handle_publisher_change());
         if let Some(upstream) = self.logs[0].upstream.get() {
             upstream.publishers_changed();
         }
@@ -263,25 +263,25 @@ impl Topic {
     ///
     /// # Errors
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
-    pub fn append_run(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
-        let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
+    pub fn append_batch(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
+        let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;
         // The node that forwarded the batch has checked its reply fields.
         if !relayed {
-            run.check_replies()?;
+            batch.check_replies()?;
         }
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let after = self.last_claimed(claim)?;
-        let here = AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false };
-        match log.append_run(here, run) {
-            Err(PublishError::Elsewhere) => self.append_elsewhere(now_ns, append),
+        let options = AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false };
+        match log.append_batch(options, batch) {
+            Err(PublishError::Elsewhere) => self.append_or_forward(now_ns, append),
             appended => self.receipt(partition, appended, claim),
         }
     }
 
     /// Creates claims for a new publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
-        let kept = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
-        (0..kept).map(|_| Arc::default()).collect()
+        let count = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
+        (0..count).map(|_| Arc::default()).collect()
     }
 
     fn last_claimed(&self, claim: Option<&Arc<StateClaim>>) -> Result<Option<Position>, PublishError> {
@@ -298,32 +298,32 @@ impl Topic {
         if let Some(claim) = claim {
             match &appended {
                 // Records that are not stored yet are not acknowledged.
-                Ok(appended) if self.acknowledges() == AckLevel::Memory => {
-                    claim.acknowledged(appended.position);
+                Ok(appended) if self.ack_level() == AckLevel::Memory => {
+                    claim.record_ack(appended.position);
                 }
                 Ok(_) => {}
-                Err(error) => claim.settled(Err(error)),
+                Err(error) => claim.record_outcome(Err(error)),
             }
         }
         let AppendOutcome { position, duplicate } = appended?;
-        let (partition, acknowledged) = (partition as u16, self.acknowledges());
+        let (partition, acknowledged) = (partition as u16, self.ack_level());
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
     /// For a new owner: appends a batch that waited until this process owned the topic. Later batches follow it.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
-        let BatchAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
+        let BatchAppend { batch, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let after = self.last_claimed(claim)?;
         let as_owner = !log.is_mirror();
         let appended =
-            log.append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner }, run);
+            log.append_batch(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner }, batch);
         self.receipt(partition, appended, claim)
     }
 
     /// Appends all drafts to the partition, or none; for listeners. The iterator is consumed twice. Like
-    /// [`append_run`](Topic::append_run) it does not wait for room. `evict` unregisters subscribers that do not make
-    /// room.
+    /// [`append_batch`](Topic::append_batch) it does not wait for room. `evict` unregisters subscribers that do not
+    /// make room.
     pub fn append_drafts<'d>(
         &self,
         now_ns: u64,
@@ -333,7 +333,7 @@ impl Topic {
     ) -> Result<Receipt, PublishError> {
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let append = AppendOptions { now_ns, evict, ..AppendOptions::default() };
-        let appended = match log.append_batch(append, drafts.clone()) {
+        let appended = match log.append_drafts(append, drafts.clone()) {
             Err(PublishError::Elsewhere) => {
                 let (frames, count) = self.encode(drafts)?;
                 return self.append_encoded(partition, append, None, &frames, count);
@@ -380,30 +380,31 @@ impl Topic {
         count: u32,
     ) -> Result<Receipt, PublishError> {
         let AppendOptions { now_ns, mark, expect_last, evict, .. } = append;
-        let run = CheckedBatch::check(frames, count, self.config.record_bytes_max as usize)?;
-        let append = BatchAppend { run, partition, mark, expect_last, claim, evict, relayed: false };
-        self.append_elsewhere(now_ns, append)
+        let batch = CheckedBatch::check(frames, count, self.config.record_bytes_max as usize)?;
+        let append = BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed: false };
+        self.append_or_forward(now_ns, append)
     }
 
     /// Renews the ownership lease and then appends the batch; otherwise forwards it to the owner.
     #[cold]
-    fn append_elsewhere(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
-        let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
+    fn append_or_forward(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
+        let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;
         let log = &self.logs[partition];
         let after = self.last_claimed(claim)?;
-        if log.renew() {
-            match log
-                .append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false }, run)
-            {
+        if log.renew_ownership() {
+            match log.append_batch(
+                AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false },
+                batch,
+            ) {
                 // The owner has changed again in the meantime.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
             }
         }
         let upstream = log.upstream.get().ok_or(PublishError::Closed)?;
-        let (frames, count) = (run.bytes(), run.count());
-        let run = ForwardedBatch { partition, frames, count, mark, expect_last, claim, relayed };
-        let ticket = upstream.forward(run)?;
+        let (frames, count) = (batch.bytes(), batch.count());
+        let forwarded = ForwardedBatch { partition, frames, count, mark, expect_last, claim, relayed };
+        let ticket = upstream.forward(forwarded)?;
         Ok(Receipt {
             partition: partition as u16,
             position: Position { epoch: 0, seq: ticket },
@@ -422,13 +423,13 @@ impl Topic {
 
     /// The acknowledgement level of the topic.
     #[inline(always)]
-    pub fn acknowledges(&self) -> AckLevel {
-        self.acknowledges
+    pub fn ack_level(&self) -> AckLevel {
+        self.ack_level
     }
 
     /// The longest time for which a publisher waits for room.
-    pub fn patience(&self) -> Duration {
-        self.config.reliable.map_or(DISK_PATIENCE, |reliable| reliable.wait_max)
+    pub fn room_wait_max(&self) -> Duration {
+        self.config.reliable.map_or(DISK_WAIT_MAX, |reliable| reliable.wait_max)
     }
 
     /// Notifies `waiter` when a registered subscriber of a reliable topic, or the disk of a durable topic, makes
@@ -463,7 +464,7 @@ impl Deref for PublisherRegistration {
 impl Drop for PublisherRegistration {
     fn drop(&mut self) {
         if self.counted.is_some_and(|counted| self.topic.publishers.remove(counted)) {
-            self.topic.count_publishers();
+            self.topic.notify_publisher_change();
         }
     }
 }

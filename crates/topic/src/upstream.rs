@@ -29,9 +29,9 @@ pub trait Upstream: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
-    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError>;
+    fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
-    /// The outcome of a batch. Returns [`AckProgress::Answered`] once, and then forgets the ticket. Until then,
+    /// The outcome of a batch. Returns [`AckProgress::ByOwner`] once, and then forgets the ticket. Until then,
     /// notifies `waiter` of `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
@@ -41,9 +41,9 @@ pub trait Upstream: Send + Sync + Debug {
     /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
     fn await_room(&self, waiter: &Arc<Waiter>);
 
-    /// Called before a subscriber starts in a mirror. Ensures that the mirror is fed. Waits, for a limited time,
+    /// Ensures that a mirror is fed, before a subscriber starts in it. Waits, for a limited time,
     /// until the mirror has reached the owner's position, so that the subscriber misses no record.
-    fn is_read(&self, log: &Arc<Log>, start: Start);
+    fn start_feed(&self, log: &Arc<Log>, start: Start);
 
     /// Called when the first publisher of a state topic has connected at this node, or the last one has left.
     fn publishers_changed(&self) {}
@@ -51,7 +51,7 @@ pub trait Upstream: Send + Sync + Debug {
     /// A private mirror for one subscriber, fed from `start`. A subscriber needs a private mirror if the shared mirror
     /// lacks the records from its start, or if publishers must wait for the subscriber. `None` if no private mirror is
     /// available at present.
-    fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
+    fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
 /// A batch of records to forward to the log's owner at another node.

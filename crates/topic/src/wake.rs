@@ -21,7 +21,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 /// A handle that wakes a subscriber, or a listener's session, when it can read something.
 #[derive(Debug, Default)]
 pub struct Waiter {
-    any: AtomicBool,
+    is_ready: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -56,7 +56,7 @@ impl Waiter {
                 None => inner.first = Some(token),
                 Some(_) => inner.more.get_or_insert_default().push(token),
             }
-            self.any.store(true, Ordering::Release);
+            self.is_ready.store(true, Ordering::Release);
             inner.waker.take()
         };
         waker.map(Waker::wake).is_some()
@@ -70,7 +70,7 @@ impl Waiter {
         }
         let (first, more) = {
             let mut inner = self.lock();
-            self.any.store(false, Ordering::Relaxed);
+            self.is_ready.store(false, Ordering::Relaxed);
             (inner.first.take(), inner.more.take())
         };
         first.into_iter().for_each(&mut each);
@@ -81,13 +81,13 @@ impl Waiter {
     /// Whether there are notified tokens.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+        self.is_ready.load(Ordering::Acquire)
     }
 
     /// Sets the waker for the next notification; `false` if one is pending already.
     pub fn set_waker(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
-        if self.any.load(Ordering::Relaxed) {
+        if self.is_ready.load(Ordering::Relaxed) {
             return false;
         }
         if !inner.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -100,7 +100,7 @@ impl Waiter {
     pub fn clear_waker(&self) -> bool {
         let mut inner = self.lock();
         inner.waker = None;
-        !self.any.load(Ordering::Relaxed)
+        !self.is_ready.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

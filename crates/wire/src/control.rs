@@ -11,9 +11,9 @@ choice! {
         /// An encoded command.
         Command = 1,
         /// A linearizable query.
-        Question = 2,
+        Query = 2,
         /// A stale query, which is evaluated on the node's own state.
-        StaleQuestion = 3,
+        StaleQuery = 3,
     }
 }
 

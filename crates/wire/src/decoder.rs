@@ -57,7 +57,7 @@ impl Decoder {
             Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
         };
         let message = FromClient::read(&mut fields, header.flags)?;
-        end(fields, header, matches!(fields.kind, MessageKind::Publish))?;
+        check_end(fields, header, matches!(fields.kind, MessageKind::Publish))?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
         Ok(Decoded::Message(message, header.len as usize))
     }
@@ -70,7 +70,7 @@ impl Decoder {
             Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
         };
         let message = FromNode::read(&mut fields)?;
-        end(fields, header, false)?;
+        check_end(fields, header, false)?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
         Ok(Decoded::Message(message, header.len as usize))
     }
@@ -100,7 +100,7 @@ impl Decoder {
 
 /// Checks that only padding follows the fields, except in messages that may grow.
 #[inline]
-fn end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
+fn check_end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
     if header.flags != 0 && !flags_known {
         return Err(WireError::Flags { kind: fields.kind, flags: header.flags });
     }

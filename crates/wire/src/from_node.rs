@@ -102,9 +102,9 @@ impl<'a> FromNode<'a> {
     /// Appends the message's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            FromNode::Batch(run) => {
-                out.extend_from_slice(&run_head(&run.header));
-                return out.extend_from_slice(run.frames);
+            FromNode::Batch(batch) => {
+                out.extend_from_slice(&run_head(&batch.header));
+                return out.extend_from_slice(batch.frames);
             }
             FromNode::Snapshot(part) => return part.encode(out),
             _ => {}
@@ -149,17 +149,17 @@ impl<'a> FromNode<'a> {
     /// Decodes the body of a message; `None` if only clients send this kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
-        if fields.kind == MessageKind::Batch { read_run(fields).map(Some) } else { read_other(fields) }
+        if fields.kind == MessageKind::Batch { read_batch(fields).map(Some) } else { read_other(fields) }
     }
 }
 
 #[inline]
-fn read_run<'a>(fields: &mut Fields<'a>) -> Result<FromNode<'a>, WireError> {
+fn read_batch<'a>(fields: &mut Fields<'a>) -> Result<FromNode<'a>, WireError> {
     let frame_error = |error| WireError::Frame { kind: MessageKind::Batch, error };
     let header = BatchHeader::parse(fields.take(BATCH_HEADER_BYTES)?).map_err(frame_error)?;
     let frames = std::mem::take(&mut fields.rest);
     if header.bytes as usize != frames.len() {
-        return Err(fields.unsound("byte count of frames"));
+        return Err(fields.invalid_value("byte count of frames"));
     }
     Ok(FromNode::Batch(Batch { header, frames }))
 }
@@ -206,7 +206,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
 fn read_gap(fields: &mut Fields<'_>) -> Result<GapMessage, WireError> {
     let gap = GapMessage::read(fields)?;
     if gap.first == 0 || gap.last < gap.first || gap.last == u64::MAX {
-        return Err(fields.unsound("range of sequences"));
+        return Err(fields.invalid_value("range of sequences"));
     }
     Ok(gap)
 }

@@ -36,7 +36,7 @@ layout! {
         pub claim_ms: u32,
         /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. If a node joins a share
         /// group for its client, the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
-        /// [`GIVES_BACK`](JoinGroup::GIVES_BACK).
+        /// [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED).
         pub attempts_max: u32,
         /// Subject of dead letters; empty to drop them. If a node joins a share group for its client, the client's
         /// user; a new group counts towards this user's limits.
@@ -55,7 +55,7 @@ impl JoinGroup<'_> {
     pub const ENDS_WITH_LAST: u32 = 1;
     /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the node delivers the records that it has, and
     /// sends SUBSCRIPTION_ENDED. A second UNSUBSCRIBE returns the records that CREDIT has not reported as consumed.
-    pub const GIVES_BACK: u32 = 2;
+    pub const RETURNS_UNCONSUMED: u32 = 2;
 }
 
 layout! {
@@ -197,7 +197,7 @@ fn read_claim<'a>(fields: &mut Fields<'a>, frame: Frame<'a>) -> Result<ClaimedRe
     let attempt = u32::read(fields)?;
     let claim_ms = u32::read(fields)?;
     if u32::read(fields)? != 0 {
-        return Err(fields.unsound("reserved word"));
+        return Err(fields.invalid_value("reserved word"));
     }
     Ok(ClaimedRecord { token, position: Position { epoch, seq }, attempt, claim_ms, frame })
 }
@@ -209,7 +209,7 @@ impl<'a> Deliver<'a> {
         let (bytes, zero) = (u32::read(fields)?, u32::read(fields)?);
         let all = std::mem::take(&mut fields.rest);
         if zero != 0 || count == 0 || bytes as usize != all.len() {
-            return Err(fields.unsound("count or bytes of its records"));
+            return Err(fields.invalid_value("count or bytes of its records"));
         }
         let (mut rest, mut found) = (all, 0);
         while !rest.is_empty() {
@@ -228,8 +228,8 @@ impl<'a> Deliver<'a> {
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        for word in [self.channel, self.records.count, self.records.bytes.len() as u32, 0] {
-            word.write(out);
+        for number in [self.channel, self.records.count, self.records.bytes.len() as u32, 0] {
+            number.write(out);
         }
         out.extend_from_slice(self.records.bytes);
     }
@@ -248,8 +248,8 @@ impl<'a> Deliver<'a> {
     pub fn add(out: &mut Vec<u8>, token: u64, position: Position, attempt: u32, claim_ms: u32, frame: &[u8]) {
         token.write(out);
         position.seq.write(out);
-        for word in [position.epoch, attempt, claim_ms, 0] {
-            word.write(out);
+        for number in [position.epoch, attempt, claim_ms, 0] {
+            number.write(out);
         }
         out.extend_from_slice(frame);
     }

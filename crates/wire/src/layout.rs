@@ -7,7 +7,6 @@ use crate::code::ErrorCode;
 use crate::error::WireError;
 use crate::header::MessageKind;
 
-/// The fields of a message that were not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) kind: MessageKind,
@@ -20,12 +19,12 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
         let short = WireError::Short { kind: self.kind, missing: bytes.saturating_sub(self.rest.len()) };
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(short)?;
+        let (taken, after) = self.rest.split_at_checked(bytes).ok_or(short)?;
         self.rest = after;
-        Ok(here)
+        Ok(taken)
     }
 
-    pub(crate) fn unsound(&self, what: &'static str) -> WireError {
+    pub(crate) fn invalid_value(&self, what: &'static str) -> WireError {
         WireError::Value { kind: self.kind, what }
     }
 
@@ -38,7 +37,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value that can be encoded in a message.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, WireError>;
     fn write(&self, out: &mut Vec<u8>);
@@ -66,7 +64,7 @@ impl<'a> Layout<'a> for bool {
         match u8::read(fields)? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(fields.unsound("yes or no")),
+            _ => Err(fields.invalid_value("yes or no")),
         }
     }
 
@@ -83,16 +81,16 @@ impl<'a> Layout<'a> for &'a [u8] {
 
     /// Writes at most `u16::MAX` bytes, and drops the rest. The sender checks lengths before.
     fn write(&self, out: &mut Vec<u8>) {
-        let kept = &self[..self.len().min(usize::from(u16::MAX))];
-        (kept.len() as u16).write(out);
-        out.extend_from_slice(kept);
+        let truncated = &self[..self.len().min(usize::from(u16::MAX))];
+        (truncated.len() as u16).write(out);
+        out.extend_from_slice(truncated);
     }
 }
 
 impl<'a> Layout<'a> for &'a str {
     fn read(fields: &mut Fields<'a>) -> Result<&'a str, WireError> {
         let bytes = <&[u8]>::read(fields)?;
-        std::str::from_utf8(bytes).map_err(|_| fields.unsound("text"))
+        std::str::from_utf8(bytes).map_err(|_| fields.invalid_value("text"))
     }
 
     /// Truncates a text like bytes, but never within a character.
@@ -121,9 +119,9 @@ impl<'a> Layout<'a> for OptionalText<'a> {
 
 impl<'a> Layout<'a> for Option<u64> {
     fn read(fields: &mut Fields<'a>) -> Result<Option<u64>, WireError> {
-        let there = bool::read(fields)?;
+        let is_present = bool::read(fields)?;
         let value = u64::read(fields)?;
-        Ok(there.then_some(value))
+        Ok(is_present.then_some(value))
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -195,7 +193,7 @@ macro_rules! choice {
             fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::WireError> {
                 match u8::read(fields)? {
                     $($number => Ok($name::$variant),)*
-                    _ => Err(fields.unsound(stringify!($name))),
+                    _ => Err(fields.invalid_value(stringify!($name))),
                 }
             }
 

@@ -35,7 +35,7 @@ impl<'a, T> List<'a, T> {
     }
 }
 
-#[allow(private_bounds)] // `Layout` is how this crate writes bytes; nobody outside implements it.
+#[allow(private_bounds)] // `Layout` is internal: no other crate implements it.
 impl<'a, T: Layout<'a> + Copy> List<'a, T> {
     /// Iterates over the items.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {

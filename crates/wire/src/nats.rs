@@ -1,5 +1,5 @@
 //! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads a
-//! client's operations; `say` writes a server's operations.
+//! client's operations; `encode` writes a server's operations.
 //!
 //! Invariants:
 //! - Reading copies and allocates nothing: an operation refers to the bytes from which it was read.
@@ -11,18 +11,18 @@
 //! The crate `topic` has the rules of subjects; the crate `server` has the sockets and executes operations.
 
 mod connect;
+mod encode;
 mod headers;
 mod info;
 mod line;
 mod operation;
-mod say;
 mod violation;
 
 pub use connect::Connect;
+pub use encode::{NatsMessageHead, OK, PING, PONG, put_decimal, put_error};
 pub use headers::{HEADERS_MAX, HeaderBlock, STATUS_HEADER, header_lines, put_header};
 pub use info::Info;
 pub use operation::{NatsOperation, PublishOperation, next};
-pub use say::{NatsMessageHead, OK, PING, PONG, put_decimal, refuse};
 pub use violation::Violation;
 
 /// The longest line and the largest payload that a NATS client may send.

@@ -65,7 +65,7 @@ layout! {
         /// The publisher's number.
         pub publisher: u32,
         /// Whether the node creates this topic automatically.
-        pub by_itself: bool,
+        pub created_automatically: bool,
         /// Whether the topic keeps a state.
         pub keeps_state: bool,
     }
@@ -136,18 +136,18 @@ impl PublishHeader {
 
     /// Reads the header of an incomplete PUBLISH, so that a node can refuse it early. `None` for other or invalid
     /// messages.
-    pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
+    pub fn parse_incomplete(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
-        let run = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
-        let sound = head.kind == MessageKind::Publish as u8 && run.count > 0 && run.first_seq > 0;
-        let end = run.first_seq.checked_add(u64::from(run.count));
-        (sound && end.is_some()).then_some(PublishHeader {
-            publisher: run.topic_id,
-            partition: run.epoch,
-            expect_seq: run.prev_seq,
-            producer_seq: run.first_seq,
-            count: run.count,
-            bytes: run.bytes,
+        let batch = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
+        let is_valid = head.kind == MessageKind::Publish as u8 && batch.count > 0 && batch.first_seq > 0;
+        let end = batch.first_seq.checked_add(u64::from(batch.count));
+        (is_valid && end.is_some()).then_some(PublishHeader {
+            publisher: batch.topic_id,
+            partition: batch.epoch,
+            expect_seq: batch.prev_seq,
+            producer_seq: batch.first_seq,
+            count: batch.count,
+            bytes: batch.bytes,
         })
     }
 
@@ -166,16 +166,16 @@ impl PublishHeader {
             return Err(WireError::Flags { kind: MessageKind::Publish, flags });
         }
         if header.count == 0 || header.producer_seq == 0 {
-            return Err(fields.unsound("count or producer sequence of zero"));
+            return Err(fields.invalid_value("count or producer sequence of zero"));
         }
         if header.producer_seq.checked_add(u64::from(header.count)).is_none() {
-            return Err(fields.unsound("producer sequence"));
+            return Err(fields.invalid_value("producer sequence"));
         }
         if flags & FLAG_EXPECT == 0 && header.expect_seq != 0 {
-            return Err(fields.unsound("expected sequence without its flag"));
+            return Err(fields.invalid_value("expected sequence without its flag"));
         }
         if header.bytes as usize != fields.rest.len() {
-            return Err(fields.unsound("byte count of frames"));
+            return Err(fields.invalid_value("byte count of frames"));
         }
         Ok(header)
     }

@@ -122,7 +122,7 @@ impl<'a> SnapshotPart<'a> {
         let len = u64::read(fields)?;
         let end = offset.checked_add(len).filter(|&end| end <= total);
         if end.is_none() || (len == 0 && total > 0) {
-            return Err(fields.unsound("part of a state"));
+            return Err(fields.invalid_value("part of a state"));
         }
         let bytes = fields.take(usize::try_from(len).unwrap_or(usize::MAX))?;
         Ok(SnapshotPart { channel, position, checksum, total, offset, bytes })

@@ -63,18 +63,18 @@ impl<'a> Layout<'a> for StartAt {
             2 => Ok(StartAt::After(position)),
             3 => Ok(StartAt::Time(time_ns)),
             4 => Ok(StartAt::Resume),
-            _ => Err(fields.unsound("start")),
+            _ => Err(fields.invalid_value("start")),
         }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let nowhere = Position { epoch: 0, seq: 0 };
+        let no_position = Position { epoch: 0, seq: 0 };
         let (choice, position, time_ns) = match *self {
-            StartAt::Earliest => (0u8, nowhere, 0),
-            StartAt::Latest => (1, nowhere, 0),
+            StartAt::Earliest => (0u8, no_position, 0),
+            StartAt::Latest => (1, no_position, 0),
             StartAt::After(position) => (2, position, 0),
-            StartAt::Time(time_ns) => (3, nowhere, time_ns),
-            StartAt::Resume => (4, nowhere, 0),
+            StartAt::Time(time_ns) => (3, no_position, time_ns),
+            StartAt::Resume => (4, no_position, 0),
         };
         choice.write(out);
         position.write(out);

@@ -15,9 +15,9 @@ choice! {
         /// Commands, each after a `u32` with its length. The reply has a [`TaskCommandResult`] for each command.
         Commands = 1,
         /// A linearizable query.
-        Question = 2,
+        Query = 2,
         /// A stale query, which is evaluated on the node's own state.
-        StaleQuestion = 3,
+        StaleQuery = 3,
         /// Attaches a worker to this connection.
         Attach = 4,
     }
@@ -99,7 +99,7 @@ impl<'a> TaskCommandResult<'a> {
         match u8::read(fields)? {
             DONE => Ok(TaskCommandResult::Done(LongBytes::read(fields)?.0)),
             REFUSED => Refusal::read(fields).map(TaskCommandResult::Refused),
-            _ => Err(fields.unsound("answer")),
+            _ => Err(fields.invalid_value("answer")),
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn task_responses_are_read_back_or_end_in_an_error_if_cut() {
-        let answers = [
+        let results = [
             TaskCommandResult::Done(b"reply"),
             TaskCommandResult::Refused(Refusal {
                 numbers: [1, 2, 3],
@@ -120,12 +120,12 @@ mod tests {
             TaskCommandResult::Done(b""),
         ];
         let mut bytes = Vec::new();
-        answers.iter().for_each(|answer| answer.write(&mut bytes));
+        results.iter().for_each(|result| result.write(&mut bytes));
         let read: Vec<_> = TaskCommandResult::read_all(&bytes).map(Result::unwrap).collect();
-        assert_eq!(read, answers);
+        assert_eq!(read, results);
         for len in 0..bytes.len() {
             let read: Vec<_> = TaskCommandResult::read_all(&bytes[..len]).collect();
-            assert!(read.len() < answers.len() || read.last().is_some_and(Result::is_err), "{len}");
+            assert!(read.len() < results.len() || read.last().is_some_and(Result::is_err), "{len}");
         }
         assert!(TaskCommandResult::read_all(&[7]).all(|read| read.is_err()));
     }

@@ -18,7 +18,7 @@ fn publish_and_subscribe_prints_three_records_in_order() {
 
 #[test]
 fn missed_records_example_accounts_for_every_record() {
-    let output = output_of(env!("CARGO_BIN_EXE_what-you-missed"));
+    let output = output_of(env!("CARGO_BIN_EXE_missed-records"));
     let lines: Vec<_> = output.lines().collect();
     assert!(lines[0].starts_with("behind 10000 of "), "{output}");
     assert!(lines[1].starts_with("missed 1 … "), "{output}");
@@ -40,8 +40,8 @@ fn safe_retry_returns_the_position_of_the_first_attempt() {
 }
 
 #[test]
-fn ask_and_answer_example_prints_the_reply() {
-    assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
+fn request_reply_example_prints_the_reply() {
+    assert_eq!(output_of(env!("CARGO_BIN_EXE_request-reply")), "HELLO\n");
 }
 
 #[test]
@@ -65,13 +65,13 @@ struct RunningExample(Child, std::io::Lines<BufReader<std::process::ChildStdout>
 impl RunningExample {
     fn start(arguments: &[&str]) -> RunningExample {
         let mut command = Command::new(env!("CARGO_BIN_EXE_world"));
-        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("the example starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         RunningExample(child, lines)
     }
 
-    fn line(&mut self) -> String {
-        self.1.next().expect("it goes on").expect("examples print text")
+    fn read_line(&mut self) -> String {
+        self.1.next().expect("the example prints another line").expect("examples print text")
     }
 }
 
@@ -86,14 +86,15 @@ impl Drop for RunningExample {
 #[test]
 fn world_shows_walkers_and_gives_a_second_process_a_region() {
     let mut first = RunningExample::start(&[]);
-    let line = first.line();
-    let url = line.strip_prefix("dunlin space watch walkers --url ").expect("where it is");
-    assert!(first.line().contains("Owns { region: RegionId("));
-    let sight = first.line();
+    let line = first.read_line();
+    let url =
+        line.strip_prefix("dunlin space watch walkers --url ").expect("the first line contains the URL");
+    assert!(first.read_line().contains("Owns { region: RegionId("));
+    let sight = first.read_line();
     assert!(sight.starts_with("Entered(") && sight.ends_with(" in sight"), "{sight}");
     let mut second = RunningExample::start(&[url]);
-    second.line();
-    let owns = second.line();
+    second.read_line();
+    let owns = second.read_line();
     // The region belonged to the first worker before, or had no owner yet.
     assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

@@ -13,7 +13,7 @@ import (
 type etcd struct{ kv *clientv3.Client }
 
 func newEtcd(todo work) (store, error) {
-	kv, err := clientv3.New(clientv3.Config{Endpoints: todo.Endpoints, DialTimeout: patience, Logger: zap.NewNop()})
+	kv, err := clientv3.New(clientv3.Config{Endpoints: todo.Endpoints, DialTimeout: timeout, Logger: zap.NewNop()})
 	return &etcd{kv}, err
 }
 
@@ -23,23 +23,23 @@ func (e *etcd) put(ctx context.Context, key string, value []byte) error {
 }
 
 func (e *etcd) get(ctx context.Context, key string) ([]byte, error) {
-	found, err := e.kv.Get(ctx, key)
-	if err != nil || len(found.Kvs) == 0 {
+	response, err := e.kv.Get(ctx, key)
+	if err != nil || len(response.Kvs) == 0 {
 		return nil, err
 	}
-	return found.Kvs[0].Value, nil
+	return response.Kvs[0].Value, nil
 }
 
 func (e *etcd) cas(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	asItWas := clientv3.Compare(clientv3.ModRevision(key), "=", int64(revision))
-	done, err := e.kv.Txn(ctx).If(asItWas).Then(clientv3.OpPut(key, string(value))).Commit()
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", int64(revision))
+	response, err := e.kv.Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, string(value))).Commit()
 	if err != nil {
 		return 0, err
 	}
-	if !done.Succeeded {
+	if !response.Succeeded {
 		check(fmt.Errorf("%s was written by somebody else", key))
 	}
-	return uint64(done.Header.Revision), nil
+	return uint64(response.Header.Revision), nil
 }
 
 func (e *etcd) putAll(ctx context.Context, keys []string, values [][]byte) error {
@@ -52,12 +52,12 @@ func (e *etcd) putAll(ctx context.Context, keys []string, values [][]byte) error
 }
 
 func (e *etcd) scan(ctx context.Context, from string, count int) ([][]byte, error) {
-	found, err := e.kv.Get(ctx, from, clientv3.WithFromKey(), clientv3.WithLimit(int64(count)))
+	response, err := e.kv.Get(ctx, from, clientv3.WithFromKey(), clientv3.WithLimit(int64(count)))
 	if err != nil {
 		return nil, err
 	}
 	values := [][]byte{}
-	for _, pair := range found.Kvs {
+	for _, pair := range response.Kvs {
 		values = append(values, pair.Value)
 	}
 	return values, nil
@@ -68,20 +68,20 @@ func leaderOf(ctx context.Context, endpoints []string) int {
 	kv, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	check(err)
 	defer kv.Close()
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		if leader := agreed(ctx, kv, endpoints); leader >= 0 {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if leader := agreedLeader(ctx, kv, endpoints); leader >= 0 {
 			return leader
 		}
 	}
-	check(fmt.Errorf("the nodes of etcd did not agree within %v", patience))
+	check(fmt.Errorf("the nodes of etcd did not agree within %v", timeout))
 	return -1
 }
 
-func agreed(ctx context.Context, kv *clientv3.Client, endpoints []string) int {
+func agreedLeader(ctx context.Context, kv *clientv3.Client, endpoints []string) int {
 	leader, least, most, at := uint64(0), ^uint64(0), uint64(0), -1
 	for nth, endpoint := range endpoints {
-		within, cancel := context.WithTimeout(ctx, time.Second)
-		status, err := kv.Status(within, endpoint)
+		callCtx, cancel := context.WithTimeout(ctx, time.Second)
+		status, err := kv.Status(callCtx, endpoint)
 		cancel()
 		if err != nil || status.Leader == 0 || leader != 0 && status.Leader != leader {
 			return -1

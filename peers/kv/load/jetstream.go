@@ -16,8 +16,8 @@ const bucket = "bench"
 type jetStream struct{ kv jetstream.KeyValue }
 
 func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
-	again := []nats.Option{nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond)}
-	nc, err := nats.Connect(todo.Endpoints[nth%len(todo.Endpoints)], again...)
+	reconnect := []nats.Option{nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond)}
+	nc, err := nats.Connect(todo.Endpoints[nth%len(todo.Endpoints)], reconnect...)
 	if err != nil {
 		return nil, err
 	}
@@ -27,14 +27,14 @@ func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
 	}
 	config := jetstream.KeyValueConfig{Bucket: bucket, Replicas: len(todo.Endpoints), Storage: jetstream.FileStorage}
 	// Servers refuse the call until they have elected a leader.
-	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		within, cancel := context.WithTimeout(ctx, 5*time.Second)
-		kv, err := js.CreateOrUpdateKeyValue(within, config)
+	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
+		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		kv, err := js.CreateOrUpdateKeyValue(callCtx, config)
 		cancel()
 		if err == nil {
 			return &jetStream{kv}, nil
 		}
-		if time.Now().After(until) {
+		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("making the bucket: %w", err)
 		}
 	}
@@ -46,14 +46,14 @@ func (j *jetStream) put(ctx context.Context, key string, value []byte) error {
 }
 
 func (j *jetStream) get(ctx context.Context, key string) ([]byte, error) {
-	found, err := j.kv.Get(ctx, key)
+	entry, err := j.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return found.Value(), nil
+	return entry.Value(), nil
 }
 
 func (j *jetStream) cas(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {

@@ -30,7 +30,7 @@ type work struct {
 }
 
 const (
-	patience  = 60 * time.Second
+	timeout   = 60 * time.Second
 	loadBatch = 100
 	loadLanes = 32
 )
@@ -42,7 +42,7 @@ func check(err error) {
 	}
 }
 
-func say(line any) { check(json.NewEncoder(os.Stdout).Encode(line)) }
+func printJSON(line any) { check(json.NewEncoder(os.Stdout).Encode(line)) }
 
 func main() {
 	if len(os.Args) != 2 {
@@ -56,27 +56,27 @@ func main() {
 		return
 	}
 	stores := connect(ctx, todo)
-	fresh := newKeeper(todo)
+	acked := newAckedValues(todo)
 	switch todo.Case {
 	case "put":
-		run(ctx, todo, stores, fresh, putOne)
-		check(fresh.verify(ctx, stores))
+		run(ctx, todo, stores, acked, putOne)
+		check(acked.verify(ctx, stores))
 	case "cas":
-		run(ctx, todo, stores, fresh, casOne)
-		check(fresh.verify(ctx, stores))
+		run(ctx, todo, stores, acked, casOne)
+		check(acked.verify(ctx, stores))
 	case "batch":
-		run(ctx, todo, stores, fresh, putMany)
-		check(fresh.verify(ctx, stores))
+		run(ctx, todo, stores, acked, putMany)
+		check(acked.verify(ctx, stores))
 	case "get":
-		check(fresh.load(ctx, stores))
-		run(ctx, todo, stores, fresh, getOne)
+		check(acked.load(ctx, stores))
+		run(ctx, todo, stores, acked, getOne)
 	case "range":
-		check(fresh.load(ctx, stores))
-		run(ctx, todo, stores, fresh, getMany)
+		check(acked.load(ctx, stores))
+		run(ctx, todo, stores, acked, getMany)
 	default:
 		check(fmt.Errorf("there is no case %q", todo.Case))
 	}
-	say(result)
+	printJSON(result)
 }
 
 // connect waits until the store is usable.

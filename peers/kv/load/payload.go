@@ -9,17 +9,17 @@ import (
 const filler = uint64(0x5bd1e9959e3779b9)
 
 func payload(bytes int, seq uint64) []byte {
-	made := make([]byte, bytes)
+	value := make([]byte, bytes)
 	for at := 0; at < bytes; at += 8 {
-		binary.LittleEndian.PutUint64(made[at:], filler)
+		binary.LittleEndian.PutUint64(value[at:], filler)
 	}
-	binary.LittleEndian.PutUint64(made, seq)
-	binary.LittleEndian.PutUint64(made[bytes-8:], seq)
-	return made
+	binary.LittleEndian.PutUint64(value, seq)
+	binary.LittleEndian.PutUint64(value[bytes-8:], seq)
+	return value
 }
 
-// carries reports whether every word of the payload is right for seq.
-func carries(value []byte, bytes int, seq uint64) bool {
+// isValid reports whether every word of the payload is right for seq.
+func isValid(value []byte, bytes int, seq uint64) bool {
 	if len(value) != bytes {
 		return false
 	}

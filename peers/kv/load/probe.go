@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pace is the interval between writes to each endpoint, which does not depend on earlier writes.
-const pace = 7 * time.Millisecond
+// writeInterval is the interval between writes to each endpoint, which does not depend on earlier writes.
+const writeInterval = 7 * time.Millisecond
 
-type order struct {
+type probeRequest struct {
 	// Leader requests the leader.
 	Leader bool `json:"leader"`
 	// AfterNs requests the first acknowledged write that began after this time.
@@ -33,47 +33,47 @@ func monotonic() int64 {
 // probe writes to every endpoint all the time, and reports when writes succeed again.
 func probe(ctx context.Context, endpoints []string) {
 	var lock sync.Mutex
-	after, heard := int64(0), make(chan int64, 1)
+	after, responses := int64(0), make(chan int64, 1)
 	for nth, endpoint := range endpoints {
-		go write(ctx, nth, endpoint, func(asked, answered int64) {
+		go write(ctx, nth, endpoint, func(sentNs, answeredNs int64) {
 			lock.Lock()
 			defer lock.Unlock()
-			if after != 0 && asked > after {
+			if after != 0 && sentNs > after {
 				after = 0
-				heard <- answered
+				responses <- answeredNs
 			}
 		})
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		var asked order
-		check(json.Unmarshal(lines.Bytes(), &asked))
-		if asked.Leader {
-			say(map[string]int{"leader": leaderOf(ctx, endpoints)})
+		var request probeRequest
+		check(json.Unmarshal(lines.Bytes(), &request))
+		if request.Leader {
+			printJSON(map[string]int{"leader": leaderOf(ctx, endpoints)})
 			continue
 		}
 		lock.Lock()
-		after = asked.AfterNs
+		after = request.AfterNs
 		lock.Unlock()
 		select {
-		case answered := <-heard:
-			say(map[string]int64{"answered_ns": answered})
-		case <-time.After(patience):
-			check(fmt.Errorf("no write went through within %v", patience))
+		case answeredNs := <-responses:
+			printJSON(map[string]int64{"answered_ns": answeredNs})
+		case <-time.After(timeout):
+			check(fmt.Errorf("no write went through within %v", timeout))
 		}
 	}
 }
 
-func write(ctx context.Context, nth int, endpoint string, done func(asked, answered int64)) {
+func write(ctx context.Context, nth int, endpoint string, done func(sentNs, answeredNs int64)) {
 	kv, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
 	check(err)
-	for ; ; time.Sleep(pace) {
+	for ; ; time.Sleep(writeInterval) {
 		go func() {
-			within, cancel := context.WithTimeout(ctx, 5*time.Second)
+			callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			asked := monotonic()
-			if _, err := kv.Put(within, fmt.Sprintf("probe-%d", nth), "probe"); err == nil {
-				done(asked, monotonic())
+			sentNs := monotonic()
+			if _, err := kv.Put(callCtx, fmt.Sprintf("probe-%d", nth), "probe"); err == nil {
+				done(sentNs, monotonic())
 			}
 		}()
 	}

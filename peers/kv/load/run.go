@@ -23,29 +23,29 @@ var result struct {
 
 // lane has one request in flight at a time, and its own keys.
 type lane struct {
-	keeper *keeper
-	at     store
+	acked  *ackedValues
+	store  store
 	first  int
 	step   int
 	random *rand.Rand
 }
 
-// own draws one of the lane's keys.
-func (l *lane) own() int {
-	count := (l.keeper.todo.Keys - l.first + l.step - 1) / l.step
+// randomKey returns one of the lane's keys.
+func (l *lane) randomKey() int {
+	count := (l.acked.todo.Keys - l.first + l.step - 1) / l.step
 	return l.first + l.step*l.random.IntN(count)
 }
 
 func putOne(ctx context.Context, l *lane) error {
-	nth := l.own()
-	l.keeper.written[nth]++
-	return l.at.put(ctx, keyOf(nth), payload(l.keeper.todo.Bytes, l.keeper.written[nth]))
+	nth := l.randomKey()
+	l.acked.written[nth]++
+	return l.store.put(ctx, keyOf(nth), payload(l.acked.todo.Bytes, l.acked.written[nth]))
 }
 
 func casOne(ctx context.Context, l *lane) error {
-	nth := l.own()
-	k := l.keeper
-	revision, err := l.at.cas(ctx, keyOf(nth), payload(k.todo.Bytes, k.written[nth]+1), k.revisions[nth])
+	nth := l.randomKey()
+	k := l.acked
+	revision, err := l.store.cas(ctx, keyOf(nth), payload(k.todo.Bytes, k.written[nth]+1), k.revisions[nth])
 	if err == nil {
 		k.written[nth]++
 		k.revisions[nth] = revision
@@ -55,26 +55,26 @@ func casOne(ctx context.Context, l *lane) error {
 
 func putMany(ctx context.Context, l *lane) error {
 	keys, values := []string{}, [][]byte{}
-	for at := range l.keeper.todo.Batch {
+	for at := range l.acked.todo.Batch {
 		nth := l.first + l.step*at
-		l.keeper.written[nth]++
-		keys, values = append(keys, keyOf(nth)), append(values, payload(l.keeper.todo.Bytes, l.keeper.written[nth]))
+		l.acked.written[nth]++
+		keys, values = append(keys, keyOf(nth)), append(values, payload(l.acked.todo.Bytes, l.acked.written[nth]))
 	}
-	return l.at.putAll(ctx, keys, values)
+	return l.store.putAll(ctx, keys, values)
 }
 
 func getOne(ctx context.Context, l *lane) error {
-	key := keyOf(l.random.IntN(l.keeper.todo.Keys))
-	value, err := l.at.get(ctx, key)
-	if err == nil && !carries(value, l.keeper.todo.Bytes, 1) {
+	key := keyOf(l.random.IntN(l.acked.todo.Keys))
+	value, err := l.store.get(ctx, key)
+	if err == nil && !isValid(value, l.acked.todo.Bytes, 1) {
 		check(fmt.Errorf("%s holds what was not written", key))
 	}
 	return err
 }
 
 func getMany(ctx context.Context, l *lane) error {
-	todo := l.keeper.todo
-	values, err := l.at.scan(ctx, keyOf(l.random.IntN(todo.Keys-todo.Batch)), todo.Batch)
+	todo := l.acked.todo
+	values, err := l.store.scan(ctx, keyOf(l.random.IntN(todo.Keys-todo.Batch)), todo.Batch)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func getMany(ctx context.Context, l *lane) error {
 		check(fmt.Errorf("%d keys where %d are", len(values), todo.Batch))
 	}
 	for _, value := range values {
-		if !carries(value, todo.Bytes, 1) {
+		if !isValid(value, todo.Bytes, 1) {
 			check(fmt.Errorf("a range holds what was not written"))
 		}
 	}
@@ -90,49 +90,49 @@ func getMany(ctx context.Context, l *lane) error {
 }
 
 // run lets every lane make requests one after another, and counts responses after the warm-up.
-func run(ctx context.Context, todo work, stores []store, k *keeper, one func(context.Context, *lane) error) {
+func run(ctx context.Context, todo work, stores []store, k *ackedValues, request func(context.Context, *lane) error) {
 	start := time.Now().Add(time.Duration(todo.WarmupNs))
 	end := start.Add(time.Duration(todo.TimeNs))
-	took, errors := make([][]int64, todo.InFlight), make([]int, todo.InFlight)
-	var answered, last atomic.Int64
+	latencies, errors := make([][]int64, todo.InFlight), make([]int, todo.InFlight)
+	var responses, last atomic.Int64
 	// Without a response within the time, the measurement continues until the first one.
-	goesOn := func(now time.Time) bool {
-		return now.Before(end) || answered.Load() == 0 && now.Before(end.Add(patience))
+	isRunning := func(now time.Time) bool {
+		return now.Before(end) || responses.Load() == 0 && now.Before(end.Add(timeout))
 	}
-	var running sync.WaitGroup
+	var lanes sync.WaitGroup
 	for nth := range todo.InFlight {
 		l := &lane{k, stores[nth%len(stores)], nth, todo.InFlight, rand.New(rand.NewPCG(1, uint64(nth)))}
-		running.Go(func() {
-			for before := time.Now(); goesOn(before); {
-				err := one(ctx, l)
+		lanes.Go(func() {
+			for before := time.Now(); isRunning(before); {
+				err := request(ctx, l)
 				after := time.Now()
 				if err != nil {
 					errors[nth]++
-				} else if after.After(start) && goesOn(after) {
-					took[nth] = append(took[nth], after.Sub(before).Nanoseconds())
-					answered.Add(1)
+				} else if after.After(start) && isRunning(after) {
+					latencies[nth] = append(latencies[nth], after.Sub(before).Nanoseconds())
+					responses.Add(1)
 					last.Store(after.Sub(start).Nanoseconds())
 				}
 				before = after
 			}
 		})
 	}
-	running.Wait()
-	sum(slices.Concat(took...), errors, max(todo.TimeNs, last.Load()))
+	lanes.Wait()
+	summarize(slices.Concat(latencies...), errors, max(todo.TimeNs, last.Load()))
 }
 
-func sum(took []int64, errors []int, elapsed int64) {
-	if len(took) == 0 {
+func summarize(latencies []int64, errors []int, elapsed int64) {
+	if len(latencies) == 0 {
 		check(fmt.Errorf("nothing was answered"))
 	}
-	slices.Sort(took)
+	slices.Sort(latencies)
 	total := 0.0
-	for _, ns := range took {
+	for _, ns := range latencies {
 		total += float64(ns)
 	}
-	at := func(share float64) int64 { return took[int(float64(len(took)-1)*share)] }
-	result.Ops, result.ElapsedNs, result.AvgNs = len(took), elapsed, total/float64(len(took))
-	result.P50Ns, result.P95Ns, result.P99Ns = at(0.5), at(0.95), at(0.99)
+	quantile := func(share float64) int64 { return latencies[int(float64(len(latencies)-1)*share)] }
+	result.Ops, result.ElapsedNs, result.AvgNs = len(latencies), elapsed, total/float64(len(latencies))
+	result.P50Ns, result.P95Ns, result.P99Ns = quantile(0.5), quantile(0.95), quantile(0.99)
 	for _, count := range errors {
 		result.Errors += count
 	}

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	subject  = "b"
-	filler   = uint64(0x5bd1e9959e3779b9)
-	patience = 60 * time.Second
+	subject = "b"
+	filler  = uint64(0x5bd1e9959e3779b9)
+	timeout = 60 * time.Second
 )
 
 func check(err error) {
@@ -31,7 +31,7 @@ func check(err error) {
 	}
 }
 
-func number(text string) int {
+func parseInt(text string) int {
 	n, err := strconv.Atoi(text)
 	check(err)
 	return n
@@ -48,7 +48,7 @@ func write(payload []byte, seq uint64) {
 	binary.LittleEndian.PutUint64(payload[len(payload)-8:], seq)
 }
 
-func isRight(payload []byte, seq uint64, bytes int) bool {
+func isValid(payload []byte, seq uint64, bytes int) bool {
 	if len(payload) != bytes {
 		return false
 	}
@@ -56,23 +56,23 @@ func isRight(payload []byte, seq uint64, bytes int) bool {
 	for at := 0; at < len(payload); at += 8 {
 		sum += binary.LittleEndian.Uint64(payload[at:])
 	}
-	between := filler * uint64(len(payload)/8-2)
+	fillerSum := filler * uint64(len(payload)/8-2)
 	first, last := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[len(payload)-8:])
-	return first == seq && last == seq && sum == between+2*seq
+	return first == seq && last == seq && sum == fillerSum+2*seq
 }
 
 func main() {
-	url, subscribers, bytes, count := os.Args[1], number(os.Args[2]), number(os.Args[3]), uint64(number(os.Args[4]))
-	var read sync.WaitGroup
+	url, subscribers, bytes, count := os.Args[1], parseInt(os.Args[2]), parseInt(os.Args[3]), uint64(parseInt(os.Args[4]))
+	var pending sync.WaitGroup
 	for range subscribers {
 		nc, next := connect(url), uint64(0)
-		read.Add(1)
+		pending.Add(1)
 		sub, err := nc.Subscribe(subject, func(m *nats.Msg) {
-			if !isRight(m.Data, next, bytes) {
+			if !isValid(m.Data, next, bytes) {
 				check(fmt.Errorf("message %d was lost or damaged", next))
 			}
 			if next++; next == count {
-				read.Done()
+				pending.Done()
 			}
 		})
 		check(err)
@@ -83,13 +83,13 @@ func main() {
 	for at := 0; at < bytes; at += 8 {
 		binary.LittleEndian.PutUint64(payload[at:], filler)
 	}
-	time.AfterFunc(patience, func() { check(fmt.Errorf("not all came within %v", patience)) })
+	time.AfterFunc(timeout, func() { check(fmt.Errorf("not all came within %v", timeout)) })
 	publisher, start := connect(url), time.Now()
 	for seq := range count {
 		write(payload, seq)
 		check(publisher.Publish(subject, payload))
 	}
 	check(publisher.Flush())
-	read.Wait()
+	pending.Wait()
 	fmt.Printf("{\"elapsed_ns\":%d}\n", time.Since(start).Nanoseconds())
 }

@@ -31,7 +31,6 @@ pub struct Order {
     birds: Vec<[f32; 4]>,
 }
 
-/// The measurements of a run.
 #[derive(serde::Serialize)]
 pub struct RunReport {
     counted_ns: u64,
@@ -50,22 +49,22 @@ struct Bird {
 struct World {
     order: Order,
     field: Field2D<Bird>,
-    seen: u64,
+    neighbour_count: u64,
 }
 
 /// Runs the requested ticks and returns the measurements.
 pub fn run(order: Order) -> RunReport {
     let ticks = order.ticks;
     let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);
-    let (mut world, mut schedule) = (World { order, field, seen: 0 }, Schedule::new());
+    let (mut world, mut schedule) = (World { order, field, neighbour_count: 0 }, Schedule::new());
     world.init(&mut schedule);
-    let begin = Instant::now();
+    let started = Instant::now();
     for _ in 0..ticks {
-        world.seen = 0;
+        world.neighbour_count = 0;
         schedule.step(&mut world);
     }
-    let counted_ns = begin.elapsed().as_nanos() as u64;
-    let neighbours = world.seen as f64 / world.order.birds.len().max(1) as f64;
+    let counted_ns = started.elapsed().as_nanos() as u64;
+    let neighbours = world.neighbour_count as f64 / world.order.birds.len().max(1) as f64;
     RunReport { counted_ns, ticks, neighbours }
 }
 
@@ -81,8 +80,8 @@ impl Agent for Bird {
             if distance_sq > order.sight * order.sight || other.id == self.id {
                 continue;
             }
-            let close = distance_sq < order.apart * order.apart;
-            let push = if close { 1.0 / distance_sq.max(1e-6) } else { 0.0 };
+            let is_close = distance_sq < order.apart * order.apart;
+            let push = if is_close { 1.0 / distance_sq.max(1e-6) } else { 0.0 };
             for axis in 0..2 {
                 apart[axis] -= offset[axis] * push;
                 alike[axis] += other.velocity[axis];
@@ -93,11 +92,11 @@ impl Agent for Bird {
         if count > 0 {
             let [push, align, gather] = order.weights;
             let count = count as f32;
-            let wish = [0, 1].map(|axis| {
+            let steering = [0, 1].map(|axis| {
                 let alike = alike[axis] / count - self.velocity[axis];
                 push * apart[axis] * order.speed_max + align * alike + gather * (together[axis] / count)
             });
-            let change = shorten(wish, order.force_max);
+            let change = shorten(steering, order.force_max);
             let velocity = [0, 1].map(|axis| self.velocity[axis] + change[axis] * order.seconds);
             self.velocity = shorten(velocity, order.speed_max);
         }
@@ -107,10 +106,10 @@ impl Agent for Bird {
             if !(0.0..=end).contains(&ahead) {
                 *velocity = -*velocity;
             }
-            let thrown = if ahead < 0.0 { -ahead } else { 2.0 * end - ahead };
-            *along = if (0.0..=end).contains(&ahead) { ahead } else { thrown.clamp(0.0, end) };
+            let reflected = if ahead < 0.0 { -ahead } else { 2.0 * end - ahead };
+            *along = if (0.0..=end).contains(&ahead) { ahead } else { reflected.clamp(0.0, end) };
         }
-        world.seen += u64::from(count);
+        world.neighbour_count += u64::from(count);
         world.field.set_object_location(*self, self.at);
     }
 }

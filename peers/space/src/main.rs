@@ -15,33 +15,33 @@ const NEAREST: usize = 10;
 const COMPARED: usize = 50;
 const EDGE: f32 = 100.0;
 
-type Found = Vec<f32>;
+type Distances = Vec<f32>;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("standard input can be read");
     if arguments[1] == "flock" {
-        let told = flock::run(serde_json::from_str(&line).expect("standard input describes a flock"));
-        println!("{}", serde_json::to_string(&told).expect("the report can be encoded as JSON"));
+        let report = flock::run(serde_json::from_str(&line).expect("standard input describes a flock"));
+        println!("{}", serde_json::to_string(&report).expect("the report can be encoded as JSON"));
         return;
     }
     let time_ms: u128 = arguments[4].parse().expect("the fourth argument is a time in milliseconds");
     let mut points: Vec<[f32; 3]> =
         serde_json::from_str(&line).expect("standard input has points of three numbers");
-    let tick: fn(&[[f32; 3]], &mut Found) = match arguments[2].as_str() {
+    let tick: fn(&[[f32; 3]], &mut Distances) = match arguments[2].as_str() {
         "rstar" => rstar_tick,
         "kiddo" => kiddo_tick,
         other => panic!("there is no {other}"),
     };
-    let (mut found, mut counted_ns, mut ticks, mut recall) = (Vec::new(), 0, 0_u32, 1.0_f64);
+    let (mut distances, mut counted_ns, mut ticks, mut recall) = (Vec::new(), 0, 0_u32, 1.0_f64);
     while counted_ns < time_ms * 1_000_000 || ticks < 2 {
         advance(&mut points, ticks);
-        found.clear();
-        let begin = Instant::now();
-        tick(&points, &mut found);
-        counted_ns += begin.elapsed().as_nanos();
-        recall = recall.min(compare(&points, &found));
+        distances.clear();
+        let started = Instant::now();
+        tick(&points, &mut distances);
+        counted_ns += started.elapsed().as_nanos();
+        recall = recall.min(compare(&points, &distances));
         ticks += 1;
     }
     println!("{{\"counted_ns\":{counted_ns},\"ticks\":{ticks},\"recall\":{recall}}}");
@@ -76,22 +76,22 @@ impl rstar::PointDistance for Item {
     }
 }
 
-fn rstar_tick(points: &[[f32; 3]], found: &mut Found) {
+fn rstar_tick(points: &[[f32; 3]], distances: &mut Distances) {
     let items = points.iter().enumerate().map(|(nth, at)| Item { at: *at, nth }).collect();
     let tree = rstar::RTree::bulk_load(items);
     for (nth, at) in points.iter().enumerate() {
         let near = tree.nearest_neighbor_iter_with_distance_2(*at).filter(|(item, _)| item.nth != nth);
-        found.extend(near.take(NEAREST).map(|(_, distance)| distance));
+        distances.extend(near.take(NEAREST).map(|(_, distance)| distance));
     }
 }
 
-fn kiddo_tick(points: &[[f32; 3]], found: &mut Found) {
+fn kiddo_tick(points: &[[f32; 3]], distances: &mut Distances) {
     use std::num::NonZero;
     let tree = kiddo::ImmutableKdTree::new_from_slice(points).expect("all coordinates are numbers");
     let count = NonZero::new(NEAREST + 1).expect("the count is above 0");
     for (nth, at) in points.iter().enumerate() {
         let near = tree.query(at).nearest_n::<kiddo::SquaredEuclidean<f32>>(count).execute();
-        found.extend(
+        distances.extend(
             near.iter().filter(|near| near.item as usize != nth).take(NEAREST).map(|near| near.distance),
         );
     }
@@ -102,17 +102,17 @@ fn distance_sq(a: &[f32; 3], b: &[f32; 3]) -> f32 {
 }
 
 /// Returns the share of the true nearest points that the index found, for some of the points.
-fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
+fn compare(points: &[[f32; 3]], distances: &Distances) -> f64 {
     let every = (points.len() / COMPARED).max(1);
-    let (mut right, mut asked) = (0, 0);
+    let (mut correct, mut total) = (0, 0);
     for nth in (0..points.len()).step_by(every) {
         let others = points.iter().enumerate().filter(|(other, _)| *other != nth);
         let mut exact: Vec<f32> = others.map(|(_, at)| distance_sq(at, &points[nth])).collect();
         exact.sort_unstable_by(f32::total_cmp);
-        let own = &found[nth * NEAREST..(nth + 1) * NEAREST];
+        let own = &distances[nth * NEAREST..(nth + 1) * NEAREST];
         // The two methods may add the squares in a different order, so rounding differences are allowed.
-        right += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
-        asked += NEAREST;
+        correct += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
+        total += NEAREST;
     }
-    right as f64 / asked as f64
+    correct as f64 / total as f64
 }

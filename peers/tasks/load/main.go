@@ -39,7 +39,7 @@ type report struct {
 	InOneWorker int   `json:"workers_in_a_process"`
 }
 
-const patience = 60 * time.Second
+const timeout = 60 * time.Second
 
 func check(err error) {
 	if err != nil {
@@ -54,6 +54,6 @@ func main() {
 	}
 	var todo work
 	check(json.Unmarshal([]byte(os.Args[1]), &todo))
-	done := run(todo)
-	check(json.NewEncoder(os.Stdout).Encode(done))
+	result := run(todo)
+	check(json.NewEncoder(os.Stdout).Encode(result))
 }

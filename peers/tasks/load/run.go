@@ -12,10 +12,10 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// begun is the origin of all times, on a clock that cannot be set.
-var begun = time.Now()
+// processStart is the origin of all times, on a clock that cannot be set.
+var processStart = time.Now()
 
-func now() int64 { return int64(time.Since(begun)) }
+func now() int64 { return int64(time.Since(processStart)) }
 
 const (
 	kind       = "work"
@@ -26,21 +26,21 @@ const (
 // tally counts completed tasks, each once.
 type tally struct {
 	sync.Mutex
-	seen       map[uint64]bool
+	done       map[uint64]bool
 	start, end int64
 	ops, twice int64
 	starts     []int64
 	ends       []int64
 }
 
-func (t *tally) note(seq uint64, due, started, ended int64) {
+func (t *tally) record(seq uint64, due, started, ended int64) {
 	t.Lock()
 	defer t.Unlock()
-	if t.seen[seq] {
+	if t.done[seq] {
 		t.twice++
 		return
 	}
-	t.seen[seq] = true
+	t.done[seq] = true
 	if ended >= t.start && ended < t.end {
 		t.ops++
 		t.starts = append(t.starts, started-due)
@@ -51,15 +51,15 @@ func (t *tally) note(seq uint64, due, started, ended int64) {
 func (t *tally) completed() int64 {
 	t.Lock()
 	defer t.Unlock()
-	return int64(len(t.seen))
+	return int64(len(t.done))
 }
 
 func run(todo work) report {
 	redis := asynq.RedisClientOpt{Addr: todo.Endpoint, PoolSize: submitters + todo.Workers}
-	reached(redis)
+	waitForRedis(redis)
 	begin := now() + todo.WarmupNs
-	count := &tally{seen: map[uint64]bool{}, start: begin, end: begin + todo.TimeNs}
-	places := make(chan struct{}, todo.Backlog)
+	count := &tally{done: map[uint64]bool{}, start: begin, end: begin + todo.TimeNs}
+	slots := make(chan struct{}, todo.Backlog)
 	server := asynq.NewServer(redis, asynq.Config{
 		Concurrency: todo.Workers,
 		LogLevel:    asynq.ErrorLevel,
@@ -73,15 +73,15 @@ func run(todo work) report {
 		}
 		payload := task.Payload()
 		seq, due := binary.LittleEndian.Uint64(payload), int64(binary.LittleEndian.Uint64(payload[8:]))
-		count.note(seq, due, started, now())
+		count.record(seq, due, started, now())
 		if todo.Rate == 0 {
-			<-places
+			<-slots
 		}
 		return nil
 	}
 	check(server.Start(asynq.HandlerFunc(handle)))
-	submitted := submit(todo, redis, places, count.end)
-	for deadline := time.Now().Add(patience); count.completed() < submitted; time.Sleep(time.Millisecond) {
+	submitted := submit(todo, redis, slots, count.end)
+	for deadline := time.Now().Add(timeout); count.completed() < submitted; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			check(fmt.Errorf("%d of %d tasks were completed", count.completed(), submitted))
 		}
@@ -90,12 +90,12 @@ func run(todo work) report {
 	return count.report(todo, submitted)
 }
 
-// reached waits until Redis responds.
-func reached(redis asynq.RedisClientOpt) {
+// waitForRedis waits until Redis responds.
+func waitForRedis(redis asynq.RedisClientOpt) {
 	client := asynq.NewClient(redis)
 	defer client.Close()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = client.Ping(); err == nil {
 			return
 		}
@@ -104,19 +104,19 @@ func reached(redis asynq.RedisClientOpt) {
 }
 
 // submit submits until the time is over, and returns the number of tasks.
-func submit(todo work, redis asynq.RedisClientOpt, places chan struct{}, end int64) int64 {
-	type one struct {
+func submit(todo work, redis asynq.RedisClientOpt, slots chan struct{}, end int64) int64 {
+	type request struct {
 		seq uint64
 		due int64
 	}
-	ones := make(chan one, 1<<16)
+	requests := make(chan request, 1<<16)
 	var wait sync.WaitGroup
 	client := asynq.NewClient(redis)
 	for range submitters {
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			for next := range ones {
+			for next := range requests {
 				payload := make([]byte, max(headBytes, todo.Bytes))
 				binary.LittleEndian.PutUint64(payload, next.seq)
 				binary.LittleEndian.PutUint64(payload[8:], uint64(next.due))
@@ -129,16 +129,16 @@ func submit(todo work, redis asynq.RedisClientOpt, places chan struct{}, end int
 	for ; now() < end; seq++ {
 		if todo.Rate > 0 {
 			due += int64(rand.ExpFloat64() / todo.Rate * 1e9)
-			if wait := due - now(); wait > 0 {
-				time.Sleep(time.Duration(wait))
+			if delay := due - now(); delay > 0 {
+				time.Sleep(time.Duration(delay))
 			}
-			ones <- one{seq, due}
+			requests <- request{seq, due}
 		} else {
-			places <- struct{}{}
-			ones <- one{seq, now()}
+			slots <- struct{}{}
+			requests <- request{seq, now()}
 		}
 	}
-	close(ones)
+	close(requests)
 	wait.Wait()
 	return int64(seq)
 }
@@ -149,18 +149,18 @@ func (t *tally) report(todo work, submitted int64) report {
 	return report{
 		Ops:         t.ops,
 		Submitted:   submitted,
-		Completed:   int64(len(t.seen)),
+		Completed:   int64(len(t.done)),
 		Twice:       t.twice,
 		ElapsedNs:   todo.TimeNs,
-		StartP50Ns:  at(t.starts, 0.50),
-		StartP99Ns:  at(t.starts, 0.99),
-		EndP50Ns:    at(t.ends, 0.50),
-		EndP99Ns:    at(t.ends, 0.99),
+		StartP50Ns:  quantile(t.starts, 0.50),
+		StartP99Ns:  quantile(t.starts, 0.99),
+		EndP50Ns:    quantile(t.ends, 0.50),
+		EndP99Ns:    quantile(t.ends, 0.99),
 		InOneWorker: todo.Workers,
 	}
 }
 
-func at(sorted []int64, share float64) int64 {
+func quantile(sorted []int64, share float64) int64 {
 	if len(sorted) == 0 {
 		return 0
 	}

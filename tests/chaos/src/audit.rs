@@ -11,8 +11,8 @@ use crate::watches::WatchTrace;
 
 /// Checks that each revision belongs to one change. A change that was requested after the acknowledgement of another
 /// must have a later revision.
-pub fn revisions(operations: &[Operation]) -> Result<u64> {
-    let known = operations.iter().filter_map(|op| Some((op, op.answered.as_ref()?.0, op.revision()?)));
+pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
+    let known = operations.iter().filter_map(|op| Some((op, op.response.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
     let mut by_revision: BTreeMap<u64, &Operation> = BTreeMap::new();
     for &(op, _, revision) in &changes {
@@ -25,8 +25,8 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
     by_end.sort_by_key(|(_, end, _)| *end);
     let (mut ended, mut newest) = (by_end.iter().peekable(), None::<&(&Operation, u64, u64)>);
     for change in &by_call {
-        while let Some(before) = ended.next_if(|(_, end, _)| *end < change.0.call) {
-            newest = newest.filter(|newest| newest.2 > before.2).or(Some(before));
+        while let Some(ended_change) = ended.next_if(|(_, end, _)| *end < change.0.call) {
+            newest = newest.filter(|newest| newest.2 > ended_change.2).or(Some(ended_change));
         }
         if let Some(newest) = newest.filter(|newest| newest.2 > change.2) {
             bail!(
@@ -41,7 +41,7 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
 
 /// Checks that a lock has at most one holder at a time. Each token must belong to one lease, and holding times must not
 /// overlap. After a write with a token, no write with an older token may follow.
-pub fn locks(histories: &[LockHistory]) -> Result<u64> {
+pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));
     let mut tokens = BTreeMap::new();
@@ -72,7 +72,7 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
 
 /// Checks watchers: each must receive every revision in order, unless it was compacted. The changes must be the same
 /// for all watchers, and equal those of the acknowledged commands. Returns the number of revisions.
-pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
+pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {
         let mut next = 1;
@@ -93,14 +93,14 @@ pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> 
     }
     for operation in operations {
         if let Some(bytes) = operation.revision().and_then(|revision| all.get(&revision)) {
-            told_of(bytes, operation)?;
+            check_changes(bytes, operation)?;
         }
     }
     Ok(all.len() as u64)
 }
 
-fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
-    let told: Vec<(Vec<u8>, Option<Vec<u8>>)> = KeyEvents::new(bytes)?
+fn check_changes(bytes: &[u8], operation: &Operation) -> Result<()> {
+    let received: Vec<(Vec<u8>, Option<Vec<u8>>)> = KeyEvents::new(bytes)?
         .map(|event| {
             Ok(match event? {
                 KeyEvent::Put { key, item } => (key.to_vec(), Some(item.value.to_vec())),
@@ -111,20 +111,20 @@ fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
     let write = |(at, value): (usize, Option<&str>)| {
         (key(&operation.group, at), value.map(|value| value.as_bytes().to_vec()))
     };
-    let asked: Vec<_> = operation.writes().into_iter().map(write).collect();
-    if told != asked {
-        bail!("watchers received {told:?} for {operation:?}, which wrote {asked:?}");
+    let written: Vec<_> = operation.writes().into_iter().map(write).collect();
+    if received != written {
+        bail!("watchers received {received:?} for {operation:?}, which wrote {written:?}");
     }
     Ok(())
 }
 
 /// Returns the number of operations that were in progress when a fault began or ended.
-pub fn struck(operations: &[Operation], struck: &[(u64, String)]) -> u64 {
-    let under_way = |op: &&Operation| {
-        let end = op.answered.as_ref().map_or(u64::MAX, |(end, _)| *end);
-        struck.iter().any(|(at, _)| (op.call..end).contains(at))
+pub fn count_struck(operations: &[Operation], faults: &[(u64, String)]) -> u64 {
+    let was_in_progress = |op: &&Operation| {
+        let end = op.response.as_ref().map_or(u64::MAX, |(end, _)| *end);
+        faults.iter().any(|(at, _)| (op.call..end).contains(at))
     };
-    operations.iter().filter(under_way).count() as u64
+    operations.iter().filter(was_in_progress).count() as u64
 }
 
 #[cfg(test)]

@@ -21,18 +21,18 @@ impl Clocks {
     }
 
     /// Returns the command line that starts a node's program with its own clock.
-    pub fn line(&self, id: u64, program: &str) -> Vec<String> {
+    pub fn command_line(&self, id: u64, program: &str) -> Vec<String> {
         let library = format!("LD_PRELOAD={}", self.library.display());
         let file = format!("DUNLIN_CHAOS_CLOCK={}", self.file(id).display());
         vec!["env".to_owned(), library, file, program.to_owned()]
     }
 
-    /// Sets a node's clock to a time that is `off_s` seconds after the true time.
-    pub fn set(&self, id: u64, off_s: i64) -> io::Result<()> {
+    /// Sets a node's clock to a time that is `offset_s` seconds after the true time.
+    pub fn set(&self, id: u64, offset_s: i64) -> io::Result<()> {
         // One write in place replaces the offset, because the process has mapped the file into its memory.
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.file(id))?;
-        std::os::unix::fs::FileExt::write_all_at(&file, &off_s.to_ne_bytes(), 0)
+        std::os::unix::fs::FileExt::write_all_at(&file, &offset_s.to_ne_bytes(), 0)
     }
 
     fn file(&self, id: u64) -> PathBuf {

@@ -13,13 +13,13 @@ use crate::clocks::Clocks;
 use crate::network::Network;
 use crate::port;
 use crate::process::{PATIENCE, Process};
-use crate::replica_client::ask_once;
+use crate::replica_client::request_once;
 use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
-const ANSWER: Duration = Duration::from_millis(300);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The largest accepted difference, in seconds, when a test checks that a clock was set.
-const CLOCK_OFF_S_MAX: i64 = 300;
+const CLOCK_ERROR_S_MAX: i64 = 300;
 
 /// A cluster of replicas.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Cluster {
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
     /// The ids of the nodes whose processes may end because of a fault.
-    doomed: Vec<u64>,
+    may_end: Vec<u64>,
     /// The highest term that each node has reported.
     terms: HighestTerms,
     clocks: Clocks,
@@ -40,26 +40,26 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a new cluster of `nodes` nodes.
-    pub fn start(stage: &RunSetup, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
+    pub fn start(setup: &RunSetup, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
         let address = |id: u64| {
             let ip = [127, 0, 0, 10 + id as u8].into();
             (id, (port::free(ip), port::free(ip)))
         };
         let addresses: BTreeMap<_, _> = (1..=nodes).map(address).collect();
-        let network = Network::start(&stage.toxiproxy, &addresses)?;
-        let clocks = Clocks::start(&stage.clock, dir, network.ids())?;
-        let (program, dir) = (stage.replica.clone(), dir.to_owned());
-        let (running, doomed, terms) = Default::default();
+        let network = Network::start(&setup.toxiproxy, &addresses)?;
+        let clocks = Clocks::start(&setup.clock, dir, network.ids())?;
+        let (program, dir) = (setup.replica.clone(), dir.to_owned());
+        let (running, may_end, terms) = Default::default();
         let mut cluster =
-            Cluster { program, dir, log_bytes, addresses, running, doomed, terms, clocks, network };
+            Cluster { program, dir, log_bytes, addresses, running, may_end, terms, clocks, network };
         cluster.start_missing();
-        cluster.begin()?;
+        cluster.create_group()?;
         Ok(cluster)
     }
 
-    fn begin(&self) -> Result<()> {
+    fn create_group(&self) -> Result<()> {
         let members = self.addresses.iter().map(|(id, (peers, _))| (*id, peers.to_string())).collect();
-        match ask_once(self.addresses[&1].1, &ReplicaRequest::Begin(members), PATIENCE)? {
+        match request_once(self.addresses[&1].1, &ReplicaRequest::Begin(members), PATIENCE)? {
             ReplicaResponse::Done(_) => {}
             other => bail!("the Raft group could not be created: {other:?}"),
         }
@@ -76,18 +76,18 @@ impl Cluster {
             }
             let (peers, clients) = self.addresses[&id];
             let dir = self.dir.join(format!("node-{id}"));
-            let mut line = self.clocks.line(id, &self.program);
+            let mut line = self.clocks.command_line(id, &self.program);
             line.extend([id.to_string(), peers.to_string(), clients.to_string(), dir.display().to_string()]);
             line.push(format!("log={}", self.log_bytes));
-            let ways = self.network.ways.iter().filter(|((from, _), _)| *from == id);
-            line.extend(ways.map(|((_, to), way)| format!("{to}@{way}")));
+            let links = self.network.links.iter().filter(|((from, _), _)| *from == id);
+            line.extend(links.map(|((_, to), address)| format!("{to}@{address}")));
             let name = format!("replica {id}");
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
             // A node that is already running has printed this line before.
             if !process.is_ready {
-                process.until("READY");
+                process.read_until("READY");
                 process.is_ready = true;
             }
         }
@@ -98,35 +98,35 @@ impl Cluster {
         for id in ids {
             if let Some(mut process) = self.running.remove(id) {
                 process.kill();
-                no_panic(*id, &process)?;
+                check_no_panic(*id, &process)?;
             }
         }
         Ok(())
     }
 
     /// Sends a disk fault to a node. From then on the node may end by itself.
-    pub fn order(&mut self, id: u64, order: &str) {
+    pub fn set_disk_fault(&mut self, id: u64, fault: &str) {
         if let Some(process) = self.running.get_mut(&id) {
-            process.say(&format!("disk {order}"));
+            process.write_line(&format!("disk {fault}"));
         }
         // Only these faults can end a node; a full disk does not.
-        if order.starts_with("tear") || order == "broken" {
-            self.doomed.push(id);
+        if fault.starts_with("tear") || fault == "broken" {
+            self.may_end.push(id);
         }
     }
 
-    /// Sets a node's clock to a time that is `off_s` seconds after the true time, and checks that the node sees it.
-    pub fn set_clock(&mut self, id: u64, off_s: i64) -> Result<()> {
-        self.clocks.set(id, off_s).with_context(|| format!("cannot set the clock of node {id}"))?;
+    /// Sets a node's clock to a time that is `offset_s` seconds after the true time, and checks that the node sees it.
+    pub fn set_clock(&mut self, id: u64, offset_s: i64) -> Result<()> {
+        self.clocks.set(id, offset_s).with_context(|| format!("cannot set the clock of node {id}"))?;
         let Ok(ReplicaResponse::Status(status)) =
-            ask_once(self.addresses[&id].1, &ReplicaRequest::Status, ANSWER)
+            request_once(self.addresses[&id].1, &ReplicaRequest::Status, RESPONSE_TIMEOUT)
         else {
             return Ok(());
         };
-        let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
-        let it_is = status["time_of_day_s"].as_i64().context("the status has no field `time_of_day_s`")?;
-        if (it_is - right_s - off_s).abs() > CLOCK_OFF_S_MAX {
-            bail!("the clock of node {id} was shifted by {off_s} s, but is off by {} s", it_is - right_s);
+        let true_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
+        let node_s = status["time_of_day_s"].as_i64().context("the status has no field `time_of_day_s`")?;
+        if (node_s - true_s - offset_s).abs() > CLOCK_ERROR_S_MAX {
+            bail!("the clock of node {id} was shifted by {offset_s} s, but is off by {} s", node_s - true_s);
         }
         Ok(())
     }
@@ -139,14 +139,14 @@ impl Cluster {
     /// Ends all faults: stopped nodes continue, and ended nodes are restarted.
     pub fn heal(&mut self) -> Result<()> {
         self.network.heal()?;
-        self.running.values().for_each(Process::go_on);
+        self.running.values().for_each(Process::resume);
         for id in self.network.ids().to_vec() {
-            self.order(id, "well");
+            self.set_disk_fault(id, "well");
             self.clocks.set(id, 0)?;
         }
         // A fault `tear` without a sync so far would take effect later, so these nodes are killed.
-        let doomed = std::mem::take(&mut self.doomed);
-        self.kill(&doomed)?;
+        let may_end = std::mem::take(&mut self.may_end);
+        self.kill(&may_end)?;
         self.reap()?;
         self.start_missing();
         Ok(())
@@ -157,9 +157,9 @@ impl Cluster {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
             let Some(process) = self.running.get_mut(&id) else { continue };
-            if let Some(status) = process.ended() {
-                no_panic(id, process)?;
-                if !self.doomed.contains(&id) {
+            if let Some(status) = process.exit_status() {
+                check_no_panic(id, process)?;
+                if !self.may_end.contains(&id) {
                     bail!("replica {id} ended unexpectedly ({status}): {}", process.errors());
                 }
                 self.running.remove(&id);
@@ -170,16 +170,16 @@ impl Cluster {
 
     /// Returns the node that leads in the highest term.
     pub fn leader(&self) -> Option<u64> {
-        let claims =
+        let leaders =
             self.statuses().into_iter().filter(|(id, status)| status["leader"].as_u64() == Some(*id));
-        claims.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
+        leaders.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
     }
 
-    /// Waits for a leader other than `other_than`. Returns `None` after the time limit.
-    pub fn leader_within(&self, patience: Duration, other_than: Option<u64>) -> Option<u64> {
+    /// Waits for a leader other than `except`. Returns `None` after the time limit.
+    pub fn leader_within(&self, patience: Duration, except: Option<u64>) -> Option<u64> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
-            let leader = self.leader().filter(|leader| Some(*leader) != other_than);
+            let leader = self.leader().filter(|leader| Some(*leader) != except);
             if leader.is_some() {
                 return leader;
             }
@@ -190,12 +190,15 @@ impl Cluster {
 
     /// The status of each node that responds.
     pub fn statuses(&self) -> Vec<(u64, Value)> {
-        let ask = |id: &u64| match ask_once(self.addresses[id].1, &ReplicaRequest::Status, ANSWER).ok()? {
-            ReplicaResponse::Status(status) => Some((*id, status)),
-            _ => None,
-        };
-        let statuses: Vec<_> = self.network.ids().iter().filter_map(ask).collect();
-        statuses.iter().for_each(|(id, status)| self.terms.note(*id, status["term"].as_u64()));
+        let query =
+            |id: &u64| match request_once(self.addresses[id].1, &ReplicaRequest::Status, RESPONSE_TIMEOUT)
+                .ok()?
+            {
+                ReplicaResponse::Status(status) => Some((*id, status)),
+                _ => None,
+            };
+        let statuses: Vec<_> = self.network.ids().iter().filter_map(query).collect();
+        statuses.iter().for_each(|(id, status)| self.terms.record(*id, status["term"].as_u64()));
         statuses
     }
 
@@ -211,7 +214,7 @@ impl Cluster {
     }
 }
 
-fn no_panic(id: u64, process: &Process) -> Result<()> {
+fn check_no_panic(id: u64, process: &Process) -> Result<()> {
     let errors = process.errors();
     if errors.contains("panicked") {
         bail!("replica {id} panicked:\n{errors}");

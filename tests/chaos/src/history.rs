@@ -62,28 +62,28 @@ pub struct Operation {
     /// The keys' group.
     pub group: String,
     /// The request.
-    pub asked: KeyRequest,
+    pub request: KeyRequest,
     /// The time of the request, in ns.
     pub call: u64,
     /// The time of the response in ns, and the response; `None` if it was lost.
-    pub answered: Option<(u64, KeyResponse)>,
+    pub response: Option<(u64, KeyResponse)>,
 }
 
 impl Operation {
     /// Returns the revision of the change, if the change is known to have happened.
     pub fn revision(&self) -> Option<u64> {
-        let (_, answered) = self.answered.as_ref()?;
-        let changes = match self.asked {
+        let (_, response) = self.response.as_ref()?;
+        let changes = match self.request {
             KeyRequest::Put(..) => true,
-            KeyRequest::Cas(..) | KeyRequest::Delete(_) | KeyRequest::Move(..) => answered.done,
+            KeyRequest::Cas(..) | KeyRequest::Delete(_) | KeyRequest::Move(..) => response.done,
             KeyRequest::Get(_) | KeyRequest::Range => false,
         };
-        changes.then_some(answered.revision)
+        changes.then_some(response.revision)
     }
 
     /// Returns the written value of each key; `None` for a deleted key.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
-        match &self.asked {
+        match &self.request {
             KeyRequest::Get(_) | KeyRequest::Range => vec![],
             KeyRequest::Put(key, value) | KeyRequest::Cas(key, value, _) => vec![(*key, Some(value))],
             KeyRequest::Delete(key) => vec![(*key, None)],
@@ -92,8 +92,8 @@ impl Operation {
     }
 
     /// The operation in the checker's format.
-    pub fn line(&self) -> Value {
-        let (kind, key, value, expect, other) = match &self.asked {
+    pub fn to_json(&self) -> Value {
+        let (kind, key, value, expect, other) = match &self.request {
             KeyRequest::Get(key) => ("get", *key, "", 0, 0),
             KeyRequest::Range => ("range", 0, "", 0, 0),
             KeyRequest::Put(key, value) => ("put", *key, value.as_str(), 0, 0),
@@ -101,14 +101,14 @@ impl Operation {
             KeyRequest::Delete(key) => ("delete", *key, "", 0, 0),
             KeyRequest::Move(key, other, value, expect) => ("move", *key, value.as_str(), *expect, *other),
         };
-        let out = self.answered.as_ref().map(|(_, answered)| {
+        let out = self.response.as_ref().map(|(_, response)| {
             let item = |(value, revision): &KeyState| json!({"value": value, "revision": revision});
-            let items: Vec<Value> = answered.items.iter().map(item).collect();
-            json!({"revision": answered.revision, "done": answered.done, "items": items})
+            let items: Vec<Value> = response.items.iter().map(item).collect();
+            json!({"revision": response.revision, "done": response.done, "items": items})
         });
         json!({
             "client": self.client, "group": self.group, "call": self.call,
-            "return": self.answered.as_ref().map(|(end, _)| end), "kind": kind, "key": key,
+            "return": self.response.as_ref().map(|(end, _)| end), "kind": kind, "key": key,
             "value": value, "expect": expect, "other": other, "out": out,
         })
     }

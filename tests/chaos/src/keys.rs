@@ -11,15 +11,15 @@ use dunlin_control::{
 };
 use dunlin_replica::seed::Seed;
 
-use crate::going::ClientProgress;
 use crate::history::{Clock, KEYS, KeyRequest, KeyResponse, KeyState, Operation, key};
+use crate::progress::ClientProgress;
 use crate::replica_client::{CommandResult, ReplicaClient};
 
 /// The number of clients that share a group.
-pub const SHARE: u64 = 3;
+pub const CLIENTS_PER_GROUP: u64 = 3;
 /// The number of changes with unknown outcomes above which a client only reads a group, because each such change
 /// doubles the number of orders that the checker has to try.
-const UNKNOWN: u32 = 2;
+const UNKNOWN_MAX: u32 = 2;
 /// How long a group is written to, in ms.
 pub const SLICE_MS: u64 = 600;
 
@@ -30,13 +30,13 @@ pub struct KeyClient {
     replica_client: ReplicaClient,
     clock: Clock,
     seed: Seed,
-    written: u64,
+    write_count: u64,
     /// The group that the client uses, and the last revisions that it saw of the group's keys.
-    seen: (String, [u64; KEYS]),
+    known: (String, [u64; KEYS]),
     /// The number of changes in this group with unknown outcomes.
     unknown: u32,
     history: Vec<Operation>,
-    going: Arc<ClientProgress>,
+    progress: Arc<ClientProgress>,
 }
 
 impl KeyClient {
@@ -46,50 +46,50 @@ impl KeyClient {
         replica_client: ReplicaClient,
         clock: Clock,
         seed: u64,
-        going: Arc<ClientProgress>,
+        progress: Arc<ClientProgress>,
     ) -> KeyClient {
         let seed = Seed::new(seed);
-        let (seen, unknown, history) = Default::default();
-        KeyClient { id, replica_client, clock, seed, written: 0, seen, unknown, history, going }
+        let (known, unknown, history) = Default::default();
+        KeyClient { id, replica_client, clock, seed, write_count: 0, known, unknown, history, progress }
     }
 
     /// Sends requests until stopped. Returns the client's history.
     pub fn run(mut self, stop: &AtomicBool) -> Vec<Operation> {
         while !stop.load(Ordering::Relaxed) {
             let slice = self.clock.now() / 1_000_000 / SLICE_MS;
-            let group = format!("g{}.{slice}", self.id / SHARE);
-            if self.seen.0 != group {
-                (self.seen, self.unknown) = ((group.clone(), [0; KEYS]), 0);
+            let group = format!("g{}.{slice}", self.id / CLIENTS_PER_GROUP);
+            if self.known.0 != group {
+                (self.known, self.unknown) = ((group.clone(), [0; KEYS]), 0);
             }
-            let asked = self.next();
-            self.ask(group, asked);
+            let request = self.next_request();
+            self.perform(group, request);
             let pause_us = self.seed.between(0, 8_000);
             std::thread::sleep(std::time::Duration::from_micros(pause_us));
         }
         self.history
     }
 
-    /// Reads all keys of each group once more, until all are read or `give_up` returns `true`.
-    pub fn read_all(mut self, groups: &[String], give_up: impl Fn() -> bool) -> Option<Vec<Operation>> {
+    /// Reads all keys of each group once more, until all are read or `should_stop` returns `true`.
+    pub fn read_all(mut self, groups: &[String], should_stop: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
             let before = self.history.len();
             while self.history.len() == before {
-                if give_up() {
+                if should_stop() {
                     return None;
                 }
-                self.ask(group.clone(), KeyRequest::Range);
+                self.perform(group.clone(), KeyRequest::Range);
             }
         }
         Some(self.history)
     }
 
-    fn next(&mut self) -> KeyRequest {
+    fn next_request(&mut self) -> KeyRequest {
         let (at, other) = (self.seed.between(0, 2) as usize, self.seed.between(1, 2) as usize);
         let other = (at + other) % KEYS;
-        let expect = self.seen.1[at];
-        self.written += 1;
-        let value = format!("{}.{}", self.id, self.written);
-        let kinds = if self.unknown < UNKNOWN { 99 } else { 39 };
+        let expect = self.known.1[at];
+        self.write_count += 1;
+        let value = format!("{}.{}", self.id, self.write_count);
+        let kinds = if self.unknown < UNKNOWN_MAX { 99 } else { 39 };
         match self.seed.between(0, kinds) {
             0..30 => KeyRequest::Get(at),
             30..40 => KeyRequest::Range,
@@ -100,14 +100,15 @@ impl KeyClient {
         }
     }
 
-    fn ask(&mut self, group: String, asked: KeyRequest) {
+    /// Sends a request and adds it to the history.
+    fn perform(&mut self, group: String, request: KeyRequest) {
         let call = self.clock.now();
-        let answered = match self.send(&group, &asked) {
-            Some(CommandResult::Done(reply)) => Some(answered(&asked, reply)),
+        let response = match self.send(&group, &request) {
+            Some(CommandResult::Done(reply)) => Some(to_response(&request, reply)),
             Some(CommandResult::Refused(ControlRefusal::Mismatch { modified })) => {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
-            Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {asked:?}: {refusal}"),
+            Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {request:?}: {refusal}"),
             // A failed read has no result, so the history does not contain it.
             Some(CommandResult::NotDone) | None => return,
             Some(CommandResult::Unknown) => {
@@ -115,22 +116,24 @@ impl KeyClient {
                 None
             }
         };
-        let answered = answered.map(|answered| (self.clock.now(), answered));
-        let operation = Operation { client: self.id, group, asked, call, answered };
-        self.learn(&operation);
+        let response = response.map(|response| (self.clock.now(), response));
+        let operation = Operation { client: self.id, group, request, call, response };
+        self.update_known(&operation);
         self.history.push(operation);
     }
 
-    /// Sends a request and adds it to the history. Returns `None` if a read failed.
-    fn send(&mut self, group: &str, asked: &KeyRequest) -> Option<CommandResult> {
+    /// Sends a request. Returns `None` if a read failed.
+    fn send(&mut self, group: &str, request: &KeyRequest) -> Option<CommandResult> {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
         let read = |replica_client: &mut ReplicaClient, start: &[u8]| {
             let found = replica_client.read(start, &prefix_end(start))?;
-            Some(CommandResult::Done(dunlin_replica::protocol::found(found)))
+            Some(CommandResult::Done(dunlin_replica::protocol::read_reply(found)))
         };
-        let command = match asked {
+        let command = match request {
             KeyRequest::Get(at) => return read(&mut self.replica_client, &keys[*at]),
-            KeyRequest::Range => return read(&mut self.replica_client, format!("{group}/").as_bytes()),
+            KeyRequest::Range => {
+                return read(&mut self.replica_client, format!("{group}/").as_bytes());
+            }
             KeyRequest::Put(at, value) => {
                 ControlCommand::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 }
             }
@@ -152,53 +155,53 @@ impl KeyClient {
         Some(self.replica_client.change(&command))
     }
 
-    fn learn(&mut self, operation: &Operation) {
-        let Some((_, answered)) = &operation.answered else { return };
+    fn update_known(&mut self, operation: &Operation) {
+        let Some((_, response)) = &operation.response else { return };
         if let Some(revision) = operation.revision() {
-            self.going.changed();
+            self.progress.count_change();
             operation.writes().iter().for_each(|(at, value)| {
-                self.seen.1[*at] = if value.is_some() { revision } else { 0 };
+                self.known.1[*at] = if value.is_some() { revision } else { 0 };
             });
         }
-        match &operation.asked {
-            KeyRequest::Cas(at, ..) if !answered.done => self.seen.1[*at] = answered.revision,
-            KeyRequest::Get(at) => self.seen.1[*at] = answered.items[0].1,
+        match &operation.request {
+            KeyRequest::Cas(at, ..) if !response.done => self.known.1[*at] = response.revision,
+            KeyRequest::Get(at) => self.known.1[*at] = response.items[0].1,
             _ => {}
         }
     }
 }
 
-fn answered(asked: &KeyRequest, reply: ControlReply) -> KeyResponse {
-    match (asked, reply) {
+fn to_response(request: &KeyRequest, reply: ControlReply) -> KeyResponse {
+    match (request, reply) {
         (KeyRequest::Get(at), reply) => {
-            KeyResponse { items: items(&[*at], &[read(reply)]), ..KeyResponse::default() }
+            KeyResponse { items: items(&[*at], &[read_result(reply)]), ..KeyResponse::default() }
         }
         (KeyRequest::Range, reply) => {
-            KeyResponse { items: items(&[0, 1, 2], &[read(reply)]), ..KeyResponse::default() }
+            KeyResponse { items: items(&[0, 1, 2], &[read_result(reply)]), ..KeyResponse::default() }
         }
         (_, ControlReply::Changed { revision, keys }) => {
             KeyResponse { revision, done: keys > 0, items: vec![] }
         }
         (KeyRequest::Move(at, other, ..), ControlReply::Transaction { revision, succeeded, results }) => {
-            let found: Vec<FoundKeys> = results.into_iter().filter_map(of_read).collect();
+            let found: Vec<FoundKeys> = results.into_iter().filter_map(found_keys).collect();
             let items = if succeeded { vec![] } else { items(&[*at, *other], &found) };
             KeyResponse { revision, done: succeeded, items }
         }
-        (asked, reply) => panic!("unexpected reply to {asked:?}: {reply:?}"),
+        (request, reply) => panic!("unexpected reply to {request:?}: {reply:?}"),
     }
 }
 
-fn of_read(outcome: OperationOutcome) -> Option<FoundKeys> {
+fn found_keys(outcome: OperationOutcome) -> Option<FoundKeys> {
     match outcome {
         OperationOutcome::Found { found } => Some(found),
         OperationOutcome::Changed { .. } => None,
     }
 }
 
-fn read(reply: ControlReply) -> FoundKeys {
+fn read_result(reply: ControlReply) -> FoundKeys {
     match reply {
         ControlReply::Transaction { results, .. } => {
-            results.into_iter().find_map(of_read).unwrap_or_default()
+            results.into_iter().find_map(found_keys).unwrap_or_default()
         }
         _ => FoundKeys::default(),
     }
@@ -207,11 +210,11 @@ fn read(reply: ControlReply) -> FoundKeys {
 /// Returns the state of these keys from the result of a read.
 fn items(keys: &[usize], found: &[FoundKeys]) -> Vec<KeyState> {
     let pairs = found.iter().flat_map(|found| &found.items);
-    let held: HashMap<Option<u8>, KeyState> = pairs
+    let states: HashMap<Option<u8>, KeyState> = pairs
         .map(|pair| {
             let value = String::from_utf8_lossy(&pair.item.value).into_owned();
             (pair.key.last().copied(), (value, pair.item.modified))
         })
         .collect();
-    keys.iter().map(|key| held.get(&Some(b'0' + *key as u8)).cloned().unwrap_or_default()).collect()
+    keys.iter().map(|key| states.get(&Some(b'0' + *key as u8)).cloned().unwrap_or_default()).collect()
 }

@@ -10,7 +10,6 @@
 pub mod audit;
 pub mod clocks;
 pub mod cluster;
-pub mod going;
 pub mod history;
 pub mod keys;
 pub mod linear;
@@ -20,6 +19,7 @@ pub mod network;
 pub mod plan;
 pub mod port;
 pub mod process;
+pub mod progress;
 pub mod replica_client;
 pub mod run;
 pub mod terms;

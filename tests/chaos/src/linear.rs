@@ -23,7 +23,7 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Chec
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);
     for operation in operations {
-        writeln!(file, "{}", operation.line())?;
+        writeln!(file, "{}", operation.to_json())?;
     }
     file.flush()?;
     let mut command = Command::new(program);
@@ -33,14 +33,14 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Chec
         .stdin(Stdio::null())
         .output()
         .context("cannot start the linearizability checker")?;
-    let found: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+    let result: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         format!("the checker's output is malformed: {}", String::from_utf8_lossy(&output.stderr))
     })?;
-    let illegal = found["illegal"].as_array().context("the checker's output has no `illegal` groups")?;
+    let illegal = result["illegal"].as_array().context("the checker's output has no `illegal` groups")?;
     if !illegal.is_empty() {
         bail!("the history is not linearizable: {illegal:?}; drawing: {}", dir.display());
     }
     let number =
-        |name: &str| found[name].as_u64().with_context(|| format!("the checker's output has no {name}"));
+        |name: &str| result[name].as_u64().with_context(|| format!("the checker's output has no {name}"));
     Ok(CheckedHistory { groups: number("groups")?, undecided: number("undecided")? })
 }

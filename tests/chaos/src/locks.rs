@@ -10,8 +10,8 @@ use dunlin_control::{
 };
 use dunlin_replica::seed::Seed;
 
-use crate::going::ClientProgress;
 use crate::history::Clock;
+use crate::progress::ClientProgress;
 use crate::replica_client::{CommandResult, ReplicaClient};
 
 /// The number of locks.
@@ -62,7 +62,7 @@ pub struct LockClient {
     clock: Clock,
     seed: Seed,
     history: LockHistory,
-    going: Arc<ClientProgress>,
+    progress: Arc<ClientProgress>,
 }
 
 /// A lease, and the time until which it certainly exists.
@@ -79,7 +79,7 @@ impl LockClient {
         replica_client: ReplicaClient,
         clock: Clock,
         seed: u64,
-        going: Arc<ClientProgress>,
+        progress: Arc<ClientProgress>,
     ) -> LockClient {
         LockClient {
             id,
@@ -87,7 +87,7 @@ impl LockClient {
             clock,
             seed: Seed::new(seed),
             history: LockHistory::default(),
-            going,
+            progress,
         }
     }
 
@@ -97,7 +97,7 @@ impl LockClient {
             let Some(mut lease) = self.grant() else { continue };
             let lock = self.seed.between(0, LOCK_COUNT - 1);
             if let Some(token) = self.acquire(lock, &mut lease, stop) {
-                self.going.changed_hands(lock);
+                self.progress.count_holder_change(lock);
                 self.hold(lock, token, lease);
             }
         }

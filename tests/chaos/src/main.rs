@@ -19,46 +19,49 @@ fn main() -> Result<()> {
     let find = |key: &str| {
         arguments.iter().find_map(|argument| argument.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
     };
-    let given = |key: &'static str| find(key).with_context(|| format!("argument {key}= is missing"));
-    let number = |key: &str, otherwise: u64| find(key).map_or(Ok(otherwise), |number| number.parse());
+    let required = |key: &'static str| find(key).with_context(|| format!("argument {key}= is missing"));
+    let number = |key: &str, default: u64| find(key).map_or(Ok(default), |number| number.parse());
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
-    let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, given("dir")?.into());
-    let broken = if has("topics") {
-        let stage = topics::TopicsStage { program: given("dunlin")?, dir, steps: number("steps", 4)? };
-        runs(first, seeds, has("count"), |seed| topics::run(&stage, seed).map(|report| report.to_string()))
+    let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, required("dir")?.into());
+    let failures = if has("topics") {
+        let setup = topics::TopicsStage { program: required("dunlin")?, dir, steps: number("steps", 4)? };
+        run_seeds(first, seeds, has("count"), |seed| {
+            topics::run(&setup, seed).map(|report| report.to_string())
+        })
     } else {
-        let (replica, toxiproxy, linear) = (given("replica")?, given("toxiproxy")?, given("linear")?);
-        let clock = given("clock")?.into();
-        let stage = run::RunSetup { replica, toxiproxy, linear, clock, dir, steps: number("steps", 8)? };
-        runs(first, seeds, has("count"), |seed| run::run(&stage, seed).map(|report| report.to_string()))
+        let (replica, toxiproxy, linear) =
+            (required("replica")?, required("toxiproxy")?, required("linear")?);
+        let clock = required("clock")?.into();
+        let setup = run::RunSetup { replica, toxiproxy, linear, clock, dir, steps: number("steps", 8)? };
+        run_seeds(first, seeds, has("count"), |seed| run::run(&setup, seed).map(|report| report.to_string()))
     };
-    std::process::exit(i32::from(broken > 0))
+    std::process::exit(i32::from(failures > 0))
 }
 
 /// Runs consecutive seeds. Returns the number of runs that found an error.
-fn runs(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
-    let mut broken = 0;
+fn run_seeds(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
+    let mut failures = 0;
     for seed in first..first + seeds {
-        let began = std::time::Instant::now();
+        let start = std::time::Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(anyhow!("{}", said(&*panic))));
-        let took = began.elapsed().as_secs_f64();
+        let outcome = outcome.unwrap_or_else(|panic| Err(anyhow!("{}", panic_text(&*panic))));
+        let took = start.elapsed().as_secs_f64();
         match outcome {
             Ok(report) => println!("seed {seed}: {took:.1} s, {report}"),
             Err(error) => {
                 println!("seed {seed}: {took:.1} s, BROKEN: {error:#}");
-                broken += 1;
+                failures += 1;
                 if !count {
                     break;
                 }
             }
         }
     }
-    println!("{broken} of {seeds} runs broken");
-    broken
+    println!("{failures} of {seeds} runs broken");
+    failures
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic")
 }

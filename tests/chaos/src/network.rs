@@ -20,11 +20,11 @@ pub struct Network {
     proxies: Toxiproxy,
     ids: Vec<u64>,
     /// The address at which the first node of a pair reaches the second.
-    pub ways: BTreeMap<NodePair, SocketAddr>,
+    pub links: BTreeMap<NodePair, SocketAddr>,
     /// The address at which clients reach each node.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    slowed: Vec<(String, &'static str)>,
+    toxics: Vec<(String, &'static str)>,
     closed: Vec<String>,
 }
 
@@ -33,29 +33,29 @@ impl Network {
     /// clients.
     pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
         let proxies = Toxiproxy::start(program)?;
-        let (mut ways, mut listeners) = (BTreeMap::new(), BTreeMap::new());
+        let (mut links, mut listeners) = (BTreeMap::new(), BTreeMap::new());
         for (&to, &(peers, clients)) in nodes {
             for &from in nodes.keys().filter(|from| **from != to) {
-                ways.insert((from, to), proxies.add(&format!("{from}-{to}"), peers)?);
+                links.insert((from, to), proxies.add(&format!("{from}-{to}"), peers)?);
             }
             listeners.insert(to, proxies.add(&format!("c-{to}"), clients)?);
         }
         let ids = nodes.keys().copied().collect();
-        Ok(Network { proxies, ids, ways, listeners, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
+        Ok(Network { proxies, ids, links, listeners, cut: BTreeSet::new(), toxics: vec![], closed: vec![] })
     }
 
     /// Cuts exactly these directions, and restores all others. A cut direction discards bytes without an error.
     pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
-            self.proxies.poison(
+            self.proxies.add_toxic(
                 &format!("{from}-{to}"),
                 "cut_up",
                 ProxyDirection::Up,
                 "timeout",
                 nothing.clone(),
             )?;
-            self.proxies.poison(
+            self.proxies.add_toxic(
                 &format!("{to}-{from}"),
                 "cut_down",
                 ProxyDirection::Down,
@@ -64,8 +64,8 @@ impl Network {
             )?;
         }
         for &(from, to) in self.cut.difference(&cut) {
-            self.proxies.cure(&format!("{from}-{to}"), "cut_up")?;
-            self.proxies.cure(&format!("{to}-{from}"), "cut_down")?;
+            self.proxies.remove_toxic(&format!("{from}-{to}"), "cut_up")?;
+            self.proxies.remove_toxic(&format!("{to}-{from}"), "cut_down")?;
         }
         self.cut = cut;
         Ok(())
@@ -73,27 +73,27 @@ impl Network {
 
     /// Delays all bytes between nodes.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
-        self.slow_all("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
+        self.add_toxic_everywhere("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
     /// Limits the rate between nodes to this many kB per second, and splits the data into small pieces.
-    pub fn narrow(&mut self, rate_kb: u64) -> Result<()> {
-        self.slow_all("bandwidth", json!({"rate": rate_kb}))?;
-        self.slow_all("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))
+    pub fn limit_rate(&mut self, rate_kb: u64) -> Result<()> {
+        self.add_toxic_everywhere("bandwidth", json!({"rate": rate_kb}))?;
+        self.add_toxic_everywhere("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))
     }
 
-    fn slow_all(&mut self, kind: &'static str, attributes: serde_json::Value) -> Result<()> {
-        for (from, to) in self.ways.keys() {
+    fn add_toxic_everywhere(&mut self, kind: &'static str, attributes: serde_json::Value) -> Result<()> {
+        for (from, to) in self.links.keys() {
             let proxy = format!("{from}-{to}");
-            self.proxies.poison(&proxy, kind, ProxyDirection::Up, kind, attributes.clone())?;
-            self.slowed.push((proxy, kind));
+            self.proxies.add_toxic(&proxy, kind, ProxyDirection::Up, kind, attributes.clone())?;
+            self.toxics.push((proxy, kind));
         }
         Ok(())
     }
 
     /// Closes every connection between nodes. New connections are accepted.
     pub fn break_connections(&mut self) -> Result<()> {
-        for (from, to) in self.ways.keys() {
+        for (from, to) in self.links.keys() {
             let proxy = format!("{from}-{to}");
             self.proxies.enable(&proxy, false)?;
             self.proxies.enable(&proxy, true)?;
@@ -112,16 +112,16 @@ impl Network {
     /// Discards a node's responses to clients, so that they do not learn the results of their requests.
     pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
-        self.proxies.poison(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
-        self.slowed.push((proxy, "mute"));
+        self.proxies.add_toxic(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
+        self.toxics.push((proxy, "mute"));
         Ok(())
     }
 
     /// Ends all faults.
     pub fn heal(&mut self) -> Result<()> {
         self.cut(BTreeSet::new())?;
-        for (proxy, toxic) in std::mem::take(&mut self.slowed) {
-            self.proxies.cure(&proxy, toxic)?;
+        for (proxy, toxic) in std::mem::take(&mut self.toxics) {
+            self.proxies.remove_toxic(&proxy, toxic)?;
         }
         for proxy in std::mem::take(&mut self.closed) {
             self.proxies.enable(&proxy, true)?;
@@ -130,13 +130,13 @@ impl Network {
     }
 
     /// Returns the directions between these nodes and all others, both ways.
-    pub fn around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
-        self.ways_where(|a, b| inside.contains(&a) != inside.contains(&b))
+    pub fn links_around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
+        self.links_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }
 
-    /// Returns the directions for which `is_so` returns `true`.
-    pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<NodePair> {
-        self.ways.keys().copied().filter(|&(from, to)| is_so(from, to)).collect()
+    /// Returns the directions for which `condition` returns `true`.
+    pub fn links_where(&self, condition: impl Fn(u64, u64) -> bool) -> BTreeSet<NodePair> {
+        self.links.keys().copied().filter(|&(from, to)| condition(from, to)).collect()
     }
 
     /// The nodes' numbers.

@@ -81,7 +81,7 @@ pub struct Plan {
 
 impl Fault {
     /// Whether clients' changes must be acknowledged during the fault, because a majority stays connected.
-    pub fn goes_on(self) -> bool {
+    pub fn allows_progress(self) -> bool {
         matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
 }
@@ -91,33 +91,33 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
     let mut seed = Seed::new(seed);
     let nodes = if seed.between(0, 2) == 0 { 5 } else { 3 };
     let log_bytes = [4 << 10, 32 << 10, 64 << 20][seed.between(0, 2) as usize];
-    let steps = (0..steps).map(|_| step(&mut seed)).collect();
+    let steps = (0..steps).map(|_| random_step(&mut seed)).collect();
     Plan { nodes, log_bytes, steps }
 }
 
-fn step(seed: &mut Seed) -> Step {
-    let mut faults = vec![fault(seed)];
+fn random_step(seed: &mut Seed) -> Step {
+    let mut faults = vec![random_fault(seed)];
     // A second fault must not change the network during a fault that needs the network itself.
-    if !matches!(faults[0], Fault::Moving) && !faults[0].goes_on() && seed.between(0, 3) == 0 {
-        faults.push(beside(seed));
+    if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
+        faults.push(additional_fault(seed));
     }
     Step { faults, hold_ms: seed.between(250, 1_300), rest_ms: seed.between(100, 700) }
 }
 
-fn who(seed: &mut Seed) -> FaultTarget {
+fn random_target(seed: &mut Seed) -> FaultTarget {
     if seed.between(0, 2) == 0 { FaultTarget::Follower } else { FaultTarget::Leader }
 }
 
-fn fault(seed: &mut Seed) -> Fault {
-    let who = who(seed);
+fn random_fault(seed: &mut Seed) -> Fault {
+    let target = random_target(seed);
     match seed.between(0, 99) {
-        0..9 => Fault::Kill(who),
+        0..9 => Fault::Kill(target),
         9..19 => Fault::KillAll,
-        19..25 => Fault::Tear(who, seed.between(1, u64::MAX >> 1)),
-        25..33 => Fault::Stop(who),
-        33..42 => Fault::Isolate(who),
-        42..47 => Fault::Mute(who),
-        47..52 => Fault::Deaf(who),
+        19..25 => Fault::Tear(target, seed.between(1, u64::MAX >> 1)),
+        25..33 => Fault::Stop(target),
+        33..42 => Fault::Isolate(target),
+        42..47 => Fault::Mute(target),
+        47..52 => Fault::Deaf(target),
         52..57 => Fault::Halves(seed.draw()),
         57..61 => Fault::Ring,
         61..65 => Fault::Bridge,
@@ -125,28 +125,28 @@ fn fault(seed: &mut Seed) -> Fault {
         78..82 => Fault::Delay(seed.between(20, 90)),
         82..85 => Fault::Narrow(seed.between(20, 200)),
         85..88 => Fault::SlowDisks(seed.between(40, 120)),
-        88..92 => Fault::FullDisk(who),
-        92..94 => Fault::BrokenDisk(who),
-        94..98 => set_clock(seed, who),
-        _ => beside(seed),
+        88..92 => Fault::FullDisk(target),
+        92..94 => Fault::BrokenDisk(target),
+        94..98 => set_clock(seed, target),
+        _ => additional_fault(seed),
     }
 }
 
 /// Sets a clock one to twelve hours forward or back.
-fn set_clock(seed: &mut Seed, who: FaultTarget) -> Fault {
-    let off_s = seed.between(3_600, 43_200) as i64;
-    Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
+fn set_clock(seed: &mut Seed, target: FaultTarget) -> Fault {
+    let offset_s = seed.between(3_600, 43_200) as i64;
+    Fault::SetClock(target, if seed.between(0, 1) == 0 { offset_s } else { -offset_s })
 }
 
 /// Returns a fault that can happen together with another fault.
-fn beside(seed: &mut Seed) -> Fault {
-    let who = who(seed);
+fn additional_fault(seed: &mut Seed) -> Fault {
+    let target = random_target(seed);
     match seed.between(0, 4) {
         0 => Fault::Break,
-        1 => Fault::CloseListener(who),
-        2 => Fault::MuteListener(who),
-        3 => Fault::Kill(who),
-        _ => Fault::Stop(who),
+        1 => Fault::CloseListener(target),
+        2 => Fault::MuteListener(target),
+        3 => Fault::Kill(target),
+        _ => Fault::Stop(target),
     }
 }
 
@@ -162,10 +162,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_fault_is_in_some_plan() {
-        let kind = |fault: &Fault| format!("{fault:?}").split('(').next().map(str::to_owned);
+        let kind_name = |fault: &Fault| format!("{fault:?}").split('(').next().map(str::to_owned);
         let plans = (0..200).flat_map(|seed| plan(seed, 8).steps);
         let kinds: std::collections::BTreeSet<_> =
-            plans.flat_map(|step| step.faults).map(|fault| kind(&fault)).collect();
+            plans.flat_map(|step| step.faults).map(|fault| kind_name(&fault)).collect();
         assert_eq!(kinds.len(), 20, "{kinds:?}");
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use dunlin_server::ReservedAddress;
 
 /// The ports that are reserved until this process ends. Child processes may listen on them repeatedly.
-static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
+static RESERVED: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
 /// Returns an address with a random port that no other program gets while this process runs.
 pub fn free(ip: IpAddr) -> SocketAddr {
     let reserved = ReservedAddress::new(SocketAddr::new(ip, 0)).expect("the system has a free port");
     let address = reserved.address();
-    GIVEN.lock().expect("the lock is not poisoned").push(reserved);
+    RESERVED.lock().expect("the lock is not poisoned").push(reserved);
     address
 }

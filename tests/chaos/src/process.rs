@@ -35,7 +35,7 @@ pub struct Process {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
-    watching: Option<JoinHandle<()>>,
+    stderr_reader: Option<JoinHandle<()>>,
     /// Whether the process has reported that it is ready.
     pub is_ready: bool,
 }
@@ -60,12 +60,12 @@ impl Process {
         });
         let errors = Arc::new(Mutex::new(String::new()));
         let mut stderr = child.stderr.take().expect("the stream is a pipe");
-        let written = Arc::clone(&errors);
-        let watching = std::thread::spawn(move || {
+        let captured = Arc::clone(&errors);
+        let stderr_reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = stderr.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..read]);
-                written.lock().expect("the lock is not poisoned").push_str(&text);
+                captured.lock().expect("the lock is not poisoned").push_str(&text);
             }
         });
         let stdin = child.stdin.take();
@@ -75,7 +75,7 @@ impl Process {
             stdin,
             lines,
             errors,
-            watching: Some(watching),
+            stderr_reader: Some(stderr_reader),
             is_ready: false,
         }
     }
@@ -109,7 +109,7 @@ impl Process {
     ///
     /// # Panics
     /// If there is no such line.
-    pub fn until(&mut self, start: &str) -> String {
+    pub fn read_until(&mut self, start: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         while let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) {
             if let Some(rest) = line.strip_prefix(start) {
@@ -120,7 +120,7 @@ impl Process {
     }
 
     /// Writes a line to the process.
-    pub fn say(&mut self, line: &str) {
+    pub fn write_line(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             // Writing fails if the process has ended; later reads report that.
             let _ = writeln!(stdin, "{line}");
@@ -144,19 +144,19 @@ impl Process {
     /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().expect("the child can be waited for");
-        if let Some(watching) = self.watching.take() {
-            watching.join().expect("the reading thread does not panic");
+        if let Some(stderr_reader) = self.stderr_reader.take() {
+            stderr_reader.join().expect("the reading thread does not panic");
         }
         status
     }
 
     /// The exit status, if the process has ended.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        let ended = self.child.try_wait().expect("the child can be waited for")?;
-        if let Some(watching) = self.watching.take() {
-            watching.join().expect("the reading thread does not panic");
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().expect("the child can be waited for")?;
+        if let Some(stderr_reader) = self.stderr_reader.take() {
+            stderr_reader.join().expect("the reading thread does not panic");
         }
-        Some(ended)
+        Some(status)
     }
 
     /// The standard error so far.
@@ -176,7 +176,7 @@ impl Process {
     }
 
     /// Sends SIGCONT, so that a stopped process continues.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 

@@ -11,9 +11,9 @@ use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_f
 use dunlin_replica::seed::Seed;
 
 /// The longest wait for a response. After this time, the result of the request is unknown.
-const ANSWER: Duration = Duration::from_millis(900);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(900);
 /// The longest search for a node that accepts a command.
-const SEARCH: Duration = Duration::from_millis(1_500);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// What a client knows about its command.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,13 +29,13 @@ pub enum CommandResult {
 }
 
 /// Sends one request to one node, on a new connection.
-pub fn ask_once(
+pub fn request_once(
     address: SocketAddr,
-    question: &ReplicaRequest,
+    request: &ReplicaRequest,
     patience: Duration,
 ) -> io::Result<ReplicaResponse> {
     let mut stream = connect(address, patience)?;
-    converse(&mut stream, question)
+    exchange(&mut stream, request)
 }
 
 fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
@@ -48,8 +48,8 @@ fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     if greeting == [GREETING] { Ok(stream) } else { Err(io::Error::other("unexpected greeting of a node")) }
 }
 
-fn converse(stream: &mut TcpStream, question: &ReplicaRequest) -> io::Result<ReplicaResponse> {
-    write_frame(stream, &question.encode())?;
+fn exchange(stream: &mut TcpStream, request: &ReplicaRequest) -> io::Result<ReplicaResponse> {
+    write_frame(stream, &request.encode())?;
     let bytes = read_frame(stream)?;
     ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("malformed response of a node"))
 }
@@ -83,7 +83,7 @@ impl ReplicaClient {
     /// the test also asks old leaders, which must refuse.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
-            self.leader = self.anybody();
+            self.leader = self.random_node();
         }
         match self.search(&ReplicaRequest::Read(start.to_vec(), end.to_vec()))? {
             ReplicaResponse::Done(ControlReply::Transaction { mut results, .. }) => match results.pop() {
@@ -96,11 +96,11 @@ impl ReplicaClient {
 
     /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if a node may have received the request
     /// but did not respond.
-    fn search(&mut self, question: &ReplicaRequest) -> Option<ReplicaResponse> {
-        let deadline = Instant::now() + SEARCH;
+    fn search(&mut self, request: &ReplicaRequest) -> Option<ReplicaResponse> {
+        let deadline = Instant::now() + SEARCH_TIMEOUT;
         while Instant::now() < deadline {
-            let id = if self.leader == 0 { self.anybody() } else { self.leader };
-            match self.ask(id, question) {
+            let id = if self.leader == 0 { self.random_node() } else { self.leader };
+            match self.send_to(id, request) {
                 Ok(ReplicaResponse::NotLeader(leader)) => {
                     self.leader = if leader == id { 0 } else { leader };
                     std::thread::sleep(Duration::from_millis(self.seed.between(1, 10)));
@@ -113,29 +113,29 @@ impl ReplicaClient {
                     self.leader = 0;
                     return Some(ReplicaResponse::Unknown);
                 }
-                Ok(answer) => {
+                Ok(response) => {
                     self.leader = id;
-                    return Some(answer);
+                    return Some(response);
                 }
             }
         }
         None
     }
 
-    fn anybody(&mut self) -> u64 {
+    fn random_node(&mut self) -> u64 {
         let at = self.seed.between(0, self.nodes.len() as u64 - 1) as usize;
         *self.nodes.keys().nth(at).expect("the number of replies is known")
     }
 
-    fn ask(&mut self, id: u64, question: &ReplicaRequest) -> Result<ReplicaResponse, SendError> {
+    fn send_to(&mut self, id: u64, request: &ReplicaRequest) -> Result<ReplicaResponse, SendError> {
         let mut stream = match self.connections.remove(&id) {
             Some(stream) => stream,
-            None => connect(self.nodes[&id], ANSWER).map_err(|_| SendError::Unsent)?,
+            None => connect(self.nodes[&id], RESPONSE_TIMEOUT).map_err(|_| SendError::Unsent)?,
         };
         // If this fails, the node may already have read the request.
-        let answer = converse(&mut stream, question).map_err(|_| SendError::Unknown)?;
+        let response = exchange(&mut stream, request).map_err(|_| SendError::Unknown)?;
         self.connections.insert(id, stream);
-        Ok(answer)
+        Ok(response)
     }
 }
 

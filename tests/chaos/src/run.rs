@@ -12,18 +12,18 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::going::ClientProgress;
 use crate::history::{Clock, Operation};
-use crate::keys::{KeyClient, SHARE, SLICE_MS};
+use crate::keys::{CLIENTS_PER_GROUP, KeyClient, SLICE_MS};
 use crate::linear::{self, CheckedHistory};
 use crate::locks::{LockClient, LockHistory};
 use crate::nemesis::{Nemesis, PATIENCE};
 use crate::plan::plan;
+use crate::progress::ClientProgress;
 use crate::replica_client::ReplicaClient;
 use crate::watches::{GIVEN_UP, WatchTrace, watch};
 
 /// The number of clients that write and read keys.
-const KEY_CLIENTS: u64 = 2 * SHARE;
+const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 /// The number of clients that take locks.
 const LOCK_CLIENTS: u64 = 3;
 /// The number of clients that watch all changes.
@@ -99,37 +99,42 @@ struct Clients {
 }
 
 /// Runs one seed: starts the cluster and its clients, injects the faults, and checks the histories.
-pub fn run(stage: &RunSetup, seed: u64) -> Result<Report> {
-    let dir = stage.dir.join(format!("seed-{seed}"));
+pub fn run(setup: &RunSetup, seed: u64) -> Result<Report> {
+    let dir = setup.dir.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
-    let plan = plan(seed, stage.steps);
-    let mut cluster = Cluster::start(stage, &dir, plan.nodes, plan.log_bytes)?;
-    let (clock, going) = (Clock::start(), Arc::<ClientProgress>::default());
-    let clients = Clients::start(&cluster, clock, seed, &going);
-    let mut nemesis = Nemesis::new(&mut cluster, clock, Arc::clone(&going));
-    let done = nemesis.run(&plan).and_then(|()| nemesis.progress("peace"));
-    let struck = std::mem::take(&mut nemesis.struck);
-    std::fs::write(dir.join("faults.txt"), lines(&struck))?;
-    let ended = done.and_then(|()| end(&mut cluster, clock, seed, &clients.stop));
+    let plan = plan(seed, setup.steps);
+    let mut cluster = Cluster::start(setup, &dir, plan.nodes, plan.log_bytes)?;
+    let (clock, progress) = (Clock::start(), Arc::<ClientProgress>::default());
+    let clients = Clients::start(&cluster, clock, seed, &progress);
+    let mut nemesis = Nemesis::new(&mut cluster, clock, Arc::clone(&progress));
+    let outcome = nemesis.run(&plan).and_then(|()| nemesis.wait_for_progress("peace"));
+    let faults = std::mem::take(&mut nemesis.fault_times);
+    std::fs::write(dir.join("faults.txt"), fault_lines(&faults))?;
+    let ended = outcome.and_then(|()| finish_run(&mut cluster, clock, seed, &clients.stop));
     // The clients must end even if the run failed, so they are stopped before an error is returned.
     clients.stop.store(true, Ordering::Relaxed);
-    let mut found = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
-    found.operations.extend(ended?.1);
+    let mut history = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
+    history.operations.extend(ended?.1);
     drop(cluster);
-    let report = check(stage, &dir, &found, &struck, plan.steps.len() as u64)?;
+    let report = check(setup, &dir, &history, &faults, plan.steps.len() as u64)?;
     std::fs::remove_dir_all(&dir)?;
     Ok(report)
 }
 
-fn lines(struck: &[(u64, String)]) -> String {
+fn fault_lines(faults: &[(u64, String)]) -> String {
     let line = |(at, what): &(u64, String)| format!("{:>9.3} s  {what}\n", *at as f64 / 1e9);
-    struck.iter().map(line).collect()
+    faults.iter().map(line).collect()
 }
 
 /// Cuts the power of all nodes once more. Then reads all keys, and waits until all nodes have the same state. Returns
 /// the last revision.
-fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Result<(u64, Vec<Operation>)> {
+fn finish_run(
+    cluster: &mut Cluster,
+    clock: Clock,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<(u64, Vec<Operation>)> {
     stop.store(true, Ordering::Relaxed);
     let all = cluster.network.ids().to_vec();
     cluster.kill(&all)?;
@@ -137,26 +142,26 @@ fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Res
     let replica_client = ReplicaClient::new(cluster.network.listeners.clone(), seed);
     let reader = KeyClient::new(1_000, replica_client, clock, seed, Arc::default());
     let slices = clock.now() / 1_000_000 / SLICE_MS + 1;
-    let groups =
-        (0..KEY_CLIENTS / SHARE).flat_map(|set| (0..slices).map(move |slice| format!("g{set}.{slice}")));
+    let groups = (0..KEY_CLIENTS / CLIENTS_PER_GROUP)
+        .flat_map(|set| (0..slices).map(move |slice| format!("g{set}.{slice}")));
     let deadline = Instant::now() + PATIENCE;
     let read = reader.read_all(&groups.collect::<Vec<_>>(), || Instant::now() > deadline);
     let read =
         read.ok_or_else(|| anyhow!("no read succeeded for {PATIENCE:?}: {:#?}", cluster.statuses()))?;
-    Ok((agree(cluster, deadline)?, read))
+    Ok((wait_for_equal_states(cluster, deadline)?, read))
 }
 
 /// Waits until all nodes have the same state. Returns its revision.
-fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
+fn wait_for_equal_states(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
     loop {
-        let seen = cluster.statuses();
+        let statuses = cluster.statuses();
         let digests: BTreeSet<Option<&str>> =
-            seen.iter().map(|(_, status)| status["digest"].as_str()).collect();
-        if seen.len() == cluster.network.ids().len() && digests.len() == 1 {
-            return seen[0].1["revision"].as_u64().context("the response has a revision");
+            statuses.iter().map(|(_, status)| status["digest"].as_str()).collect();
+        if statuses.len() == cluster.network.ids().len() && digests.len() == 1 {
+            return statuses[0].1["revision"].as_u64().context("the response has a revision");
         }
         if Instant::now() > deadline {
-            bail!("the nodes' states did not become equal: {seen:#?}");
+            bail!("the nodes' states did not become equal: {statuses:#?}");
         }
         cluster.reap()?;
         std::thread::sleep(Duration::from_millis(50));
@@ -164,25 +169,27 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
 }
 
 impl Clients {
-    fn start(cluster: &Cluster, clock: Clock, seed: u64, going: &Arc<ClientProgress>) -> Clients {
+    fn start(cluster: &Cluster, clock: Clock, seed: u64, progress: &Arc<ClientProgress>) -> Clients {
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let listeners = &cluster.network.listeners;
-        let seed_of = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
+        let client_seed = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
         let keys = (0..KEY_CLIENTS).map(|id| {
             let (replica_client, stop) =
-                (ReplicaClient::new(listeners.clone(), seed_of(id)), Arc::clone(&stop));
-            let client = KeyClient::new(id, replica_client, clock, seed_of(100 + id), Arc::clone(going));
+                (ReplicaClient::new(listeners.clone(), client_seed(id)), Arc::clone(&stop));
+            let client =
+                KeyClient::new(id, replica_client, clock, client_seed(100 + id), Arc::clone(progress));
             spawn(move || client.run(&stop))
         });
         let locks = (0..LOCK_CLIENTS).map(|id| {
             let (replica_client, stop) =
-                (ReplicaClient::new(listeners.clone(), seed_of(200 + id)), Arc::clone(&stop));
-            let client = LockClient::new(id, replica_client, clock, seed_of(300 + id), Arc::clone(going));
+                (ReplicaClient::new(listeners.clone(), client_seed(200 + id)), Arc::clone(&stop));
+            let client =
+                LockClient::new(id, replica_client, clock, client_seed(300 + id), Arc::clone(progress));
             spawn(move || client.run(&stop))
         });
         let watchers = (0..WATCHERS).map(|id| {
             let (nodes, last) = (cluster.addresses(), Arc::clone(&last));
-            let seed = seed_of(400 + id);
+            let seed = client_seed(400 + id);
             spawn(move || watch(&nodes, seed, &last))
         });
         let (keys, locks, watchers) = (keys.collect(), locks.collect(), watchers.collect());
@@ -191,38 +198,38 @@ impl Clients {
 
     fn join(self, last: u64) -> Result<RunHistory> {
         self.last.store(last, Ordering::Relaxed);
-        let gone = |_| anyhow!("a client thread panicked");
+        let panicked = |_| anyhow!("a client thread panicked");
         let (mut operations, mut locks, mut watched) = (vec![], vec![], vec![]);
         for client in self.keys {
-            operations.extend(client.join().map_err(gone)?);
+            operations.extend(client.join().map_err(panicked)?);
         }
         for client in self.locks {
-            locks.push(client.join().map_err(gone)?);
+            locks.push(client.join().map_err(panicked)?);
         }
         for client in self.watchers {
-            watched.push(client.join().map_err(gone)?);
+            watched.push(client.join().map_err(panicked)?);
         }
         Ok(RunHistory { operations, locks, watched })
     }
 }
 
 fn check(
-    stage: &RunSetup,
+    setup: &RunSetup,
     dir: &Path,
-    found: &RunHistory,
-    struck: &[(u64, String)],
+    history: &RunHistory,
+    faults: &[(u64, String)],
     steps: u64,
 ) -> Result<Report> {
-    let RunHistory { operations, locks, watched } = found;
+    let RunHistory { operations, locks, watched } = history;
     let report = Report {
         operations: operations.len() as u64,
-        unknown: operations.iter().filter(|operation| operation.answered.is_none()).count() as u64,
-        struck: audit::struck(operations, struck),
-        changes: audit::revisions(operations)?,
-        held: audit::locks(locks)?,
-        watched: audit::watches(watched, operations)?,
+        unknown: operations.iter().filter(|operation| operation.response.is_none()).count() as u64,
+        struck: audit::count_struck(operations, faults),
+        changes: audit::check_revisions(operations)?,
+        held: audit::check_locks(locks)?,
+        watched: audit::check_watches(watched, operations)?,
         steps,
-        linear: linear::check(&stage.linear, dir, operations)?,
+        linear: linear::check(&setup.linear, dir, operations)?,
     };
     if report.struck == 0 || report.changes == 0 {
         bail!("no fault happened during an operation, so that the run proves nothing: {report}");

@@ -12,21 +12,21 @@ pub struct HighestTerms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 
 impl HighestTerms {
     /// Records the term that a node reported. A node that has just started reports 0, which does not count.
-    pub fn note(&self, node: u64, term: Option<u64>) {
+    pub fn record(&self, node: u64, term: Option<u64>) {
         let Some(term) = term.filter(|term| *term > 0) else { return };
-        let (highest, back) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = highest.entry(node).or_default();
-        if term < *before {
-            back.push(format!("node {node} was in term {before}, and is in term {term}"));
+        let (highest, decreases) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let highest_term = highest.entry(node).or_default();
+        if term < *highest_term {
+            decreases.push(format!("node {node} was in term {highest_term}, and is in term {term}"));
         }
-        *before = term.max(*before);
+        *highest_term = term.max(*highest_term);
     }
 
     /// Fails if a term decreased.
     pub fn check(&self) -> Result<()> {
         match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
             [] => Ok(()),
-            back => bail!("a node's term went back: {}", back.join("; ")),
+            decreases => bail!("a node's term went back: {}", decreases.join("; ")),
         }
     }
 }
@@ -39,13 +39,13 @@ mod tests {
     fn decreasing_term_of_a_running_node_is_reported() {
         let terms = HighestTerms::default();
         for (node, term) in [(1, 3), (2, 5), (1, 0), (1, 3), (1, 4)] {
-            terms.note(node, Some(term));
+            terms.record(node, Some(term));
         }
-        terms.note(2, None);
+        terms.record(2, None);
         terms.check().unwrap();
-        terms.note(2, Some(4));
-        terms.note(2, Some(6));
-        let told = terms.check().unwrap_err().to_string();
-        assert!(told.contains("node 2 was in term 5, and is in term 4"), "{told}");
+        terms.record(2, Some(4));
+        terms.record(2, Some(6));
+        let error = terms.check().unwrap_err().to_string();
+        assert!(error.contains("node 2 was in term 5, and is in term 4"), "{error}");
     }
 }

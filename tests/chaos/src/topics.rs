@@ -23,11 +23,10 @@ pub use run::{TopicsStage, run};
 
 /// Checks whether this machine allows the network namespaces that a run needs.
 pub fn probe() -> anyhow::Result<()> {
-    network::Network::make(1).map(drop)
+    network::Network::create(1).map(drop)
 }
 
 /// The topics of a run, and whether each is durable.
 const TOPICS: [(&str, bool); 4] =
     [("durable.a", true), ("durable.b", true), ("volatile.a", false), ("volatile.b", false)];
-/// The number of nodes.
 const NODES: usize = 3;

@@ -11,7 +11,7 @@ use crate::port;
 use crate::process::{PATIENCE, Process};
 
 /// The time limit of a request.
-const REQUEST: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server, which is killed when the value is dropped.
 #[derive(Debug)]
@@ -58,13 +58,13 @@ impl Toxiproxy {
     pub fn add(&self, name: &str, upstream: SocketAddr) -> Result<SocketAddr> {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
-        let made = self.request("POST", "/proxies", Some(&proxy))?;
-        let listen = made["listen"].as_str().context("toxiproxy's response has no address")?;
+        let response = self.request("POST", "/proxies", Some(&proxy))?;
+        let listen = response["listen"].as_str().context("toxiproxy's response has no address")?;
         Ok(listen.parse()?)
     }
 
     /// Adds a fault, which toxiproxy calls a toxic, with this name to this proxy.
-    pub fn poison(
+    pub fn add_toxic(
         &self,
         proxy: &str,
         name: &str,
@@ -77,7 +77,7 @@ impl Toxiproxy {
     }
 
     /// Removes a toxic from a proxy.
-    pub fn cure(&self, proxy: &str, name: &str) -> Result<()> {
+    pub fn remove_toxic(&self, proxy: &str, name: &str) -> Result<()> {
         self.request("DELETE", &format!("/proxies/{proxy}/toxics/{name}"), None).map(drop)
     }
 
@@ -87,18 +87,18 @@ impl Toxiproxy {
     }
 
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let mut stream = TcpStream::connect_timeout(&self.api, REQUEST)?;
-        stream.set_read_timeout(Some(REQUEST))?;
+        let mut stream = TcpStream::connect_timeout(&self.api, REQUEST_TIMEOUT)?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         let body = body.map(Value::to_string).unwrap_or_default();
         let (api, bytes) = (self.api, body.len());
         write!(
             stream,
             "{method} {path} HTTP/1.0\r\nHost: {api}\r\nUser-Agent: dunlin\r\nContent-Length: {bytes}\r\n\r\n{body}"
         )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
         let (head, content) =
-            answer.split_once("\r\n\r\n").context("toxiproxy's response has no end of its headers")?;
+            response.split_once("\r\n\r\n").context("toxiproxy's response has no end of its headers")?;
         let code = head.split(' ').nth(1).unwrap_or_default();
         if !code.starts_with('2') {
             bail!("toxiproxy responded {code} to {method} {path} {body}: {content}");

@@ -9,12 +9,12 @@ use dunlin_control::Change;
 use dunlin_replica::protocol::{ReplicaRequest, ReplicaResponse};
 use dunlin_replica::seed::Seed;
 
-use crate::replica_client::ask_once;
+use crate::replica_client::request_once;
 
-const ANSWER: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The number of consecutive failed requests after which the watcher assumes that every node has compacted
 /// the next change.
-const TRIES: u32 = 40;
+const TRIES_MAX: u32 = 40;
 
 /// The value of `until` that ends all watches.
 pub const GIVEN_UP: u64 = u64::MAX;
@@ -39,15 +39,16 @@ pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) ->
         }
         let node = nodes.values().nth(seed.between(0, nodes.len() as u64 - 1) as usize);
         let Some(&node) = node else { return watched };
-        match ask_once(node, &ReplicaRequest::Changes(next), ANSWER) {
+        match request_once(node, &ReplicaRequest::Changes(next), RESPONSE_TIMEOUT) {
             Ok(ReplicaResponse::Changes(Some(changes))) => {
                 missed = 0;
                 next = changes.last().map_or(next, |last| last.revision + 1);
                 watched.changes.extend(changes);
             }
-            Ok(ReplicaResponse::Changes(None)) if missed < TRIES => missed += 1,
+            Ok(ReplicaResponse::Changes(None)) if missed < TRIES_MAX => missed += 1,
             Ok(ReplicaResponse::Changes(None)) => {
-                if let Ok(ReplicaResponse::Status(status)) = ask_once(node, &ReplicaRequest::Status, ANSWER)
+                if let Ok(ReplicaResponse::Status(status)) =
+                    request_once(node, &ReplicaRequest::Status, RESPONSE_TIMEOUT)
                     && let Some(oldest) = status["oldest"].as_u64().filter(|oldest| *oldest > next)
                 {
                     watched.compacted.push((next, oldest - 1));

@@ -32,8 +32,8 @@ pub struct DiskFaults {
 
 impl DiskFaults {
     /// Sets the faults from a command: `slow MS`, `full`, `broken`, `tear SEED` or `well`.
-    pub fn take(&self, order: &str) {
-        let (what, number) = order.split_once(' ').unwrap_or((order, "0"));
+    pub fn apply(&self, command: &str) {
+        let (what, number) = command.split_once(' ').unwrap_or((command, "0"));
         let number = number.parse().unwrap_or(0);
         match what {
             "slow" => self.slow_ms.store(number, Ordering::Relaxed),
@@ -47,7 +47,7 @@ impl DiskFaults {
         }
     }
 
-    fn room_for(&self, growth: bool) -> io::Result<()> {
+    fn check_room(&self, growth: bool) -> io::Result<()> {
         let full = growth && self.full.load(Ordering::Relaxed);
         if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -56,7 +56,7 @@ impl DiskFaults {
 /// A disk whose power fails with the process.
 #[derive(Debug, Default)]
 pub struct PowerDisk {
-    orders: Arc<DiskFaults>,
+    faults: Arc<DiskFaults>,
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
@@ -67,7 +67,7 @@ type Writes = Vec<(u64, Vec<u8>)>;
 struct PowerFile {
     file: Box<dyn DiskFile>,
     writes: Arc<Mutex<Writes>>,
-    orders: Arc<DiskFaults>,
+    faults: Arc<DiskFaults>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,13 +76,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl PowerDisk {
     /// Creates a disk that follows these faults.
-    pub fn new(orders: Arc<DiskFaults>) -> PowerDisk {
-        PowerDisk { orders, unsynced: Mutex::default() }
+    pub fn new(faults: Arc<DiskFaults>) -> PowerDisk {
+        PowerDisk { faults, unsynced: Mutex::default() }
     }
 
     fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
         let writes = Arc::clone(lock(&self.unsynced).entry(path.to_owned()).or_default());
-        Box::new(PowerFile { file, writes, orders: Arc::clone(&self.orders) })
+        Box::new(PowerFile { file, writes, faults: Arc::clone(&self.faults) })
     }
 }
 
@@ -96,7 +96,7 @@ impl Disk for PowerDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.orders.room_for(true)?;
+        self.faults.check_room(true)?;
         let file = RealDisk.create(path)?;
         lock(&self.unsynced).remove(path);
         Ok(self.file(path, file))
@@ -131,7 +131,7 @@ impl Disk for PowerDisk {
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
-        if self.orders.full.load(Ordering::Relaxed) { Ok(0) } else { RealDisk.free_bytes(dir) }
+        if self.faults.full.load(Ordering::Relaxed) { Ok(0) } else { RealDisk.free_bytes(dir) }
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
@@ -145,13 +145,13 @@ impl Disk for PowerDisk {
 
 impl DiskFile for PowerFile {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(end_of(&lock(&self.writes)).max(self.file.bytes()?))
+        Ok(written_end(&lock(&self.writes)).max(self.file.bytes()?))
     }
 
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
         let writes = lock(&self.writes);
         let mut filled = self.file.read_at(out, at)?;
-        let reach = end_of(&writes).saturating_sub(at).min(out.len() as u64) as usize;
+        let reach = written_end(&writes).saturating_sub(at).min(out.len() as u64) as usize;
         if reach > filled {
             out[filled..reach].fill(0);
             filled = reach;
@@ -169,13 +169,13 @@ impl DiskFile for PowerFile {
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
         let bytes = parts.concat();
         let end = at + bytes.len() as u64;
-        self.orders.room_for(end > self.bytes()?)?;
+        self.faults.check_room(end > self.bytes()?)?;
         lock(&self.writes).push((at, bytes));
         Ok(())
     }
 
     fn set_bytes(&self, bytes: u64) -> io::Result<()> {
-        self.orders.room_for(bytes > self.bytes()?)?;
+        self.faults.check_room(bytes > self.bytes()?)?;
         let mut writes = lock(&self.writes);
         writes.retain(|(at, _)| *at < bytes);
         writes.iter_mut().for_each(|(at, part)| part.truncate((bytes - *at) as usize));
@@ -183,15 +183,15 @@ impl DiskFile for PowerFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let slow_ms = self.orders.slow_ms.load(Ordering::Relaxed);
+        let slow_ms = self.faults.slow_ms.load(Ordering::Relaxed);
         if slow_ms > 0 {
             std::thread::sleep(Duration::from_millis(slow_ms));
         }
-        if self.orders.broken.load(Ordering::Relaxed) {
+        if self.faults.broken.load(Ordering::Relaxed) {
             return Err(io::Error::other("the disk was ordered to fail"));
         }
         let mut writes = lock(&self.writes);
-        if !writes.is_empty() && self.orders.tear.load(Ordering::Relaxed) > 0 {
+        if !writes.is_empty() && self.faults.tear.load(Ordering::Relaxed) > 0 {
             self.tear(&writes);
         }
         for (at, bytes) in writes.drain(..) {
@@ -205,7 +205,7 @@ impl DiskFile for PowerFile {
 impl PowerFile {
     /// Writes some sectors in random order, at most one of them corrupt, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
-        let mut seed = Seed::new(self.orders.tear.load(Ordering::Relaxed));
+        let mut seed = Seed::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);
         for (at, bytes) in writes {
             let mut from = 0;
@@ -226,7 +226,7 @@ impl PowerFile {
     }
 }
 
-fn end_of(writes: &Writes) -> u64 {
+fn written_end(writes: &Writes) -> u64 {
     writes.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0)
 }
 

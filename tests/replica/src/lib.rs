@@ -12,6 +12,6 @@ mod replica_server;
 pub mod seed;
 
 pub use disk::{DiskFaults, PowerDisk};
-pub use links::{Links, answer_peers};
+pub use links::{Links, serve_peers};
 pub use machine::Replica;
 pub use replica_server::serve;

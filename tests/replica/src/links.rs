@@ -1,7 +1,7 @@
 //! Raft's messages over TCP: one connection for each other node and lane, with several messages in flight.
 //!
-//! Messages and responses are `length, number, bytes`. A connection without a response for [`SILENCE`] is
-//! closed, and its messages fail; the next message opens a new one.
+//! Messages and responses are `length, number, bytes`. A connection without a response for [`RESPONSE_TIMEOUT`]
+//! is closed, and its messages fail; the next message opens a new one.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -22,9 +22,9 @@ use tokio::time::timeout;
 use super::protocol::FRAME_BYTES_MAX;
 
 /// How long a connection may have unanswered messages without receiving a response, before it is closed.
-const SILENCE: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit for connecting.
-const CONNECT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 
@@ -32,26 +32,26 @@ type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 pub struct Links(BTreeMap<(u64, RequestLane), mpsc::UnboundedSender<(Bytes, ReplyPromise)>>);
 
 impl Links {
-    /// Connects to the other nodes through the proxies with the addresses in `ways`.
-    pub fn start(ways: BTreeMap<u64, SocketAddr>) -> Links {
-        let start = |((id, way), lane)| {
+    /// Connects to the other nodes through proxies with these addresses.
+    pub fn start(addresses: BTreeMap<u64, SocketAddr>) -> Links {
+        let start = |((id, address), lane)| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            tokio::spawn(link(way, receiver));
+            tokio::spawn(run_link(address, receiver));
             ((id, lane), sender)
         };
-        let lanes = ways.into_iter().flat_map(|way| RequestLane::ALL.map(|lane| (way, lane)));
+        let lanes = addresses.into_iter().flat_map(|address| RequestLane::ALL.map(|lane| (address, lane)));
         Links(lanes.map(start).collect())
     }
 }
 
 impl Transport for Links {
-    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
-        let (sender, answered) = oneshot::channel();
+        let (sender, response) = oneshot::channel();
         let sent = self.0.get(&(member.id, lane)).map(|link| link.send((request, sender)));
         Box::pin(async move {
             match sent {
-                Some(Ok(())) => answered.await.map_err(io::Error::other)?,
+                Some(Ok(())) => response.await.map_err(io::Error::other)?,
                 _ => Err(io::ErrorKind::AddrNotAvailable.into()),
             }
         })
@@ -61,88 +61,89 @@ impl Transport for Links {
 /// The unanswered messages of a connection. The key is the message's number.
 type PendingReplies = Arc<Mutex<BTreeMap<u64, ReplyPromise>>>;
 
-async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>) {
+async fn run_link(address: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>) {
     while let Some(first) = requests.recv().await {
-        let connected = match timeout(CONNECT, TcpStream::connect(way)).await {
-            Ok(connected) => connected,
+        let connection = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(connection) => connection,
             Err(_late) => Err(io::ErrorKind::TimedOut.into()),
         };
-        let stream = match connected {
+        let stream = match connection {
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
                 // The connection could not be opened, so the messages that arrived during the attempt fail too.
-                while let Ok((_, answered)) = requests.try_recv() {
-                    let _ = answered.send(Err(error.kind().into()));
+                while let Ok((_, promise)) = requests.try_recv() {
+                    let _ = promise.send(Err(error.kind().into()));
                 }
                 continue;
             }
         };
         let _ = stream.set_nodelay(true);
-        let (reading, writing) = stream.into_split();
-        let waiting = PendingReplies::default();
+        let (reader, writer) = stream.into_split();
+        let pending = PendingReplies::default();
         tokio::select! {
-            () = ask(writing, first, &mut requests, &waiting) => {}
-            () = hear(reading, &waiting) => {}
+            () = send_requests(writer, first, &mut requests, &pending) => {}
+            () = receive_responses(reader, &pending) => {}
         }
-        let left = std::mem::take(&mut *waiting.lock().expect("the lock is not poisoned"));
-        for answered in left.into_values() {
-            let _ = answered.send(Err(io::ErrorKind::ConnectionReset.into()));
+        let unanswered = std::mem::take(&mut *pending.lock().expect("the lock is not poisoned"));
+        for promise in unanswered.into_values() {
+            let _ = promise.send(Err(io::ErrorKind::ConnectionReset.into()));
         }
     }
 }
 
-async fn ask(
-    mut writing: OwnedWriteHalf,
+async fn send_requests(
+    mut writer: OwnedWriteHalf,
     first: (Bytes, ReplyPromise),
     requests: &mut mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>,
-    waiting: &PendingReplies,
+    pending: &PendingReplies,
 ) {
     let mut next = Some(first);
     for number in 0.. {
-        let Some((request, answered)) = next else { return };
-        waiting.lock().expect("the lock is not poisoned").insert(number, answered);
-        if timeout(SILENCE, send(&mut writing, number, &request)).await.is_err() {
+        let Some((request, promise)) = next else { return };
+        pending.lock().expect("the lock is not poisoned").insert(number, promise);
+        if timeout(RESPONSE_TIMEOUT, send(&mut writer, number, &request)).await.is_err() {
             return;
         }
         next = requests.recv().await;
     }
 }
 
-async fn hear(mut reading: OwnedReadHalf, waiting: &PendingReplies) {
+async fn receive_responses(mut reader: OwnedReadHalf, pending: &PendingReplies) {
     loop {
-        match timeout(SILENCE, receive(&mut reading)).await {
-            Ok(Ok((number, mut answer))) => {
-                let answered = waiting.lock().expect("the lock is not poisoned").remove(&number);
-                let is_well = answer.first() == Some(&1);
-                let answer = if is_well { Ok(answer.split_off(1)) } else { Err(io::Error::other("refused")) };
-                answered.map(|answered| answered.send(answer));
+        match timeout(RESPONSE_TIMEOUT, receive(&mut reader)).await {
+            Ok(Ok((number, mut response))) => {
+                let promise = pending.lock().expect("the lock is not poisoned").remove(&number);
+                let is_ok = response.first() == Some(&1);
+                let response =
+                    if is_ok { Ok(response.split_off(1)) } else { Err(io::Error::other("refused")) };
+                promise.map(|promise| promise.send(response));
             }
             Ok(Err(_)) => return,
-            Err(_silent) if waiting.lock().expect("the lock is not poisoned").is_empty() => {}
+            Err(_silent) if pending.lock().expect("the lock is not poisoned").is_empty() => {}
             Err(_silent) => return,
         }
     }
 }
 
-async fn send(writing: &mut OwnedWriteHalf, number: u64, bytes: &[u8]) -> io::Result<()> {
+async fn send(writer: &mut OwnedWriteHalf, number: u64, bytes: &[u8]) -> io::Result<()> {
     let head = [&(bytes.len() as u32).to_le_bytes()[..], &number.to_le_bytes()].concat();
-    writing.write_all(&[&head, bytes].concat()).await
+    writer.write_all(&[&head, bytes].concat()).await
 }
 
-async fn receive(reading: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
-    let (len, number) = (reading.read_u32_le().await? as usize, reading.read_u64_le().await?);
+async fn receive(reader: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
+    let (len, number) = (reader.read_u32_le().await? as usize, reader.read_u64_le().await?);
     if len > FRAME_BYTES_MAX {
         return Err(io::Error::other("a message too long"));
     }
     let mut bytes = vec![0; len];
-    reading.read_exact(&mut bytes).await?;
+    reader.read_exact(&mut bytes).await?;
     Ok((number, bytes.into()))
 }
 
 /// Serves the other nodes. The messages of a connection are passed to raft in order, and each is answered when raft has
 /// handled it.
-pub async fn answer_peers<F>(
+pub async fn serve_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,
 ) where
@@ -151,21 +152,21 @@ pub async fn answer_peers<F>(
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let _ = stream.set_nodelay(true);
-        let (mut reading, writing) = stream.into_split();
-        let (answer, writing) = (answer.clone(), Arc::new(tokio::sync::Mutex::new(writing)));
+        let (mut reader, writer) = stream.into_split();
+        let (answer, writer) = (answer.clone(), Arc::new(tokio::sync::Mutex::new(writer)));
         tokio::spawn(async move {
-            while let Ok((number, request)) = receive(&mut reading).await {
-                let mut answering = Box::pin(answer(request));
-                let writing = Arc::clone(&writing);
+            while let Ok((number, request)) = receive(&mut reader).await {
+                let mut response_future = Box::pin(answer(request));
+                let writer = Arc::clone(&writer);
                 // The first poll passes the message to raft, so no later message overtakes this one.
-                let ready = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
+                let ready = poll_fn(|context| Poll::Ready(response_future.as_mut().poll(context))).await;
                 tokio::spawn(async move {
-                    let answered = match ready {
-                        Poll::Ready(answered) => answered,
-                        Poll::Pending => answering.await,
+                    let response = match ready {
+                        Poll::Ready(response) => response,
+                        Poll::Pending => response_future.await,
                     };
-                    let bytes = answered.map_or(vec![0], |bytes| [&[1], &bytes[..]].concat());
-                    let _ = send(&mut *writing.lock().await, number, &bytes).await;
+                    let bytes = response.map_or(vec![0], |bytes| [&[1], &bytes[..]].concat());
+                    let _ = send(&mut *writer.lock().await, number, &bytes).await;
                 });
             }
         });

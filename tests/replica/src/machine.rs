@@ -32,7 +32,7 @@ impl Replica {
         Some(&rest[..rest.len().min(count)])
     }
 
-    fn keep_changes(&mut self) {
+    fn store_changes(&mut self) {
         self.changes.append(&mut self.effects.changes);
         self.effects.granted.clear();
     }
@@ -41,7 +41,7 @@ impl Replica {
 impl StateMachine for Replica {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
-        self.keep_changes();
+        self.store_changes();
     }
 
     fn now_ms(&self) -> u64 {
@@ -59,19 +59,19 @@ impl StateMachine for Replica {
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command =
             ControlCommand::decode(command).expect("the listener refuses bytes that are not a command");
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         match self.state.apply(&command, &mut self.effects) {
             Ok(reply) => {
-                answer.push(1);
-                reply.encode(&mut answer);
+                response.push(1);
+                reply.encode(&mut response);
             }
             Err(refusal) => {
-                answer.push(0);
-                refusal.encode(&mut answer);
+                response.push(0);
+                refusal.encode(&mut response);
             }
         }
-        self.keep_changes();
-        answer.into()
+        self.store_changes();
+        response.into()
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
@@ -79,11 +79,11 @@ impl StateMachine for Replica {
     }
 
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
-        let mut restoring = StateRestorer::default();
+        let mut restorer = StateRestorer::default();
         for block in blocks {
-            restoring.take(&block).map_err(io::Error::other)?;
+            restorer.take(&block).map_err(io::Error::other)?;
         }
-        self.state = restoring.end().map_err(io::Error::other)?;
+        self.state = restorer.end().map_err(io::Error::other)?;
         self.changes.clear();
         Ok(())
     }

@@ -49,7 +49,7 @@ pub enum ReplicaResponse {
 }
 
 /// Creates the reply with the keys of a range.
-pub fn found(found: FoundKeys) -> ControlReply {
+pub fn read_reply(found: FoundKeys) -> ControlReply {
     ControlReply::Transaction {
         revision: 0,
         succeeded: true,
@@ -112,7 +112,7 @@ impl ReplicaRequest {
             4 => ReplicaRequest::Changes(u64::from_le_bytes(*rest.first_chunk()?)),
             5 => {
                 let members: Value = serde_json::from_slice(rest).ok()?;
-                let member = |of: &Value| Some((of[0].as_u64()?, of[1].as_str()?.to_owned()));
+                let member = |member: &Value| Some((member[0].as_u64()?, member[1].as_str()?.to_owned()));
                 ReplicaRequest::Begin(members.as_array()?.iter().map(member).collect::<Option<_>>()?)
             }
             _ => return None,
@@ -134,7 +134,7 @@ impl ReplicaResponse {
                 refusal.encode(&mut out);
             }
             ReplicaResponse::NotLeader(leader) => out.extend([&[3], &leader.to_le_bytes()[..]].concat()),
-            ReplicaResponse::NotDone(why) => out.extend([&[4], why.as_bytes()].concat()),
+            ReplicaResponse::NotDone(reason) => out.extend([&[4], reason.as_bytes()].concat()),
             ReplicaResponse::Unknown => out.push(5),
             ReplicaResponse::Status(status) => out.extend([&[6], status.to_string().as_bytes()].concat()),
             ReplicaResponse::Changes(None) => out.push(7),

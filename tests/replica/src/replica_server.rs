@@ -13,20 +13,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::machine::Replica;
-use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, found};
+use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, read_reply};
 
 /// The largest number of changes in a response.
-const CHANGES: usize = 1_000;
+const CHANGES_MAX: usize = 1_000;
 
 /// Serves forever.
 pub async fn serve(listener: TcpListener, group: Arc<GroupHandle<Replica>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        tokio::spawn(converse(stream, Arc::clone(&group)));
+        tokio::spawn(serve_connection(stream, Arc::clone(&group)));
     }
 }
 
-async fn converse(mut stream: TcpStream, group: Arc<GroupHandle<Replica>>) -> io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, group: Arc<GroupHandle<Replica>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(&[GREETING]).await?;
     loop {
@@ -36,25 +36,25 @@ async fn converse(mut stream: TcpStream, group: Arc<GroupHandle<Replica>>) -> io
         }
         let mut bytes = vec![0; len];
         stream.read_exact(&mut bytes).await?;
-        let question = ReplicaRequest::decode(&bytes).ok_or_else(|| io::Error::other("no question"))?;
-        let answer = answer(question, &group).await.encode();
-        stream.write_all(&[&(answer.len() as u32).to_le_bytes(), &answer[..]].concat()).await?;
+        let request = ReplicaRequest::decode(&bytes).ok_or_else(|| io::Error::other("no question"))?;
+        let response = respond(request, &group).await.encode();
+        stream.write_all(&[&(response.len() as u32).to_le_bytes(), &response[..]].concat()).await?;
     }
 }
 
-async fn answer(question: ReplicaRequest, group: &GroupHandle<Replica>) -> ReplicaResponse {
-    match question {
+async fn respond(request: ReplicaRequest, group: &GroupHandle<Replica>) -> ReplicaResponse {
+    match request {
         ReplicaRequest::Change(command) => change(command, group).await,
         ReplicaRequest::Read(start, end) => match group.catch_up().await {
-            Ok(()) => {
-                ReplicaResponse::Done(found(group.with(|replica| replica.state().range(&start, &end, 0))))
-            }
+            Ok(()) => ReplicaResponse::Done(read_reply(
+                group.with(|replica| replica.state().range(&start, &end, 0)),
+            )),
             Err(error) => not_done(error),
         },
         ReplicaRequest::Status => ReplicaResponse::Status(status(group)),
-        ReplicaRequest::Changes(from) => {
-            ReplicaResponse::Changes(group.with(|replica| replica.changes(from, CHANGES).map(<[_]>::to_vec)))
-        }
+        ReplicaRequest::Changes(from) => ReplicaResponse::Changes(
+            group.with(|replica| replica.changes(from, CHANGES_MAX).map(<[_]>::to_vec)),
+        ),
         ReplicaRequest::Begin(members) => {
             let members: Vec<RaftMember> =
                 members.into_iter().map(|(id, address)| RaftMember { id, address }).collect();
@@ -67,13 +67,13 @@ async fn change(command: Vec<u8>, group: &GroupHandle<Replica>) -> ReplicaRespon
     if let Err(error) = ControlCommand::decode(&command) {
         return ReplicaResponse::NotDone(error.to_string());
     }
-    let answered = match group.propose(Bytes::from(command)).await {
-        Ok(answered) => answered,
+    let result = match group.propose(Bytes::from(command)).await {
+        Ok(result) => result,
         // Raft stopped or lost its leader after it received the command.
         Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
-    let (done, rest) = answered.split_first().expect("the state machine's response is not empty");
+    let (done, rest) = result.split_first().expect("the state machine's response is not empty");
     let decoded = if *done == 1 {
         ControlReply::decode(rest).map(ReplicaResponse::Done)
     } else {

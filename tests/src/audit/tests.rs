@@ -3,7 +3,7 @@ use super::*;
 fn ledger() -> Ledger {
     let mut ledger = Ledger::default();
     for line in ["try 20", "ack 1 10 7 10", "acks 11 15", "err lost", "ack 20 20 7 18", "last 20"] {
-        ledger.take(line);
+        ledger.add_line(line);
     }
     ledger
 }
@@ -12,21 +12,25 @@ fn records(epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> TraceLine {
     TraceLine::Records { writer: 1, epoch, seqs, ns }
 }
 
-fn verdict(told: &[TraceLine]) -> Result<AuditCounts, String> {
-    audit(&[told, &[TraceLine::Done]].concat(), ReaderStart::First, &ledger(), 1)
+fn audit_lines(lines: &[TraceLine]) -> Result<AuditCounts, String> {
+    audit(&[lines, &[TraceLine::Done]].concat(), ReaderStart::First, &ledger(), 1)
 }
 
 #[test]
 fn trace_with_all_records_or_exact_gaps_passes_the_audit() {
     // Records 16 to 20 had no response; two of them were appended.
-    verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
-        .unwrap();
+    audit_lines(&[
+        records(7, (1, 15), (1, 15)),
+        records(7, (16, 17), (16, 17)),
+        records(7, (18, 18), (20, 20)),
+    ])
+    .unwrap();
     let counts =
-        verdict(&[records(7, (1, 4), (1, 4)), TraceLine::Gap(7, 5, 17), records(7, (18, 18), (20, 20))])
+        audit_lines(&[records(7, (1, 4), (1, 4)), TraceLine::Gap(7, 5, 17), records(7, (18, 18), (20, 20))])
             .unwrap();
     assert_eq!((counts.gaps, counts.missed, counts.records), (1, 13, 5));
     let changed = TraceLine::Epoch { old: 7, last_seen: 4, new_first: (8, 1) };
-    verdict(&[records(7, (1, 4), (1, 4)), changed, records(8, (1, 8), (3, 10))]).unwrap();
+    audit_lines(&[records(7, (1, 4), (1, 4)), changed, records(8, (1, 8), (3, 10))]).unwrap();
 }
 
 #[test]
@@ -48,8 +52,8 @@ fn trace_with_a_lost_or_repeated_record_fails_the_audit() {
         &[start.clone(), records(7, (5, 21), (5, 21))],
         &[start.clone(), TraceLine::Wrong("a bad byte".to_owned())],
     ];
-    for told in broken {
-        assert!(verdict(told).is_err(), "{told:?}");
+    for lines in broken {
+        assert!(audit_lines(lines).is_err(), "{lines:?}");
     }
     assert!(audit(&[start], ReaderStart::First, &ledger(), 1).is_err(), "the end is missing");
 }

@@ -31,24 +31,24 @@ struct CrowdCounts {
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let clients: usize = arguments[2].parse()?;
-    let told = Arc::new(CrowdCounts::default());
-    let mut all = Vec::new();
+    let counts = Arc::new(CrowdCounts::default());
+    let mut clients_seen = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for _ in 0..clients {
         let subscriber = join(&arguments[0], &arguments[1])?;
-        let seen = Arc::new(LastSeen::default());
-        all.push(Arc::clone(&seen));
-        runtime.spawn(read(subscriber, seen, Arc::clone(&told)));
+        let last_seen = Arc::new(LastSeen::default());
+        clients_seen.push(Arc::clone(&last_seen));
+        runtime.spawn(read(subscriber, last_seen, Arc::clone(&counts)));
     }
     println!("joined {clients}");
     std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if let Some(n) = line.strip_prefix("sync ").and_then(|n| n.parse::<u64>().ok()) {
-            while !all.iter().all(|seen| seen.n.load(Ordering::Relaxed) >= n) {
+            while !clients_seen.iter().all(|last_seen| last_seen.n.load(Ordering::Relaxed) >= n) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let count = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-            let (epochs, gaps, wrong) = (count(&told.epochs), count(&told.gaps), count(&told.wrong));
+            let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+            let (epochs, gaps, wrong) = (take(&counts.epochs), take(&counts.gaps), take(&counts.wrong));
             println!("synced {n} {epochs} {gaps} {wrong}");
         }
     }
@@ -62,20 +62,20 @@ fn join(url: &str, subject: &str) -> Result<Subscriber> {
     Ok(client.subscribe(subject, options)?)
 }
 
-async fn read(mut subscriber: Subscriber, seen: Arc<LastSeen>, told: Arc<CrowdCounts>) {
+async fn read(mut subscriber: Subscriber, last_seen: Arc<LastSeen>, counts: Arc<CrowdCounts>) {
     loop {
         match subscriber.next_async().await {
             Ok(Event::Record(record)) => match Content::decode(record.payload()) {
-                Some(content) => seen.n.store(content.n, Ordering::Relaxed),
-                None => drop(told.wrong.fetch_add(1, Ordering::Relaxed)),
+                Some(content) => last_seen.n.store(content.n, Ordering::Relaxed),
+                None => drop(counts.wrong.fetch_add(1, Ordering::Relaxed)),
             },
-            Ok(Event::Notice(Notice::EpochChanged(_))) => drop(told.epochs.fetch_add(1, Ordering::Relaxed)),
-            Ok(Event::Notice(Notice::Gap(_))) => drop(told.gaps.fetch_add(1, Ordering::Relaxed)),
+            Ok(Event::Notice(Notice::EpochChanged(_))) => drop(counts.epochs.fetch_add(1, Ordering::Relaxed)),
+            Ok(Event::Notice(Notice::Gap(_))) => drop(counts.gaps.fetch_add(1, Ordering::Relaxed)),
             Ok(Event::Notice(_)) => {}
             // The node is unreachable: try again.
             Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
             Err(_) => {
-                told.wrong.fetch_add(1, Ordering::Relaxed);
+                counts.wrong.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }

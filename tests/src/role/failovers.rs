@@ -13,7 +13,7 @@ use crate::process::Process;
 
 const NODES: usize = 3;
 /// The pause between two kills.
-const CALM: Duration = Duration::from_millis(700);
+const PAUSE: Duration = Duration::from_millis(700);
 
 struct Member {
     process: Process,
@@ -24,9 +24,9 @@ struct Member {
 pub fn run(arguments: &[String]) -> Result<()> {
     let tries: usize = arguments.first().context("the number of tries is missing")?.parse()?;
     let dir = std::env::temp_dir().join(format!("dunlin-failovers-{}", std::process::id()));
-    let measured = measure(&dir, tries);
+    let outcome = measure(&dir, tries);
     let _ = std::fs::remove_dir_all(&dir);
-    measured
+    outcome
 }
 
 fn measure(dir: &Path, tries: usize) -> Result<()> {
@@ -34,24 +34,25 @@ fn measure(dir: &Path, tries: usize) -> Result<()> {
     let client = ClusterClient::open(&dir.join("1"))?;
     let (mut writes, mut elections) = (Vec::new(), Vec::new());
     for number in 0..tries {
-        std::thread::sleep(CALM);
+        std::thread::sleep(PAUSE);
         let leader = leader(&client)?;
         let killed = members.remove(leader);
-        let (began, Member { mut process, arguments }) = (Instant::now(), killed);
+        let (killed_at, Member { mut process, arguments }) = (Instant::now(), killed);
         process.kill();
         for member in &mut members {
-            member.process.say(&format!("put key {number}"));
+            member.process.write_line(&format!("put key {number}"));
         }
-        let took = first_done(&mut members, &format!("put key {number} done"))?;
-        let took = took.duration_since(began);
+        let took = wait_for_first(&mut members, &format!("put key {number} done"))?;
+        let took = took.duration_since(killed_at);
         println!("{number} {:.1} ms", took.as_secs_f64() * 1e3);
         writes.push(took);
         let survey = client.survey();
-        let heard = survey.iter().filter_map(|node| node.status.as_ref().ok());
-        let won = heard.filter(|status| status.leader == Some(status.node));
-        elections
-            .extend(won.filter_map(|status| status.elections_us.last()).map(|us| Duration::from_micros(*us)));
-        members.insert(leader, again(arguments)?);
+        let statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
+        let leaders = statuses.filter(|status| status.leader == Some(status.node));
+        elections.extend(
+            leaders.filter_map(|status| status.elections_us.last()).map(|us| Duration::from_micros(*us)),
+        );
+        members.insert(leader, start_member(arguments)?);
     }
     print("kill to first write", &mut writes);
     print("candidacy to leader", &mut elections);
@@ -67,12 +68,12 @@ fn start(dir: &Path) -> Result<Vec<Member>> {
         let mut arguments = vec!["member".to_owned(), data.display().to_string(), address.clone()];
         if number > 0 {
             let token = dir.join("token");
-            let made = ClusterClient::open(&dir.join("1"))?.token(None, false)?;
-            std::fs::write(&token, made.to_string())?;
+            let token_text = ClusterClient::open(&dir.join("1"))?.token(None, false)?;
+            std::fs::write(&token, token_text.to_string())?;
             arguments.push(format!("join={}", addresses[0]));
             arguments.push(format!("token={}", token.display()));
         }
-        members.push(again(arguments)?);
+        members.push(start_member(arguments)?);
     }
     let client = ClusterClient::open(&dir.join("1"))?;
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -86,10 +87,10 @@ fn start(dir: &Path) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-fn again(arguments: Vec<String>) -> Result<Member> {
+fn start_member(arguments: Vec<String>) -> Result<Member> {
     let program = std::env::current_exe()?.display().to_string();
     let mut process = Process::start(&arguments[1], &program, &arguments);
-    process.until("READY");
+    process.read_until("READY");
     Ok(Member { process, arguments })
 }
 
@@ -98,43 +99,43 @@ fn leader(client: &ClusterClient) -> Result<usize> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         let survey = client.survey();
-        let said: Vec<_> = survey.iter().filter_map(|node| node.status.as_ref().ok()?.leader).collect();
+        let leaders: Vec<_> = survey.iter().filter_map(|node| node.status.as_ref().ok()?.leader).collect();
         let are_ready = survey.iter().all(|node| node.status.as_ref().is_ok_and(|s| s.missing.is_none()));
-        if said.len() == NODES && are_ready && said.iter().all(|leader| *leader == said[0]) {
-            return Ok(said[0] as usize - 1);
+        if leaders.len() == NODES && are_ready && leaders.iter().all(|leader| *leader == leaders[0]) {
+            return Ok(leaders[0] as usize - 1);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     bail!("the nodes do not agree on a leader: {:?}", client.survey())
 }
 
-fn first_done(members: &mut [Member], wanted: &str) -> Result<Instant> {
+fn wait_for_first(members: &mut [Member], expected: &str) -> Result<Instant> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         for member in &mut *members {
-            if member.process.lines_so_far().iter().any(|line| line == wanted) {
+            if member.process.lines_so_far().iter().any(|line| line == expected) {
                 return Ok(Instant::now());
             }
         }
         std::thread::sleep(Duration::from_micros(500));
     }
-    bail!("no node printed {wanted:?}")
+    bail!("no node printed {expected:?}")
 }
 
-fn print(what: &str, all: &mut [Duration]) {
-    all.sort_unstable();
-    let at = |share: f64| {
-        let index = ((all.len() as f64 * share).ceil() as usize).clamp(1, all.len()) - 1;
-        all[index].as_secs_f64() * 1e3
+fn print(what: &str, durations: &mut [Duration]) {
+    durations.sort_unstable();
+    let percentile = |share: f64| {
+        let index = ((durations.len() as f64 * share).ceil() as usize).clamp(1, durations.len()) - 1;
+        durations[index].as_secs_f64() * 1e3
     };
-    if !all.is_empty() {
-        let average = all.iter().sum::<Duration>().as_secs_f64() * 1e3 / all.len() as f64;
+    if !durations.is_empty() {
+        let average = durations.iter().sum::<Duration>().as_secs_f64() * 1e3 / durations.len() as f64;
         println!(
             "{what}: {} tries, median {:.1} ms, average {average:.1} ms, p99 {:.1} ms, maximum {:.1} ms",
-            all.len(),
-            at(0.5),
-            at(0.99),
-            at(1.0)
+            durations.len(),
+            percentile(0.5),
+            percentile(0.99),
+            percentile(1.0)
         );
     }
 }

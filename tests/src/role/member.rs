@@ -39,15 +39,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
         false => Some((join, std::fs::read_to_string(token).context("the token")?.parse()?)),
     };
     let (node, _) = Node::open(
-        Config { is_of_cluster: true, ..Config::default() },
+        Config { is_cluster_member: true, ..Config::default() },
         Arc::new(RealDisk),
         data_dir.as_ref(),
     )?;
     let config = ClusterConfig {
         listen: listen.parse()?,
-        advertise: Some(option(arguments, "advertise", String::new())?).filter(|at| !at.is_empty()),
+        advertise: Some(option(arguments, "advertise", String::new())?).filter(|address| !address.is_empty()),
         data_dir: data_dir.into(),
-        give_up: Default::default(),
+        cancel_join: Default::default(),
         join,
         limits: ClusterLimits {
             silent_ms_max: option(arguments, "silent", ClusterLimits::default().silent_ms_max)?,
@@ -61,15 +61,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
         },
     };
     let cluster = Arc::new(Cluster::start(&node, config)?);
-    let anywhere = || vec![([127, 0, 0, 1], 0).into()];
+    let any_port = || vec![([127, 0, 0, 1], 0).into()];
     let listener: String = option(arguments, "listener", String::new())?;
-    let tcp = if listener.is_empty() { anywhere() } else { vec![listener.parse()?] };
-    let (nats, http, grpc) = (anywhere(), anywhere(), anywhere());
+    let tcp = if listener.is_empty() { any_port() } else { vec![listener.parse()?] };
+    let (nats, http, grpc) = (any_port(), any_port(), any_port());
     let users: String = option(arguments, "users", String::new())?;
     let users_file = Some(PathBuf::from(users)).filter(|file| !file.as_os_str().is_empty());
     let listeners = ServerConfig { tcp, nats, http, grpc, threads: 1, users_file, ..ServerConfig::default() };
     let server = Server::start(node.clone(), listeners)?;
-    server.take_part(&cluster)?;
+    server.join_cluster(&cluster)?;
     let control = node.control()?;
     let listeners = server
         .addresses()
@@ -82,11 +82,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
         cluster.address(),
         cluster.node()
     );
-    let watched = Arc::clone(&cluster);
+    let watched_cluster = Arc::clone(&cluster);
     std::thread::spawn(move || {
         loop {
-            if let Some(why) = watched.ended() {
-                println!("ended {why}");
+            if let Some(reason) = watched_cluster.ended() {
+                println!("ended {reason}");
                 std::process::exit(1);
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -97,7 +97,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             break;
         }
         let (control, cluster, node) = (Arc::clone(control), Arc::clone(&cluster), node.clone());
-        std::thread::spawn(move || println!("{}", answer(&line, &control, &cluster, &node)));
+        std::thread::spawn(move || println!("{}", respond(&line, &control, &cluster, &node)));
     }
     cluster.hand_over();
     server.stop();
@@ -106,26 +106,26 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn raft(arguments: &[String]) -> Result<RaftLimits> {
-    let usual = RaftLimits::default();
-    Ok(RaftLimits { heartbeat_ms: option(arguments, "heartbeat", usual.heartbeat_ms)?, ..usual })
+    let defaults = RaftLimits::default();
+    Ok(RaftLimits { heartbeat_ms: option(arguments, "heartbeat", defaults.heartbeat_ms)?, ..defaults })
 }
 
-fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {
+fn respond(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["put", key, value] => {
             let put = ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 };
-            match block_on(control.ask(&put)) {
+            match block_on(control.execute(&put)) {
                 Ok(_) => format!("put {key} {value} done"),
                 Err(ControlError::Unknown) => format!("put {key} {value} unknown"),
                 Err(error) => format!("put {key} {value} refused {error}"),
             }
         }
         ["get", key] => {
-            let look = |state: &dunlin::state::ControlState| {
+            let read_value = |state: &dunlin::state::ControlState| {
                 state.get(key.as_bytes()).map(|item| item.value.clone())
             };
-            match block_on(control.read(Consistency::Linearizable, look)) {
+            match block_on(control.read(Consistency::Linearizable, read_value)) {
                 Ok(value) => {
                     let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
                     format!("get {key} {}", value.unwrap_or_else(|| "-".to_owned()))
@@ -157,7 +157,7 @@ pub struct PutLedger {
 
 impl PutLedger {
     /// Adds a response to `put`.
-    pub fn take(&mut self, line: &str) {
+    pub fn add_line(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["put", key, value, "done"] => drop(self.done.insert(key.to_owned(), value.to_owned())),

@@ -17,7 +17,7 @@ use crate::seed::Seed;
 use crate::trace::TraceLine;
 
 /// The timeout of a call that waits for an event.
-const CALL: Duration = Duration::from_millis(300);
+const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// The limit of bytes in transit to a slow subscriber. It is small, so that the sockets' buffers hold few records.
@@ -25,17 +25,17 @@ const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.
 pub fn run(arguments: &[String]) -> Result<()> {
-    super::stop_when_told();
+    super::stop_flag();
     let (sender, lines) = channel();
-    for asked in &arguments[1..] {
-        let slow = asked.contains("=slow");
+    for argument in &arguments[1..] {
+        let slow = argument.contains("=slow");
         let credit_bytes = if slow { SLOW_CREDIT } else { ClientLimits::default().credit_bytes };
         let limits = ClientLimits { credit_bytes, ..ClientLimits::default() };
         let client = Client::connect(&arguments[0], ClientOptions { limits, ..ClientOptions::default() })?;
-        for asked in asked.split(',') {
-            let (name, rest) = asked.split_once('=').context("expected NAME=KIND@PATTERN")?;
+        for argument in argument.split(',') {
+            let (name, rest) = argument.split_once('=').context("expected NAME=KIND@PATTERN")?;
             let (kind, pattern) = rest.split_once('@').context("expected KIND@PATTERN")?;
-            let mut reader = Reader::begin(&client, name, kind, pattern, sender.clone())?;
+            let mut reader = Reader::start(&client, name, kind, pattern, sender.clone())?;
             std::thread::spawn(move || reader.read());
         }
     }
@@ -49,7 +49,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 struct Reader {
     subscriber: Subscriber,
     kind: String,
-    writing: TraceWriter,
+    writer: TraceWriter,
     seed: Seed,
 }
 
@@ -57,12 +57,12 @@ struct Reader {
 struct TraceWriter {
     name: String,
     lines: Sender<String>,
-    held: Option<TraceLine>,
+    pending: Option<TraceLine>,
     done: bool,
 }
 
 impl Reader {
-    fn begin(
+    fn start(
         client: &Client,
         name: &str,
         kind: &str,
@@ -77,10 +77,10 @@ impl Reader {
             ..SubscribeOptions::default()
         };
         let subscriber = subscribe(client, pattern, &options)?;
-        let mut writing = TraceWriter { name: name.to_owned(), lines, held: None, done: false };
-        writing.tell(TraceLine::Up);
+        let mut writer = TraceWriter { name: name.to_owned(), lines, pending: None, done: false };
+        writer.add_line(TraceLine::Up);
         let seed = Seed::new(name.bytes().map(u64::from).sum());
-        Ok(Reader { subscriber, kind, writing, seed })
+        Ok(Reader { subscriber, kind, writer, seed })
     }
 
     fn read(&mut self) {
@@ -88,72 +88,72 @@ impl Reader {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             return runtime.expect("a runtime").block_on(self.read_as_task());
         }
-        while !self.writing.done {
-            let began = Instant::now();
+        while !self.writer.done {
+            let start = Instant::now();
             let outcome = match self.kind.as_str() {
                 "next" => self.next(),
                 "poll" => self.poll(),
-                "slow" => self.slowly(),
+                "slow" => self.read_slowly(),
                 _ => self.drain(1_000),
             };
-            self.judge(began, outcome);
+            self.check_call(start, outcome);
         }
     }
 
     async fn read_as_task(&mut self) {
-        while !self.writing.done {
-            let began = Instant::now();
+        while !self.writer.done {
+            let start = Instant::now();
             let outcome = match tokio::time::timeout(CALL_MAX, self.subscriber.next_async()).await {
                 Ok(Ok(event)) => {
-                    self.writing.note(event);
+                    self.writer.record_event(event);
                     Ok(())
                 }
                 Ok(Err(error)) => Err(error),
                 Err(_) => Ok(()),
             };
-            self.judge(began, outcome);
+            self.check_call(start, outcome);
         }
     }
 
-    fn judge(&mut self, began: Instant, outcome: Result<(), SubscribeError>) {
-        let took = began.elapsed();
+    fn check_call(&mut self, start: Instant, outcome: Result<(), SubscribeError>) {
+        let took = start.elapsed();
         if took >= CALL_MAX {
-            self.writing.tell(TraceLine::Wrong(format!("a call took {} ms", took.as_millis())));
+            self.writer.add_line(TraceLine::Wrong(format!("a call took {} ms", took.as_millis())));
         }
         match outcome {
             Ok(()) => {}
-            Err(SubscribeError::Connection(why)) => self.writing.tell(TraceLine::Away(why)),
+            Err(SubscribeError::Connection(reason)) => self.writer.add_line(TraceLine::Away(reason)),
             Err(error) => {
-                self.writing.tell(TraceLine::Wrong(format!("it ended: {error}")));
-                self.writing.done = true;
+                self.writer.add_line(TraceLine::Wrong(format!("it ended: {error}")));
+                self.writer.done = true;
             }
         }
     }
 
     fn next(&mut self) -> Result<(), SubscribeError> {
-        if let Some(event) = self.subscriber.next_timeout(CALL)? {
-            self.writing.note(event);
+        if let Some(event) = self.subscriber.next_timeout(CALL_TIMEOUT)? {
+            self.writer.record_event(event);
         }
         Ok(())
     }
 
     fn poll(&mut self) -> Result<(), SubscribeError> {
         while let Some(event) = self.subscriber.try_next()? {
-            self.writing.note(event);
+            self.writer.record_event(event);
         }
         std::thread::sleep(Duration::from_millis(1));
         Ok(())
     }
 
-    fn slowly(&mut self) -> Result<(), SubscribeError> {
+    fn read_slowly(&mut self) -> Result<(), SubscribeError> {
         std::thread::sleep(Duration::from_millis(self.seed.between(5, 40)));
         self.drain(8)
     }
 
     fn drain(&mut self, max: usize) -> Result<(), SubscribeError> {
-        self.subscriber.wait(Some(CALL))?;
-        let writing = &mut self.writing;
-        self.subscriber.drain(max, |event| writing.note(event)).map(drop)
+        self.subscriber.wait(Some(CALL_TIMEOUT))?;
+        let writer = &mut self.writer;
+        self.subscriber.drain(max, |event| writer.record_event(event)).map(drop)
     }
 }
 
@@ -170,7 +170,7 @@ fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Resu
 }
 
 impl TraceWriter {
-    fn note(&mut self, event: Event<'_>) {
+    fn record_event(&mut self, event: Event<'_>) {
         if self.done {
             return;
         }
@@ -178,40 +178,40 @@ impl TraceWriter {
             Event::Record(record) => match Content::decode(record.payload()) {
                 Some(Content { writer, n, last }) => {
                     let (epoch, seq) = (record.position.epoch, record.position.seq);
-                    self.tell(TraceLine::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
+                    self.add_line(TraceLine::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
                     if last {
                         self.done = true;
-                        self.tell(TraceLine::Done);
+                        self.add_line(TraceLine::Done);
                     }
                 }
-                None => self.tell(TraceLine::Wrong(format!("{} has other bytes", record.position))),
+                None => self.add_line(TraceLine::Wrong(format!("{} has other bytes", record.position))),
             },
-            Event::Notice(Notice::Gap(gap)) => self.tell(TraceLine::Gap(gap.epoch, gap.first, gap.last)),
-            Event::Notice(Notice::Lagging(_)) => self.tell(TraceLine::Lagging),
-            Event::Notice(Notice::EpochChanged(changed)) => self.tell(TraceLine::Epoch {
+            Event::Notice(Notice::Gap(gap)) => self.add_line(TraceLine::Gap(gap.epoch, gap.first, gap.last)),
+            Event::Notice(Notice::Lagging(_)) => self.add_line(TraceLine::Lagging),
+            Event::Notice(Notice::EpochChanged(changed)) => self.add_line(TraceLine::Epoch {
                 old: changed.old,
                 last_seen: changed.last_seen,
                 new_first: (changed.new_first.epoch, changed.new_first.seq),
             }),
-            Event::Notice(other) => self.tell(TraceLine::Wrong(format!("nobody asked for {other:?}"))),
+            Event::Notice(other) => self.add_line(TraceLine::Wrong(format!("nobody asked for {other:?}"))),
         }
     }
 
-    fn tell(&mut self, told: TraceLine) {
-        if self.held.as_mut().is_some_and(|held| held.join(&told)) {
+    fn add_line(&mut self, line: TraceLine) {
+        if self.pending.as_mut().is_some_and(|pending| pending.join(&line)) {
             return;
         }
-        let write_now = !matches!(told, TraceLine::Records { .. });
-        if let Some(before) = self.held.replace(told) {
-            self.write(&before);
+        let write_now = !matches!(line, TraceLine::Records { .. });
+        if let Some(previous) = self.pending.replace(line) {
+            self.write(&previous);
         }
-        if write_now && let Some(told) = self.held.take() {
-            self.write(&told);
+        if write_now && let Some(line) = self.pending.take() {
+            self.write(&line);
         }
     }
 
-    fn write(&self, told: &TraceLine) {
+    fn write(&self, line: &TraceLine) {
         // Sending fails if the receiver has ended, which is no error.
-        let _ = self.lines.send(format!("{} {told}", self.name));
+        let _ = self.lines.send(format!("{} {line}", self.name));
     }
 }

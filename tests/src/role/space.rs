@@ -52,10 +52,10 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
 /// Returns the entity with this id, with a position and velocity that depend on `seed`.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
-    let moment = TickContext { tick: 0, seconds: 0.0, world, seed };
-    let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
-    let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
-    Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, place) }
+    let context = TickContext { tick: 0, seconds: 0.0, world, seed };
+    let swing = |which| context.random_signed(dunlin::space::EntityId(id), which);
+    let position = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
+    Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, position) }
 }
 
 /// Returns a partition in which regions 1 and up have equal stretches of the space-filling curve.
@@ -96,75 +96,75 @@ pub fn run(arguments: &[String]) -> Result<()> {
     println!("listens {}", space.address().port());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
-        obey(&space, &words, number).with_context(|| line.clone())?;
+        run_command(&space, &words, number).with_context(|| line.clone())?;
     }
     Ok(())
 }
 
-fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
-    let word = |at: usize| words.get(at).copied().context("the command has too few words");
-    let region = |at: usize| -> Result<RegionId> { Ok(RegionId(word(at)?.parse()?)) };
+fn run_command(space: &Process, words: &[&str], number: u32) -> Result<()> {
+    let argument = |at: usize| words.get(at).copied().context("the command has too few words");
+    let region = |at: usize| -> Result<RegionId> { Ok(RegionId(argument(at)?.parse()?)) };
     match words[0] {
-        "spawn" => spawn(space, word(1)?.parse()?, word(2)?.parse()?, RegionId(number))?,
+        "spawn" => spawn(space, argument(1)?.parse()?, argument(2)?.parse()?, RegionId(number))?,
         "pace" => {
-            let pace = match word(1)?.parse()? {
+            let pace = match argument(1)?.parse()? {
                 0 => TickPace::FlatOut,
                 length_ns => TickPace::Every(length_ns),
             };
-            space.ask(move |runner| runner.set_pace(pace, None))?;
+            space.call(move |runner| runner.set_pace(pace, None))?;
             println!("paced");
         }
         "run" => {
-            let ticks: u64 = word(1)?.parse()?;
-            space.ask(move |runner| runner.set_pace(TickPace::FlatOut, Some(ticks)))?;
-            until(|| Ok(!space.ask(|runner| runner.is_busy())?))?;
-            println!("ran {}", space.ask(|runner| runner.ticks())?);
+            let ticks: u64 = argument(1)?.parse()?;
+            space.call(move |runner| runner.set_pace(TickPace::FlatOut, Some(ticks)))?;
+            wait_until(|| Ok(!space.call(|runner| runner.is_busy())?))?;
+            println!("ran {}", space.call(|runner| runner.ticks())?);
         }
         "hold" => {
-            space.ask(|runner| runner.set_pace(TickPace::Hold, None))?;
-            until(|| Ok(space.ask(|runner| runner.host().under_way() == (0, 0))?))?;
+            space.call(|runner| runner.set_pace(TickPace::Hold, None))?;
+            wait_until(|| Ok(space.call(|runner| runner.host().pending_handovers() == (0, 0))?))?;
             println!("held");
         }
         "ledger" => {
-            for (id, generation, hash) in space.ask(|runner| runner.host().ledger())? {
+            for (id, generation, hash) in space.call(|runner| runner.host().ledger())? {
                 println!("entity {id} {generation} {hash}");
             }
             println!("end");
         }
         "follow" => {
             let region = region(1)?;
-            space.ask(move |runner| runner.follow(region))?;
-            until(|| Ok(space.ask(move |runner| runner.copy_of(region).is_some())?))?;
+            space.call(move |runner| runner.follow(region))?;
+            wait_until(|| Ok(space.call(move |runner| runner.copy_of(region).is_some())?))?;
             println!("follows");
         }
         "known" => {
             let region = region(1)?;
-            let tick = space.ask(move |runner| runner.copy_of(region).map_or(0, |state| state.tick()))?;
+            let tick = space.call(move |runner| runner.copy_of(region).map_or(0, |state| state.tick()))?;
             println!("knows {tick}");
         }
         "cut" => {
             let part = |word: &&str| Ok(Morton::end(3) / 12 * word.parse::<u64>()?);
             let firsts: Vec<u64> = words[1..].iter().map(part).collect::<Result<_>>()?;
             let cuts = firsts.into_iter().zip((1..).map(RegionId)).collect();
-            space.ask(move |runner| {
+            space.call(move |runner| {
                 let version = runner.host().partition().version() + 1;
-                Partition::of(3, version, cuts).map(|partition| runner.cut(&partition))
+                Partition::of(3, version, cuts).map(|partition| runner.set_partition(&partition))
             })??;
             println!("cut");
         }
-        "take" => take(space, region(1)?, word(2)?.parse()?)?,
+        "take" => take_over(space, region(1)?, argument(2)?.parse()?)?,
         "counts" => {
-            let of = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+            let handover_counts = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
                 let each = runner.host().regions().map(|(_, region)| region.handover().counts());
                 each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
             };
-            let (departed, admitted) = space.ask(of)?;
-            println!("counts {departed} {admitted} {}", space.ask(|runner| runner.ticks())?);
+            let (departed, admitted) = space.call(handover_counts)?;
+            println!("counts {departed} {admitted} {}", space.call(|runner| runner.ticks())?);
         }
         "refusals" => {
             let mut refusals = Vec::new();
-            until(|| {
-                refusals.extend(space.ask(|runner| runner.take_refusals())?);
+            wait_until(|| {
+                refusals.extend(space.call(|runner| runner.take_refusals())?);
                 Ok(!refusals.is_empty())
             })?;
             println!("refused {}", refusals[0].1);
@@ -175,33 +175,36 @@ fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
 }
 
 fn spawn(space: &Process, count: u64, seed: u64, region: RegionId) -> Result<()> {
-    let spawned = space.ask(move |runner| {
+    let spawned = space.call(move |runner| {
         let host = runner.host_mut();
-        let here = (0..count).map(|id| entity(id, seed)).filter(|one| host.owner_of(&one.position) == region);
-        let here: Vec<_> = here.collect();
-        here.iter().try_for_each(|one| host.spawn(one)).map(|()| here.len())
+        let own_entities = (0..count)
+            .map(|id| entity(id, seed))
+            .filter(|candidate| host.owner_of(&candidate.position) == region);
+        let own_entities: Vec<_> = own_entities.collect();
+        own_entities.iter().try_for_each(|entity| host.spawn(entity)).map(|()| own_entities.len())
     })??;
     println!("spawned {spawned}");
     Ok(())
 }
 
 /// Takes over a region from its owner.
-fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
-    let took = space.ask(move |runner| {
-        let peers: Vec<_> = runner.elsewhere().iter().map(|(region, _, epoch)| (*region, *epoch)).collect();
+fn take_over(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
+    let was_taken = space.call(move |runner| {
+        let peers: Vec<_> =
+            runner.remote_regions().iter().map(|(region, _, epoch)| (*region, *epoch)).collect();
         let peers: Vec<_> = peers.into_iter().filter(|(peer, _)| *peer != region).collect();
         let authority = RegionAuthority { epoch, until_ns: u64::MAX };
         let now_ns = dunlin_server::space::monotonic_ns();
         runner.take_over(region, &Takeover { authority, peers: &peers, now_ns })
     })??;
-    ensure!(took, "region {} is unknown", region.0);
+    ensure!(was_taken, "region {} is unknown", region.0);
     println!("took {}", region.0);
     Ok(())
 }
 
-fn until(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+fn wait_until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while !done()? {
+    while !condition()? {
         ensure!(Instant::now() < deadline, "the condition did not hold within {PATIENCE:?}");
         sleep(Duration::from_millis(1));
     }

@@ -15,8 +15,8 @@ use super::option;
 /// Runs until drained, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let slots: u32 = option(arguments, "slots", 4)?;
-    let work = Duration::from_millis(option(arguments, "work", 0)?);
-    let die: String = option(arguments, "die", String::new())?;
+    let work_duration = Duration::from_millis(option(arguments, "work", 0)?);
+    let fatal_payload: String = option(arguments, "die", String::new())?;
     let client = Client::connect(
         &arguments[0],
         ClientOptions { name: "worker".to_owned(), ..ClientOptions::default() },
@@ -31,10 +31,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let attachment = client.tasks().attach(options)?;
     println!("READY pid={}", std::process::id());
     let drain = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&drain);
+    let drain_requested = Arc::clone(&drain);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            told.fetch_or(line == "drain", Ordering::Relaxed);
+            drain_requested.fetch_or(line == "drain", Ordering::Relaxed);
         }
         std::process::exit(3);
     });
@@ -46,16 +46,16 @@ pub fn run(arguments: &[String]) -> Result<()> {
                         attachment.drain();
                     }
                     match attachment.next(Duration::from_millis(20)) {
-                        Ok(Some(given)) => {
-                            if !die.is_empty() && given.payload() == die.as_bytes() {
+                        Ok(Some(assigned)) => {
+                            if !fatal_payload.is_empty() && assigned.payload() == fatal_payload.as_bytes() {
                                 std::process::abort();
                             }
-                            std::thread::sleep(work);
-                            println!("did {:x} {}", given.task(), given.token());
+                            std::thread::sleep(work_duration);
+                            println!("did {:x} {}", assigned.task(), assigned.token());
                             attachment.complete(
-                                &given,
-                                given.payload(),
-                                &TaskUsage { run: work, ..TaskUsage::default() },
+                                &assigned,
+                                assigned.payload(),
+                                &TaskUsage { run: work_duration, ..TaskUsage::default() },
                             );
                         }
                         Ok(None) => {}
@@ -70,6 +70,6 @@ pub fn run(arguments: &[String]) -> Result<()> {
     });
     attachment.flush(Duration::from_secs(30));
     let load = attachment.load();
-    println!("drained {} {} {} {}", load.given, load.answered, load.stale, load.lost);
+    println!("drained {} {} {} {}", load.assigned, load.answered, load.stale, load.lost);
     Ok(())
 }

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use dunlin_client::topic::{Draft, Publish, PublishError, Receipt};
 use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
 
-use super::{option, stop_when_told};
+use super::{option, stop_flag};
 use crate::content::{BYTES_MIN, Content};
 use crate::seed::Seed;
 
@@ -28,7 +28,7 @@ struct Writer {
 
 /// Runs the role `write`, which publishes records.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let stop = stop_when_told();
+    let stop = stop_flag();
     let client = Client::connect(&arguments[0], ClientOptions::default())?;
     let producer: u64 = option(arguments, "producer", 0)?;
     let identity = (producer > 0).then_some(Identity { producer, epoch: 1 });
@@ -45,14 +45,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
     while !stop.load(Ordering::Relaxed) && writer.n < count {
         let records = if mode == "mixed" { writer.seed.between(1, batch) } else { batch };
         let records = records.min(count - writer.n);
-        let began = Instant::now();
+        let start = Instant::now();
         match (mode.as_str(), writer.seed.between(0, 2)) {
-            ("batch", _) | ("mixed", 0) => writer.batch(records)?,
-            ("pipeline", _) | ("mixed", 1) => writer.pipeline(records)?,
-            _ => writer.one_by_one(records.min(3))?,
+            ("batch", _) | ("mixed", 0) => writer.publish_in_batch(records)?,
+            ("pipeline", _) | ("mixed", 1) => writer.publish_pipelined(records)?,
+            _ => writer.publish_singly(records.min(3))?,
         }
-        if began.elapsed() > 4 * CALL_MAX {
-            say(&format!("hang {} ms", began.elapsed().as_millis()))?;
+        if start.elapsed() > 4 * CALL_MAX {
+            print_line(&format!("hang {} ms", start.elapsed().as_millis()))?;
         }
         std::thread::sleep(pause);
     }
@@ -60,7 +60,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 /// Writes the line immediately, so that the ledger of a killed writer is complete.
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -73,77 +73,77 @@ impl Writer {
         content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
     }
 
-    fn batch(&mut self, records: u64) -> Result<()> {
+    fn publish_in_batch(&mut self, records: u64) -> Result<()> {
         let (first, last) = (self.n + 1, self.n + records);
         self.n = last;
-        say(&format!("try {last}"))?;
+        print_line(&format!("try {last}"))?;
         let contents: Vec<_> = (first..=last).map(|n| self.content(n, false)).collect();
         let drafts: Vec<Draft<'_>> = contents.iter().map(|content| content.as_slice().into()).collect();
-        let outcome = self.timed(|publisher| publisher.publish_batch(&drafts))?;
-        told(first, last, outcome)
+        let outcome = self.run_timed(|publisher| publisher.publish_batch(&drafts))?;
+        print_outcome(first, last, outcome)
     }
 
-    fn one_by_one(&mut self, records: u64) -> Result<()> {
+    fn publish_singly(&mut self, records: u64) -> Result<()> {
         for _ in 0..records {
             self.n += 1;
-            say(&format!("try {}", self.n))?;
+            print_line(&format!("try {}", self.n))?;
             let content = self.content(self.n, false);
-            let outcome = self.timed(|publisher| publisher.publish(content.as_slice()))?;
-            told(self.n, self.n, outcome)?;
+            let outcome = self.run_timed(|publisher| publisher.publish(content.as_slice()))?;
+            print_outcome(self.n, self.n, outcome)?;
         }
         Ok(())
     }
 
-    fn pipeline(&mut self, records: u64) -> Result<()> {
+    fn publish_pipelined(&mut self, records: u64) -> Result<()> {
         let (first, last) = (self.n + 1, self.n + records);
         self.n = last;
-        say(&format!("try {last}"))?;
+        print_line(&format!("try {last}"))?;
         for n in first..=last {
             let content = self.content(n, false);
-            if let Err(error) = self.timed(|publisher| publisher.send(content.as_slice()))? {
-                return say(&format!("err {error}"));
+            if let Err(error) = self.run_timed(|publisher| publisher.send(content.as_slice()))? {
+                return print_line(&format!("err {error}"));
             }
         }
-        match self.timed(Publisher::flush)? {
-            Ok(_) => say(&format!("acks {first} {last}")),
-            Err(error) => say(&format!("err {error}")),
+        match self.run_timed(Publisher::flush)? {
+            Ok(_) => print_line(&format!("acks {first} {last}")),
+            Err(error) => print_line(&format!("err {error}")),
         }
     }
 
     fn finish(&mut self) -> Result<()> {
         for _ in 0..20 {
             self.n += 1;
-            say(&format!("try {}", self.n))?;
+            print_line(&format!("try {}", self.n))?;
             let content = self.content(self.n, true);
-            let outcome = self.timed(|publisher| publisher.publish(content.as_slice()))?;
+            let outcome = self.run_timed(|publisher| publisher.publish(content.as_slice()))?;
             let done = outcome.is_ok();
-            told(self.n, self.n, outcome)?;
+            print_outcome(self.n, self.n, outcome)?;
             if done {
-                return say(&format!("last {}", self.n));
+                return print_line(&format!("last {}", self.n));
             }
         }
         bail!("the last record was not accepted")
     }
 
     /// Makes a call, and reports an error in the ledger if it took too long.
-    fn timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
-        let began = Instant::now();
+    fn run_timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
+        let start = Instant::now();
         let outcome = call(&mut self.publisher);
-        if began.elapsed() > CALL_MAX {
-            say(&format!("hang {} ms", began.elapsed().as_millis()))?;
+        if start.elapsed() > CALL_MAX {
+            print_line(&format!("hang {} ms", start.elapsed().as_millis()))?;
         }
         Ok(outcome)
     }
 }
 
-fn told(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
+fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
         // A duplicate has the position of its first attempt. It does not show the positions of the records before it.
-        Ok(receipt) if receipt.duplicate => say(&format!("acks {first} {last}")),
+        Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;
-            say(&format!("ack {first} {last} {} {}", at.epoch, at.seq))
+            print_line(&format!("ack {first} {last} {} {}", at.epoch, at.seq))
         }
-        Err(error) => say(&format!("err {error}")),
+        Err(error) => print_line(&format!("err {error}")),
     }
 }

@@ -11,21 +11,21 @@ use dunlin_system_tests::port;
 use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
 /// The additional time that a busy machine may need.
-const SOON: Duration = Duration::from_secs(30);
+const EXTRA_TIME: Duration = Duration::from_secs(30);
 
 /// Fails if the call takes longer than two heartbeats.
-fn soon<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    let began = Instant::now();
+fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
     let outcome = call();
-    assert!(began.elapsed() < 2 * HEARTBEAT + SOON, "{what} took {:?}", began.elapsed());
+    assert!(start.elapsed() < 2 * HEARTBEAT + EXTRA_TIME, "{what} took {:?}", start.elapsed());
     outcome
 }
 
 /// Repeats a call until it succeeds; each failing call must fail soon.
-fn in_the_end<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Result<T, E>) -> T {
+fn retry<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Result<T, E>) -> T {
     let mut errors = Vec::new();
     for _ in 0..10 {
-        match soon(what, &mut call) {
+        match assert_quick(what, &mut call) {
             Ok(done) => return done,
             Err(error) => errors.push(error.to_string()),
         }
@@ -33,7 +33,7 @@ fn in_the_end<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Res
     panic!("{what} does not continue: {errors:#?}")
 }
 
-fn word(event: &Event<'_>) -> String {
+fn describe(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => String::from_utf8_lossy(record.payload()).into_owned(),
         Event::Notice(Notice::Gap(gap)) => format!("gap {}..{}", gap.first, gap.last),
@@ -44,7 +44,7 @@ fn word(event: &Event<'_>) -> String {
 }
 
 fn next(subscriber: &mut Subscriber) -> String {
-    in_the_end("next", || subscriber.next().map(|event| word(&event)))
+    retry("next", || subscriber.next().map(|event| describe(&event)))
 }
 
 fn connect(node: &Node) -> Client {
@@ -72,12 +72,12 @@ fn idle_client_handles_reconnect_after_a_restart_when_used() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    let responding = clients[3].clone();
-    let mut asked = responding.subscribe("ask", earliest()).unwrap();
-    let answering = std::thread::spawn(move || {
-        let mut responder = responding.responder();
+    let responder_client = clients[3].clone();
+    let mut requests = responder_client.subscribe("ask", earliest()).unwrap();
+    let responder_thread = std::thread::spawn(move || {
+        let mut responder = responder_client.responder();
         loop {
-            let reply = match asked.next() {
+            let reply = match requests.next() {
                 Ok(Event::Record(record)) if record.payload() == b"end" => return,
                 Ok(Event::Record(record)) => record.frame.reply().map(str::to_owned),
                 Ok(Event::Notice(_)) | Err(SubscribeError::Connection(_)) => None,
@@ -89,23 +89,23 @@ fn idle_client_handles_reconnect_after_a_restart_when_used() {
             }
         }
     });
-    let ask = |requester: &mut dunlin_client::Requester| {
+    let request = |requester: &mut dunlin_client::Requester| {
         requester.request("ask", b"question", Duration::from_secs(1))
     };
     publisher.publish(b"0").unwrap();
     assert_eq!(next(&mut subscriber), "0");
-    assert_eq!(ask(&mut requester).unwrap().payload, b"answer");
+    assert_eq!(request(&mut requester).unwrap().payload, b"answer");
     for round in 1..=3 {
         node = restart(node);
-        let before = round.to_string();
-        in_the_end("publish", || publisher.publish(before.as_str()));
+        let payload = round.to_string();
+        retry("publish", || publisher.publish(payload.as_str()));
         assert_eq!(next(&mut subscriber), "epoch after 1");
-        assert_eq!(next(&mut subscriber), before);
-        let reply = in_the_end("request", || ask(&mut requester));
+        assert_eq!(next(&mut subscriber), payload);
+        let reply = retry("request", || request(&mut requester));
         assert_eq!(reply.payload, b"answer");
     }
     clients[1].publisher("ask").unwrap().publish(b"end").unwrap();
-    answering.join().unwrap();
+    responder_thread.join().unwrap();
     node.assert_no_panic();
 }
 
@@ -116,20 +116,20 @@ fn assert_all_fail_soon(
     publisher: &mut dunlin_client::Publisher,
     requester: &mut dunlin_client::Requester,
 ) {
-    let told = soon("next", || subscriber.next().map(|event| word(&event)));
-    assert!(matches!(told, Err(SubscribeError::Connection(_))), "{told:?}");
-    let told = soon("publish", || publisher.publish(b"x"));
-    assert!(matches!(told, Err(PublishError::Unknown(_))), "{told:?}");
-    let told = soon("send and flush", || publisher.send(b"y").and_then(|()| publisher.flush()));
-    assert!(matches!(told, Err(PublishError::Unknown(_))), "{told:?}");
-    let told = soon("request", || requester.request("ask", b"question", Duration::from_secs(600)));
-    assert!(matches!(told, Err(RequestError::Inbox(_) | RequestError::Publish(_))), "{told:?}");
-    let told = soon("topics", || client.topics(""));
-    assert!(matches!(told, Err(CallError::Disconnected(_) | CallError::Unknown(_))), "{told:?}");
-    let told = soon("subscribe", || client.subscribe("u", earliest()).err());
-    assert!(matches!(told, Some(SubscribeError::Connection(_))), "{told:?}");
-    let told = soon("publisher", || client.publisher("u").err());
-    assert!(matches!(told, Some(PublishError::Unknown(_))), "{told:?}");
+    let outcome = assert_quick("next", || subscriber.next().map(|event| describe(&event)));
+    assert!(matches!(outcome, Err(SubscribeError::Connection(_))), "{outcome:?}");
+    let outcome = assert_quick("publish", || publisher.publish(b"x"));
+    assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
+    let outcome = assert_quick("send and flush", || publisher.send(b"y").and_then(|()| publisher.flush()));
+    assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
+    let outcome = assert_quick("request", || requester.request("ask", b"question", Duration::from_secs(600)));
+    assert!(matches!(outcome, Err(RequestError::Inbox(_) | RequestError::Publish(_))), "{outcome:?}");
+    let outcome = assert_quick("topics", || client.topics(""));
+    assert!(matches!(outcome, Err(CallError::Disconnected(_) | CallError::Unknown(_))), "{outcome:?}");
+    let outcome = assert_quick("subscribe", || client.subscribe("u", earliest()).err());
+    assert!(matches!(outcome, Some(SubscribeError::Connection(_))), "{outcome:?}");
+    let outcome = assert_quick("publisher", || client.publisher("u").err());
+    assert!(matches!(outcome, Some(PublishError::Unknown(_))), "{outcome:?}");
 }
 
 #[test]
@@ -141,14 +141,14 @@ fn client_handles_of_a_dead_node_fail_within_two_heartbeats() {
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
     // The responder never replies, so the requester creates its inbox and its publisher, and then waits.
-    let _hears = clients[0].subscribe("ask", earliest()).unwrap();
+    let _listener = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");
     node.kill();
     for _ in 0..2 {
         assert_all_fail_soon(&clients[3], &mut subscriber, &mut publisher, &mut requester);
     }
-    let refused = soon("connect", || Client::connect(&url(address), ClientOptions::default()).err());
+    let refused = assert_quick("connect", || Client::connect(&url(address), ClientOptions::default()).err());
     assert!(refused.is_some(), "connected to a node that is dead");
 }
 
@@ -159,28 +159,28 @@ fn client_handles_of_a_frozen_node_fail_in_time_and_resume() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    let _hears = clients[0].subscribe("ask", earliest()).unwrap();
+    let _listener = clients[0].subscribe("ask", earliest()).unwrap();
     let _ = requester.request("ask", b"question", Duration::from_millis(50));
     node.process.stop();
     assert_all_fail_soon(&clients[3], &mut subscriber, &mut publisher, &mut requester);
-    node.process.go_on();
-    in_the_end("publish", || publisher.publish(b"end"));
-    let mut told = Vec::new();
-    while told.last().is_none_or(|last: &String| last != "end") {
-        told.push(next(&mut subscriber));
+    node.process.resume();
+    retry("publish", || publisher.publish(b"end"));
+    let mut events = Vec::new();
+    while events.last().is_none_or(|last: &String| last != "end") {
+        events.push(next(&mut subscriber));
     }
     // Records without a response may have arrived, each once and in order.
-    assert!(matches!(told.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{told:?}");
-    in_the_end("topics", || clients[3].topics(""));
+    assert!(matches!(events.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{events:?}");
+    retry("topics", || clients[3].topics(""));
     node.assert_no_panic();
 }
 
 #[test]
 fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
-    let node = Node::anywhere(&[]);
-    let (reading, writing) = (connect(&node), connect(&node));
-    let mut subscriber = reading.subscribe("t", earliest()).unwrap();
-    let mut publisher = writing.publisher("t").unwrap();
+    let node = Node::start_anywhere(&[]);
+    let (reader_client, writer_client) = (connect(&node), connect(&node));
+    let mut subscriber = reader_client.subscribe("t", earliest()).unwrap();
+    let mut publisher = writer_client.publisher("t").unwrap();
     // Together, the records are much larger than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
@@ -188,24 +188,24 @@ fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
     }
     publisher.flush().unwrap();
     publisher.publish(b"end").unwrap();
-    let (mut due, mut gaps) = (1, 0);
+    let (mut expected, mut gaps) = (1, 0);
     loop {
-        let event = soon("next", || subscriber.next()).unwrap();
+        let event = assert_quick("next", || subscriber.next()).unwrap();
         match event {
             Event::Record(record) if record.payload() == b"end" => break,
             Event::Record(record) => {
-                assert_eq!(record.seq(), due);
-                assert_eq!(record.payload()[..4], (due as u32 - 1).to_le_bytes());
-                due += 1;
+                assert_eq!(record.seq(), expected);
+                assert_eq!(record.payload()[..4], (expected as u32 - 1).to_le_bytes());
+                expected += 1;
             }
             Event::Notice(Notice::Gap(gap)) => {
-                assert_eq!(gap.first, due);
-                (due, gaps) = (gap.last + 1, gaps + 1);
+                assert_eq!(gap.first, expected);
+                (expected, gaps) = (gap.last + 1, gaps + 1);
             }
             Event::Notice(_) => {}
         }
     }
-    assert_eq!(due, 20_001);
+    assert_eq!(expected, 20_001);
     assert!(gaps > 0, "no gap happened: the test tests nothing");
     node.assert_no_panic();
 }

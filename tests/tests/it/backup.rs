@@ -11,7 +11,7 @@ use dunlin_server::cluster::{back_up, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::cluster_stage::{ClusterUnderTest, start_with};
+use crate::cluster_under_test::{ClusterUnderTest, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -42,8 +42,8 @@ fn submit(tasks: &Tasks, tenant: &str) -> Vec<u64> {
         NewTask { after: vec![TaskDependency::Batch { index: 3 }], ..new("waits") },
         new("waits"),
     ];
-    let taken = tasks.submit_all(tenant, all).expect("there is room").tasks;
-    let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
+    let submitted = tasks.submit_all(tenant, all).expect("there is room").tasks;
+    let ids: Vec<u64> = submitted.iter().map(|submitted| submitted.task).collect();
     tasks.cancel(ids[6]).expect("the task is waiting");
     ids
 }
@@ -55,16 +55,16 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
 }
 
 /// Takes three tasks of each tenant: completes one, fails one without a retry, and keeps one running.
-fn bring_about(worker: &Attachment) {
+fn run_tasks(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
-    let mut taken = 0;
-    while taken < 3 * TENANTS.len() {
-        assert!(Instant::now() < deadline, "{taken} were given");
-        for given in worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached") {
-            taken += 1;
-            match given.kind() {
-                b"done" => worker.complete(&given, b"a result", &TaskUsage::default()),
-                b"dead" => worker.fail(&given, b"a reason", false, &TaskUsage::default()),
+    let mut received = 0;
+    while received < 3 * TENANTS.len() {
+        assert!(Instant::now() < deadline, "{received} were given");
+        for assigned in worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached") {
+            received += 1;
+            match assigned.kind() {
+                b"done" => worker.complete(&assigned, b"a result", &TaskUsage::default()),
+                b"dead" => worker.fail(&assigned, b"a reason", false, &TaskUsage::default()),
                 _ => {}
             }
         }
@@ -73,7 +73,7 @@ fn bring_about(worker: &Attachment) {
 }
 
 /// Returns the values of a task that must be the same after the cluster was restored.
-fn told(view: &TaskView) -> String {
+fn restored_values(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
     format!("{task:x} {tenant:?} {kind:?} {payload:?} {priority} {attempts} {after:?} {outcome:?}")
@@ -83,7 +83,7 @@ fn views(tasks: &Tasks, ids: &[Vec<u64>]) -> Vec<TaskView> {
     ids.iter().flatten().map(|&id| tasks.get(id).expect("the task exists")).collect()
 }
 
-fn until_completed(tasks: &Tasks, id: u64) {
+fn wait_for_completion(tasks: &Tasks, id: u64) {
     let deadline = Instant::now() + PATIENCE;
     while tasks.get(id).expect("the task exists").stage != TaskStage::Completed {
         assert!(Instant::now() < deadline, "{:?}", tasks.why(id));
@@ -92,27 +92,27 @@ fn until_completed(tasks: &Tasks, id: u64) {
 }
 
 /// The cluster's status from a node.
-fn cluster_of(listener: &str) -> serde_json::Value {
+fn fetch_cluster(listener: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(listener).expect("the port is open");
-    let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n");
-    stream.write_all(asked.as_bytes()).expect("the node reads the request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the node sends a response");
-    let (start, end) = (answer.find('{').expect("JSON"), answer.rfind('}').expect("JSON"));
-    serde_json::from_str(&answer[start..=end]).expect("JSON")
+    let request = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the node reads the request");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the node sends a response");
+    let (start, end) = (response.find('{').expect("JSON"), response.rfind('}').expect("JSON"));
+    serde_json::from_str(&response[start..=end]).expect("JSON")
 }
 
 /// Waits until one node leads all shards. Returns the node's number.
-fn until_led_by_itself(listener: &str) {
+fn wait_for_own_leadership(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let said = cluster_of(listener);
-        let shards = said["tasks_shards"].as_array().expect("shards");
-        assert_eq!(shards.len(), usize::from(SHARDS), "{said}");
-        if shards.iter().all(|shard| shard["leader"] == said["id"]) {
+        let status = fetch_cluster(listener);
+        let shards = status["tasks_shards"].as_array().expect("shards");
+        assert_eq!(shards.len(), usize::from(SHARDS), "{status}");
+        if shards.iter().all(|shard| shard["leader"] == status["id"]) {
             return;
         }
-        assert!(Instant::now() < deadline, "{said}");
+        assert!(Instant::now() < deadline, "{status}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -120,27 +120,27 @@ fn until_led_by_itself(listener: &str) {
 #[test]
 fn tasks_of_all_shards_are_restored_in_their_states() {
     let options = vec![format!("shards={SHARDS}")];
-    let flock = ClusterUnderTest::with(std::slice::from_ref(&options));
-    let client = flock.members[0].connect();
+    let cluster = ClusterUnderTest::with(std::slice::from_ref(&options));
+    let client = cluster.members[0].connect();
     let tasks = client.tasks();
     let shards: Vec<u8> = TENANTS.iter().map(|name| shard_of_tenant(name.as_bytes(), SHARDS)).collect();
     assert!(shards.contains(&0) && shards.contains(&1), "{shards:?}");
     let ids: Vec<Vec<u64>> = TENANTS.iter().map(|tenant| submit(&tasks, tenant)).collect();
     let worker = attach(&client, &["done", "dead", "held"]);
-    bring_about(&worker);
+    run_tasks(&worker);
     let before = views(&tasks, &ids);
     let stages = |views: &[TaskView]| views.iter().map(|view| view.stage).collect::<Vec<_>>();
     assert_eq!(stages(&before), STAGES.repeat(TENANTS.len()));
-    let file = flock.dir.path().join("backup");
-    back_up(&flock.client(), &file, 0).expect("a backup");
-    let one_more = |tasks: &Tasks, tenant: &&str| {
+    let file = cluster.dir.path().join("backup");
+    back_up(&cluster.client(), &file, 0).expect("a backup");
+    let submit_one = |tasks: &Tasks, tenant: &&str| {
         let new = NewTask::new(b"more", b"");
         tasks.submit_all(tenant, vec![new]).expect("there is room").tasks[0].task
     };
-    let not_in_backup: Vec<u64> = TENANTS.iter().map(|tenant| one_more(&tasks, tenant)).collect();
+    let not_in_backup: Vec<u64> = TENANTS.iter().map(|tenant| submit_one(&tasks, tenant)).collect();
     drop((worker, tasks, client));
 
-    let dir = flock.dir.path().join("restored");
+    let dir = cluster.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
     let refused =
@@ -155,10 +155,10 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
         // attempt does not count.
         let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
-            assert_eq!((after.stage, told(after)), (*stage, told(before)));
+            assert_eq!((after.stage, restored_values(after)), (*stage, restored_values(before)));
         }
     }
-    until_led_by_itself(&node.listener("http"));
+    wait_for_own_leadership(&node.listener("http"));
     let accounts = tasks.tenants("").expect("tenants");
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
@@ -170,18 +170,21 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let deadline = Instant::now() + PATIENCE;
     while done < (1 + WAITS.len()) * TENANTS.len() {
         assert!(Instant::now() < deadline, "{done} were given");
-        let given = worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached");
-        assert!(given.iter().all(|given| matches!(given.kind(), b"held" | b"waits")), "{given:?}");
-        worker.complete_all(&given, &TaskUsage::default());
-        done += given.len();
+        let assigned = worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached");
+        assert!(
+            assigned.iter().all(|assigned| matches!(assigned.kind(), b"held" | b"waits")),
+            "{assigned:?}"
+        );
+        worker.complete_all(&assigned, &TaskUsage::default());
+        done += assigned.len();
     }
     assert!(worker.flush(PATIENCE));
-    for of_tenant in &ids {
-        [HELD].iter().chain(&WAITS).for_each(|&at| until_completed(&tasks, of_tenant[at]));
-        assert_eq!(tasks.get(of_tenant[4]).expect("the task exists").stage, TaskStage::Delayed);
+    for tenant_ids in &ids {
+        [HELD].iter().chain(&WAITS).for_each(|&at| wait_for_completion(&tasks, tenant_ids[at]));
+        assert_eq!(tasks.get(tenant_ids[4]).expect("the task exists").stage, TaskStage::Delayed);
     }
     for tenant in &TENANTS {
-        let task = one_more(&tasks, tenant);
+        let task = submit_one(&tasks, tenant);
         assert!(!not_in_backup.contains(&task), "{task:x} is given again");
     }
 }
@@ -190,13 +193,13 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
 /// without waiting for an election timeout.
 #[test]
 fn restored_cluster_has_a_leader_before_it_serves_clients() {
-    let flock = ClusterUnderTest::with(&[Vec::new()]);
-    let kv = flock.members[0].connect().kv();
+    let cluster = ClusterUnderTest::with(&[Vec::new()]);
+    let kv = cluster.members[0].connect().kv();
     kv.put("a", "1").expect("a leader");
-    let file = flock.dir.path().join("backup");
-    back_up(&flock.client(), &file, 0).expect("a backup");
+    let file = cluster.dir.path().join("backup");
+    back_up(&cluster.client(), &file, 0).expect("a backup");
     let last = kv.put("a", "2").expect("a leader");
-    let dir = flock.dir.path().join("restored");
+    let dir = cluster.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
     // By itself, an election would begin after more than 10 s.

@@ -25,19 +25,19 @@ fn connect(node: SocketAddr) -> TcpStream {
     stream
 }
 
-fn said(message: FromClient<'_>) -> Vec<u8> {
+fn encode(message: FromClient<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     bytes
 }
 
 fn greeting() -> Vec<u8> {
-    let hello = said(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "hostile" }));
+    let hello = encode(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "hostile" }));
     [&Preamble::OURS.to_bytes()[..], &hello].concat()
 }
 
 fn subscribe(number: u32, pattern: &str) -> Vec<u8> {
-    said(FromClient::Subscribe(Subscribe {
+    encode(FromClient::Subscribe(Subscribe {
         subscription: number,
         credit: u64::MAX,
         start: StartAt::Earliest,
@@ -53,7 +53,7 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
 }
 
 /// Returns the last error that the node sent before it closed the connection.
-fn told(mut stream: TcpStream) -> Option<ErrorCode> {
+fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
     // If the node closes with unread bytes, the connection is reset, and reading fails after the data that the node
     // sent.
@@ -61,48 +61,48 @@ fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
     let mut code = None;
-    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(received.get(at..)?) {
+    while let Ok(Decoded::Message(message, length)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
             code = Some(refusal.code);
         }
-        at += taken;
+        at += length;
     }
     code
 }
 
 /// Sends each kind of invalid message, and checks the error that the node returns.
-fn offenders_are_told_why(node: SocketAddr) {
+fn check_error_codes(node: SocketAddr) {
     let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
-    let future = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
-    let behind_greeting = |bytes: Vec<u8>| [greeting(), bytes].concat();
+    let future_version = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
+    let after_greeting = |bytes: Vec<u8>| [greeting(), bytes].concat();
     let cases = [
         ("garbage", garbage, ErrorCode::Protocol),
-        ("a version of the future", future, ErrorCode::Version),
+        ("a version of the future", future_version, ErrorCode::Version),
         (
             "an oversized publish",
-            behind_greeting(header(!7, MessageKind::Publish as u8, 0)),
+            after_greeting(header(!7, MessageKind::Publish as u8, 0)),
             ErrorCode::Protocol,
         ),
         (
             "an oversized request",
-            behind_greeting(header(1 << 30, MessageKind::Subscribe as u8, 0)),
+            after_greeting(header(1 << 30, MessageKind::Subscribe as u8, 0)),
             ErrorCode::Protocol,
         ),
-        ("an unknown message", behind_greeting(header(16, 250, 0)), ErrorCode::Protocol),
-        ("a length of nothing", behind_greeting(header(0, 1, 0)), ErrorCode::Protocol),
-        ("an odd length", behind_greeting(header(9, 1, 0)), ErrorCode::Protocol),
+        ("an unknown message", after_greeting(header(16, 250, 0)), ErrorCode::Protocol),
+        ("a length of nothing", after_greeting(header(0, 1, 0)), ErrorCode::Protocol),
+        ("an odd length", after_greeting(header(9, 1, 0)), ErrorCode::Protocol),
         ("silence", Vec::new(), ErrorCode::Handshake),
         ("half a preamble and silence", b"DUNL".to_vec(), ErrorCode::Handshake),
     ];
     for (what, bytes, code) in cases {
         let mut stream = connect(node);
         stream.write_all(&bytes).unwrap();
-        assert_eq!(told(stream), Some(code), "{what}");
+        assert_eq!(last_error(stream), Some(code), "{what}");
     }
 }
 
 /// Sends random bytes: at the start, after the preamble, after the greeting and inside of messages.
-fn noise(node: SocketAddr, seed: &mut Seed) {
+fn send_noise(node: SocketAddr, seed: &mut Seed) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
         let start = match seed.between(0, 3) {
@@ -126,18 +126,19 @@ fn noise(node: SocketAddr, seed: &mut Seed) {
 }
 
 /// Sends valid messages that are cut off at a random byte, and drops the connections.
-fn truncated(node: SocketAddr, seed: &mut Seed) {
-    let whole = [greeting(), subscribe(1, "t"), subscribe(2, ">"), said(FromClient::Ping(Ping { token: 1 }))]
-        .concat();
+fn send_truncated(node: SocketAddr, seed: &mut Seed) {
+    let messages =
+        [greeting(), subscribe(1, "t"), subscribe(2, ">"), encode(FromClient::Ping(Ping { token: 1 }))]
+            .concat();
     for _ in 0..100 {
         let mut stream = connect(node);
-        let cut = seed.between(1, whole.len() as u64) as usize;
-        let _ = stream.write_all(&whole[..cut]);
+        let cut = seed.between(1, messages.len() as u64) as usize;
+        let _ = stream.write_all(&messages[..cut]);
     }
 }
 
 /// Opens and drops connections: immediately, after a greeting, or with a reset.
-fn come_and_go(node: SocketAddr, connections: u64) {
+fn open_and_close(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
@@ -149,16 +150,16 @@ fn come_and_go(node: SocketAddr, connections: u64) {
 }
 
 /// Opens clients that subscribe to everything and read nothing.
-fn deaf(node: SocketAddr) -> Vec<TcpStream> {
-    let pings: Vec<u8> = (0..2_000).flat_map(|token| said(FromClient::Ping(Ping { token }))).collect();
-    let listen =
+fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
+    let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
+    let subscribe_all =
         |number: u32| (greeting(), (0..number).flat_map(|at| subscribe(at + 1, "t")).collect::<Vec<u8>>());
     let mut streams = Vec::new();
-    for (greeting, asking) in [listen(1), listen(1), listen(200), listen(0)] {
+    for (greeting, requests) in [subscribe_all(1), subscribe_all(1), subscribe_all(200), subscribe_all(0)] {
         let mut stream = connect(node);
         stream.write_all(&greeting).unwrap();
-        let _ = stream.write_all(&asking);
-        if asking.is_empty() {
+        let _ = stream.write_all(&requests);
+        if requests.is_empty() {
             // The client publishes until the node accepts no more records, which must happen.
             let mut sent = 0u64;
             while stream.write_all(&pings).is_ok() {
@@ -176,29 +177,29 @@ fn hostile_clients_are_disconnected_without_affecting_others() {
     for seed in tier::seeds(1) {
         println!("seed {seed}");
         let mut random = Seed::new(seed);
-        let node = Node::anywhere(&["handshake=500"]);
+        let node = Node::start_anywhere(&["handshake=500"]);
         create_reliable(&node.url(), "t");
         let reader = Readers::start(&node.url(), &["good=registered@t"]);
         let mut writer = Writer::start(&node.url(), "t", &["mode=batch", "batch=20", "pause=1000"]);
-        writer.until_more_acked(100);
+        writer.wait_for_acks(100);
         let rss_before = node.process.rss_bytes();
-        let deaf = deaf(node.address);
-        offenders_are_told_why(node.address);
-        noise(node.address, &mut random);
-        truncated(node.address, &mut random);
-        come_and_go(node.address, tier::crowd(2_000));
-        writer.until_more_acked(1_000);
-        let grown = node.process.rss_bytes().saturating_sub(rss_before);
+        let deaf = open_deaf_clients(node.address);
+        check_error_codes(node.address);
+        send_noise(node.address, &mut random);
+        send_truncated(node.address, &mut random);
+        open_and_close(node.address, tier::crowd(2_000));
+        writer.wait_for_acks(1_000);
+        let growth = node.process.rss_bytes().saturating_sub(rss_before);
         let ledger = writer.finish();
         assert!(ledger.failures.is_empty(), "the publisher noticed: {:?}", ledger.failures);
         let counts = audit_all(&reader.finish(), &ledger)["good"];
-        println!("{counts:?}, the node grew by {} KB", grown / 1_000);
+        println!("{counts:?}, the node grew by {} KB", growth / 1_000);
         assert_eq!(
-            (counts.gaps, counts.aways, counts.records),
+            (counts.gaps, counts.disconnects, counts.records),
             (0, 0, ledger.attempted),
             "the reader noticed"
         );
-        assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes");
+        assert!(growth < GROWTH_BYTES_MAX, "the node grew by {growth} bytes");
         node.assert_no_panic();
         drop(deaf);
     }

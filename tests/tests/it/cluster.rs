@@ -17,156 +17,157 @@ use dunlin_server::cluster::{ClusterClient, back_up, init, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use super::cluster_stage::{ClusterUnderTest, Member, start, start_again};
+use super::cluster_under_test::{ClusterUnderTest, Member, start, start_existing};
 
 #[test]
 fn acknowledged_writes_survive_the_death_of_the_leader() {
-    let mut flock = ClusterUnderTest::of(3);
+    let mut cluster = ClusterUnderTest::of(3);
     let mut written = BTreeMap::new();
     for round in 0..3 {
         for at in 0..3 {
             let (key, value) = (format!("key-{round}-{at}"), format!("value-{round}-{at}"));
-            flock.put(at, &key, &value);
+            cluster.put(at, &key, &value);
             written.insert(key, value);
         }
-        let leader = flock.leader();
-        let dead = flock.kill(leader);
-        flock.put(0, "after", &round.to_string());
+        let leader = cluster.leader();
+        let dead = cluster.kill(leader);
+        cluster.put(0, "after", &round.to_string());
         for (key, value) in &written {
-            assert_eq!(flock.get(1, key), *value, "{key}, after the leader's death");
+            assert_eq!(cluster.get(1, key), *value, "{key}, after the leader's death");
         }
-        flock.restart(&dead);
-        flock.until_voters(3);
-        let back = flock.members.len() - 1;
-        assert_eq!(flock.get(back, "after"), round.to_string(), "the dead one has caught up");
+        cluster.restart(&dead);
+        cluster.wait_for_voters(3);
+        let restarted = cluster.members.len() - 1;
+        assert_eq!(cluster.get(restarted, "after"), round.to_string(), "the dead one has caught up");
     }
 }
 
 #[test]
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
-    let mut flock = ClusterUnderTest::of(1);
-    flock.put(0, "first", "1");
+    let mut cluster = ClusterUnderTest::of(1);
+    cluster.put(0, "first", "1");
     // A token is valid once.
-    let token = flock.token(false);
-    let through = flock.members[0].address.clone();
-    let join =
-        |name: &str, address: &str| start(&flock.dir.path().join(name), address, Some((&through, &token)));
+    let token = cluster.token(false);
+    let join_address = cluster.members[0].address.clone();
+    let join = |name: &str, address: &str| {
+        start(&cluster.dir.path().join(name), address, Some((&join_address, &token)))
+    };
     let second = join("2", &port::free().to_string()).expect("the node joins");
     let refused = join("3", &port::free().to_string()).err().expect("the token is used up");
     assert!(refused.contains("the cluster refused the token"), "{refused}");
-    flock.members.push(second);
-    flock.until_voters(2);
-    assert_eq!(flock.get(1, "first"), "1");
-    flock.join("3").expect("the node joins");
-    flock.until_voters(3);
-    assert_eq!(flock.members[2].number, 3);
+    cluster.members.push(second);
+    cluster.wait_for_voters(2);
+    assert_eq!(cluster.get(1, "first"), "1");
+    cluster.join("3").expect("the node joins");
+    cluster.wait_for_voters(3);
+    assert_eq!(cluster.members[2].number, 3);
     // A removed node ends with an error that says what to do, and does so again when it is restarted.
-    flock.client().remove(3).expect("the node is removed");
-    let told = flock.members[2].process.until("ended");
-    assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
-    let (dir, address) = (flock.members[2].dir.clone(), flock.members[2].address.clone());
-    flock.members.remove(2);
-    flock.until_voters(2);
-    let told = start(&dir, &address, None).err().expect("refused");
-    assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
-    assert!(flock.client().remove(3).is_err(), "node 3 is no member");
-    assert!(flock.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
+    cluster.client().remove(3).expect("the node is removed");
+    let error = cluster.members[2].process.read_until("ended");
+    assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
+    let (dir, address) = (cluster.members[2].dir.clone(), cluster.members[2].address.clone());
+    cluster.members.remove(2);
+    cluster.wait_for_voters(2);
+    let error = start(&dir, &address, None).err().expect("refused");
+    assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
+    assert!(cluster.client().remove(3).is_err(), "node 3 is no member");
+    assert!(cluster.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
     // An emptied node joins as a new one.
     std::fs::remove_dir_all(&dir).expect("the directory is emptied");
-    flock.join_at("3", &address).expect("the node joins");
-    flock.until_voters(3);
-    assert_eq!(flock.members[2].number, 4, "a number is never given again");
-    assert_eq!(flock.get(2, "first"), "1");
+    cluster.join_at("3", &address).expect("the node joins");
+    cluster.wait_for_voters(3);
+    assert_eq!(cluster.members[2].number, 4, "a number is never given again");
+    assert_eq!(cluster.get(2, "first"), "1");
 }
 
 #[test]
 fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
-    let mut flock = ClusterUnderTest::of(3);
-    flock.put(0, "key", "old");
-    let lost = flock.kill(1);
+    let mut cluster = ClusterUnderTest::of(3);
+    cluster.put(0, "key", "old");
+    let lost = cluster.kill(1);
     std::fs::remove_dir_all(&lost.dir).expect("the directory can be removed");
-    flock.join_at("2", &lost.address).expect("the node joins");
-    flock.until_voters(3);
-    let numbers: Vec<u64> = flock.members.iter().map(|member| member.number).collect();
+    cluster.join_at("2", &lost.address).expect("the node joins");
+    cluster.wait_for_voters(3);
+    let numbers: Vec<u64> = cluster.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
-    flock.put(2, "key", "new");
+    cluster.put(2, "key", "new");
     // Keep a copy of the directory as it was before the node's last start.
-    let stopped = flock.kill(2);
-    let copy = flock.dir.path().join("copy");
+    let stopped = cluster.kill(2);
+    let copy = cluster.dir.path().join("copy");
     copy_dir(&stopped.dir, &copy);
-    flock.restart(&stopped);
-    flock.until_voters(3);
-    let at = flock.members.len() - 1;
-    let running = flock.kill(at);
-    let told = start(&copy, &running.address, None).err().expect("refused");
-    assert!(told.contains("is stale") && told.contains("older copy"), "{told}");
-    flock.restart(&running);
-    flock.until_voters(3);
-    assert_eq!(flock.get(0, "key"), "new");
+    cluster.restart(&stopped);
+    cluster.wait_for_voters(3);
+    let at = cluster.members.len() - 1;
+    let running = cluster.kill(at);
+    let error = start(&copy, &running.address, None).err().expect("refused");
+    assert!(error.contains("is stale") && error.contains("older copy"), "{error}");
+    cluster.restart(&running);
+    cluster.wait_for_voters(3);
+    assert_eq!(cluster.get(0, "key"), "new");
 }
 
 /// Starts a node that the cluster refuses, and returns its error.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
-        Err(told) => told,
-        Ok(mut early) => early.process.until("ended "),
+        Err(error) => error,
+        Ok(mut member) => member.process.read_until("ended "),
     }
 }
 
 #[test]
 fn copy_of_a_running_node_is_refused_without_harm_to_it() {
-    let mut flock = ClusterUnderTest::of(3);
-    flock.put(2, "key", "before");
+    let mut cluster = ClusterUnderTest::of(3);
+    cluster.put(2, "key", "before");
     for name in ["copy", "another copy"] {
-        let copy = flock.dir.path().join(name);
-        copy_dir(&flock.members[2].dir, &copy);
+        let copy = cluster.dir.path().join(name);
+        copy_dir(&cluster.members[2].dir, &copy);
         for _ in 0..2 {
-            let told = refused(&copy, &port::free().to_string());
+            let error = refused(&copy, &port::free().to_string());
             // The text differs if the running node does not respond in time, as on a busy machine.
-            let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| told.contains(runs));
-            assert!(runs && told.contains("is a copy"), "{told}");
+            let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| error.contains(runs));
+            assert!(runs && error.contains("is a copy"), "{error}");
         }
     }
-    flock.until_voters(3);
-    flock.put(2, "key", "meanwhile");
+    cluster.wait_for_voters(3);
+    cluster.put(2, "key", "meanwhile");
     for _ in 0..2 {
-        let stopped = flock.kill(2);
-        flock.restart(&stopped);
-        flock.until_voters(3);
+        let stopped = cluster.kill(2);
+        cluster.restart(&stopped);
+        cluster.wait_for_voters(3);
     }
-    assert_eq!(flock.get(2, "key"), "meanwhile");
+    assert_eq!(cluster.get(2, "key"), "meanwhile");
     // If two copies of a node's directory exist, the copy that starts first is the node, and the cluster
     // refuses the other.
-    let stopped = flock.kill(2);
-    let copy = flock.dir.path().join("the node from now on");
+    let stopped = cluster.kill(2);
+    let copy = cluster.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
     let moved = start(&copy, &port::free().to_string(), None).expect("the node starts");
-    flock.members.push(moved);
-    flock.until_voters(3);
-    let told = refused(&stopped.dir, &stopped.address);
-    assert!(told.contains("the directory of node 3 is stale"), "{told}");
-    flock.put(2, "key", "after");
+    cluster.members.push(moved);
+    cluster.wait_for_voters(3);
+    let error = refused(&stopped.dir, &stopped.address);
+    assert!(error.contains("the directory of node 3 is stale"), "{error}");
+    cluster.put(2, "key", "after");
 }
 
 #[test]
 fn other_nodes_learn_the_new_address_of_a_moved_node() {
-    let mut flock = ClusterUnderTest::of(3);
-    for leads in [false, true] {
-        let leader = flock.leader();
-        let at = if leads { leader } else { (leader + 1) % 3 };
-        let stopped = flock.kill(at);
+    let mut cluster = ClusterUnderTest::of(3);
+    for is_leader in [false, true] {
+        let leader = cluster.leader();
+        let at = if is_leader { leader } else { (leader + 1) % 3 };
+        let stopped = cluster.kill(at);
         let moved = start(&stopped.dir, &port::free().to_string(), None).expect("the node starts");
         let (number, address) = (moved.number, moved.address.clone());
         assert_ne!(address, stopped.address);
-        flock.members.insert(1, moved);
-        flock.until_voters(3);
-        flock.until("all know where it is", |heard| {
-            let knows = |status: &dunlin_server::cluster::NodeStatus| {
+        cluster.members.insert(1, moved);
+        cluster.wait_for_voters(3);
+        cluster.wait_until("all know where it is", |statuses| {
+            let knows_address = |status: &dunlin_server::cluster::NodeStatus| {
                 status.nodes.iter().any(|record| record.node == number && record.address == address)
             };
-            heard.len() == 3 && heard.iter().all(knows)
+            statuses.len() == 3 && statuses.iter().all(knows_address)
         });
-        flock.put(1, "key", "from-there");
+        cluster.put(1, "key", "from-there");
     }
 }
 
@@ -189,29 +190,30 @@ fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
     // A node joins the other cluster with a token of the first cluster.
-    let through = other.members[0].address.clone();
+    let join_address = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
-    let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
+    let refused =
+        start(&dir, &port::free().to_string(), Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
     // A node of the other cluster starts with a directory of the first cluster.
     let node = other.kill(0);
-    let through = one.members[0].address.clone();
-    let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
+    let join_address = one.members[0].address.clone();
+    let refused = start(&node.dir, &node.address, Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("but the join token is for another cluster"), "{refused}");
     // A start at the address of a running node fails.
     other.restart(&node);
-    let taken = &one.members[0].address;
-    let refused = start(&dir, taken, Some((&through, &token))).err().expect("refused");
+    let used_address = &one.members[0].address;
+    let refused = start(&dir, used_address, Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("cannot listen"), "{refused}");
 }
 
 fn submit(tasks: &Tasks, count: usize) -> Vec<u64> {
     let new = (0..count).map(|_| NewTask::new(b"work", b"")).collect();
-    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
+    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|submitted| submitted.task).collect()
 }
 
 /// The epoch of the topic of task events.
-fn epoch_of_tasks(client: &Client) -> u32 {
+fn tasks_epoch(client: &Client) -> u32 {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
     loop {
@@ -224,7 +226,7 @@ fn epoch_of_tasks(client: &Client) -> u32 {
 }
 
 /// The positions and append times of the last task events.
-fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
+fn task_events(client: &Client, count: usize) -> Vec<(Position, u64)> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
     let mut read = Vec::new();
@@ -240,48 +242,48 @@ fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
 
 #[test]
 fn events_of_tasks_keep_their_times_over_a_restart() {
-    let mut flock = ClusterUnderTest::of(1);
-    let client = flock.members[0].connect();
+    let mut cluster = ClusterUnderTest::of(1);
+    let client = cluster.members[0].connect();
     submit(&client.tasks(), 1);
     submit(&client.tasks(), 1);
-    let before = events_of_tasks(&client, 2);
+    let before = task_events(&client, 2);
     drop(client);
-    let dead = flock.kill(0);
-    flock.restart(&dead);
-    assert_eq!(events_of_tasks(&flock.members[0].connect(), 2), before);
+    let dead = cluster.kill(0);
+    cluster.restart(&dead);
+    assert_eq!(task_events(&cluster.members[0].connect(), 2), before);
 }
 
 #[test]
 fn backup_is_restored_to_a_new_cluster() {
-    let mut flock = ClusterUnderTest::of(2);
+    let mut cluster = ClusterUnderTest::of(2);
     for number in 0..20 {
-        flock.put(number % 2, &format!("key-{number}"), &number.to_string());
+        cluster.put(number % 2, &format!("key-{number}"), &number.to_string());
     }
-    let client = flock.members[0].connect();
+    let client = cluster.members[0].connect();
     let waiting = submit(&client.tasks(), 3);
-    let file = flock.dir.path().join("backup");
-    let revision = back_up(&flock.client(), &file, 0).expect("a backup");
+    let file = cluster.dir.path().join("backup");
+    let revision = back_up(&cluster.client(), &file, 0).expect("a backup");
     assert!(revision >= 20, "{revision}");
-    flock.put(0, "key-0", "after-the-backup");
+    cluster.put(0, "key-0", "after-the-backup");
     submit(&client.tasks(), 1);
-    let last_life = epoch_of_tasks(&client);
-    let dir = flock.dir.path().join("restored");
+    let old_epoch = tasks_epoch(&client);
+    let dir = cluster.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
     assert!(restore(&file, &dir, &address).unwrap_err().to_string().contains("is not empty"));
-    let cut = flock.dir.path().join("cut");
+    let cut = cluster.dir.path().join("cut");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&cut, &bytes[..bytes.len() - 9]).unwrap();
-    let other = flock.dir.path().join("other");
+    let other = cluster.dir.path().join("other");
     assert!(restore(&cut, &other, &address).is_err() && !other.join("cluster").exists());
 
-    let old_cluster = flock.client().cluster().to_owned();
+    let old_cluster = cluster.client().cluster().to_owned();
     let first = start(&dir, &address, None).expect("the new cluster starts");
     let tempdir = tempfile::tempdir().unwrap();
     let mut new = ClusterUnderTest { dir: tempdir, members: vec![first] };
     let later = back_up(&new.client(), &new.dir.path().join("later"), 0).expect("a backup");
     assert!(later > revision + 1_000_000_000, "revisions after the backup are not reused: {later}");
-    new.until_voters(1);
+    new.wait_for_voters(1);
     assert_ne!(new.client().cluster(), old_cluster);
     for number in 0..20 {
         assert_eq!(new.get(0, &format!("key-{number}")), number.to_string());
@@ -290,12 +292,12 @@ fn backup_is_restored_to_a_new_cluster() {
     let stages = waiting.iter().map(|&task| client.tasks().get(task).map(|found| found.stage));
     assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("the tasks exist"), [TaskStage::Ready; 3]);
     submit(&client.tasks(), 1);
-    assert!(epoch_of_tasks(&client) > last_life, "what follows a backup is another life");
+    assert!(tasks_epoch(&client) > old_epoch, "what follows a backup is another life");
     new.join("2").expect("others join it");
-    new.until_voters(2);
+    new.wait_for_voters(2);
     assert_eq!(new.get(1, "key-7"), "7");
     assert!(new.members[1].number > 2, "numbers of the old cluster's nodes are not given again");
-    assert_eq!(flock.get(1, "key-0"), "after-the-backup", "the old one knows nothing of it");
+    assert_eq!(cluster.get(1, "key-0"), "after-the-backup", "the old one knows nothing of it");
 }
 
 #[test]
@@ -306,17 +308,17 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     {
         let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), &data).expect("a node");
         let put = ControlCommand::Put { key: b"key", value: b"alone", lease: 0 };
-        block_on(node.control().unwrap().ask(&put)).unwrap();
+        block_on(node.control().unwrap().execute(&put)).unwrap();
         node.stop();
     }
     let first = start(&data, &port::free().to_string(), None).expect("the node starts");
-    let mut flock = ClusterUnderTest { dir, members: vec![first] };
-    assert_eq!(flock.get(0, "key"), "alone");
-    flock.join("2").expect("the node joins");
-    flock.until_voters(2);
-    assert_eq!(flock.get(1, "key"), "alone");
+    let mut cluster = ClusterUnderTest { dir, members: vec![first] };
+    assert_eq!(cluster.get(0, "key"), "alone");
+    cluster.join("2").expect("the node joins");
+    cluster.wait_for_voters(2);
+    assert_eq!(cluster.get(1, "key"), "alone");
     // A node without the others reports that it is alone, and does not found a cluster.
-    let node = flock.kill(1);
+    let node = cluster.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
@@ -326,15 +328,15 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
 /// cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
-    let mut flock = ClusterUnderTest::of(3);
-    let dead = flock.kill(2);
-    let refused = flock.client().remove(2).expect_err("node 3 is down").to_string();
+    let mut cluster = ClusterUnderTest::of(3);
+    let dead = cluster.kill(2);
+    let refused = cluster.client().remove(2).expect_err("node 3 is down").to_string();
     assert!(refused.contains("of its voters 1, 3 then 2 must answer, and 3 does not"), "{refused}");
-    flock.put(1, "key", "two-of-three-live");
-    flock.restart(&dead);
-    flock.until_voters(3);
-    flock.client().remove(2).expect("node 3 is back");
-    flock.put(0, "key", "two-of-two-live");
+    cluster.put(1, "key", "two-of-three-live");
+    cluster.restart(&dead);
+    cluster.wait_for_voters(3);
+    cluster.client().remove(2).expect("node 3 is back");
+    cluster.put(0, "key", "two-of-two-live");
 }
 
 /// The JSON response of a node's HTTP listener.
@@ -342,66 +344,69 @@ fn fetch(node: &Member, path: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(node.listener("http")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.listener("http"))
         .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
 /// Without a majority no lease ends, and a killed leader must not count as alive.
 #[test]
 fn node_without_a_majority_does_not_name_the_dead_leader() {
-    let mut flock = ClusterUnderTest::of(3);
-    let leader = flock.leader();
-    let dead = flock.kill(leader);
-    let also = flock.kill(1);
-    let left = flock.members[0].number;
-    flock.until("the node knows no leader", |heard| heard.len() == 1 && heard[0].leader.is_none());
-    let said = fetch(&flock.members[0], "/v1/node/cluster");
-    let alive = said["nodes"].as_array().unwrap().iter().filter(|node| node["alive"] == true);
-    assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [left], "{said}");
-    let mut silent = [dead.number, also.number];
+    let mut cluster = ClusterUnderTest::of(3);
+    let leader = cluster.leader();
+    let dead = cluster.kill(leader);
+    let second_dead = cluster.kill(1);
+    let remaining = cluster.members[0].number;
+    cluster.wait_until("the node knows no leader", |statuses| {
+        statuses.len() == 1 && statuses[0].leader.is_none()
+    });
+    let status = fetch(&cluster.members[0], "/v1/node/cluster");
+    let alive = status["nodes"].as_array().unwrap().iter().filter(|node| node["alive"] == true);
+    assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [remaining], "{status}");
+    let mut silent = [dead.number, second_dead.number];
     silent.sort_unstable();
-    let why = format!("2 of its 3 voters must answer; silent: {}, {}", silent[0], silent[1]);
-    assert!(said["missing"].as_str().unwrap().contains(&why), "{said}");
-    flock.restart(&also);
-    flock.until("another leads", |heard| {
-        heard.len() == 2 && heard.iter().all(|status| status.leader.is_some())
+    let reason = format!("2 of its 3 voters must answer; silent: {}, {}", silent[0], silent[1]);
+    assert!(status["missing"].as_str().unwrap().contains(&reason), "{status}");
+    cluster.restart(&second_dead);
+    cluster.wait_until("another leads", |statuses| {
+        statuses.len() == 2 && statuses.iter().all(|status| status.leader.is_some())
     });
 }
 
 /// A founder without its directory must not found another cluster at the same address.
 #[test]
 fn cluster_founder_without_its_data_directory_does_not_start() {
-    let mut flock = ClusterUnderTest::of(2);
-    flock.put(0, "key", "1");
-    let founder = flock.kill(0);
+    let mut cluster = ClusterUnderTest::of(2);
+    cluster.put(0, "key", "1");
+    let founder = cluster.kill(0);
     std::fs::remove_dir_all(&founder.dir).unwrap();
-    let refused = start_again(&founder.dir, &founder.address).err().expect("the node must not start");
+    let refused = start_existing(&founder.dir, &founder.address).err().expect("the node must not start");
     assert!(refused.contains("is not the data directory of a cluster's node"), "{refused}");
     assert!(!founder.dir.join("cluster").exists());
-    let twice =
-        init(&flock.members[0].dir, "127.0.0.1:1").expect_err("the directory belongs to a node").to_string();
-    assert!(twice.contains("is node 2 of cluster"), "{twice}");
+    let error = init(&cluster.members[0].dir, "127.0.0.1:1")
+        .expect_err("the directory belongs to a node")
+        .to_string();
+    assert!(error.contains("is node 2 of cluster"), "{error}");
 }
 
 #[test]
 fn key_writes_continue_while_leaders_end_one_after_another() {
-    let mut flock = ClusterUnderTest::of(3);
-    flock.put(0, "key", "0");
+    let mut cluster = ClusterUnderTest::of(3);
+    cluster.put(0, "key", "0");
     for round in 1..=3 {
-        let at = flock.leader();
-        flock.members[at].process.say("end");
-        let mut ended = flock.members.remove(at);
-        ended.process.until("ended in order");
+        let at = cluster.leader();
+        cluster.members[at].process.write_line("end");
+        let mut stopping = cluster.members.remove(at);
+        stopping.process.read_until("ended in order");
         // Another node leads before this one ends, so no election delays the clients. On a busy machine the third node
         // may learn of the new leader late.
-        let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
-        let mut heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
-        assert!(heard.any(|status| status.leader == Some(status.node)), "{leads:?}");
-        flock.put(0, "key", &round.to_string());
-        assert!(ended.process.finish(PATIENCE).is_empty());
-        flock.restart(&ended);
-        flock.until_voters(3);
-        assert_eq!(flock.get(2, "key"), round.to_string());
+        let survey = ClusterClient::open(&cluster.members[0].dir).unwrap().survey();
+        let mut statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
+        assert!(statuses.any(|status| status.leader == Some(status.node)), "{survey:?}");
+        cluster.put(0, "key", &round.to_string());
+        assert!(stopping.process.finish(PATIENCE).is_empty());
+        cluster.restart(&stopping);
+        cluster.wait_for_voters(3);
+        assert_eq!(cluster.get(2, "key"), round.to_string());
     }
 }

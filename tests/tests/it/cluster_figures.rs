@@ -13,59 +13,59 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use v1::kv_client::KvClient;
 
-use super::cluster_stage::{ClusterUnderTest, Member};
 use super::cluster_topics::{from, http, publish, until};
+use super::cluster_under_test::{ClusterUnderTest, Member};
 
-fn line(client: &Client, topic: &str) -> TopicSummary {
+fn topic_summary(client: &Client, topic: &str) -> TopicSummary {
     let topics = client.topics(topic).expect("a list");
     topics.into_iter().next().expect("the topic is listed")
 }
 
-fn json_of(member: &Member, path: &str) -> Value {
-    let answer = http(member, "GET", path, "");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+fn fetch_json(member: &Member, path: &str) -> Value {
+    let response = http(member, "GET", path, "");
+    let (_, body) = response.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
 }
 
 /// Returns the topic's appended records, retained records, bytes and subscriptions, as the HTTP listener reports them.
-fn figures(member: &Member) -> [Value; 4] {
-    let listed = &json_of(member, "/v1/topics?pattern=x")["topics"][0];
-    let subscribers = json_of(member, "/v1/subscriptions");
-    let of_x =
-        subscribers["subscriptions"].as_array().expect("a list").iter().filter(|one| one["topic"] == "x");
-    let shown = listed["subscribers"].clone();
-    [listed["records"].clone(), listed["retained_records"].clone(), shown, of_x.count().into()]
+fn topic_counts(member: &Member) -> [Value; 4] {
+    let listed = &fetch_json(member, "/v1/topics?pattern=x")["topics"][0];
+    let subscriptions = fetch_json(member, "/v1/subscriptions");
+    let rows =
+        subscriptions["subscriptions"].as_array().expect("a list").iter().filter(|row| row["topic"] == "x");
+    let subscribers = listed["subscribers"].clone();
+    [listed["records"].clone(), listed["retained_records"].clone(), subscribers, rows.count().into()]
 }
 
 #[test]
 fn every_node_shows_the_figures_of_a_topic() {
-    let flock = ClusterUnderTest::of(2);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let cluster = ClusterUnderTest::of(2);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     clients[0].create_topic("x", &TopicConfig::default(), false).expect("the name is free");
     publish(&clients[0], "x", 1..=3);
-    clients[0].move_topic("x", flock.members[1].number).expect("the topic moves");
+    clients[0].move_topic("x", cluster.members[1].number).expect("the topic moves");
     publish(&clients[0], "x", [4]);
-    let named = |name: &str| SubscribeOptions { name: name.to_owned(), ..from(Start::Earliest) };
-    let _near = clients[1].subscribe("x", named("near")).expect("the subscription is accepted");
-    let _far = clients[0].subscribe("x", named("far")).expect("the subscription is accepted");
-    for (member, client) in flock.members.iter().zip(&clients) {
+    let named_options = |name: &str| SubscribeOptions { name: name.to_owned(), ..from(Start::Earliest) };
+    let _near = clients[1].subscribe("x", named_options("near")).expect("the subscription is accepted");
+    let _far = clients[0].subscribe("x", named_options("far")).expect("the subscription is accepted");
+    for (member, client) in cluster.members.iter().zip(&clients) {
         until("the list has its figures", || {
-            let listed = line(client, "x");
+            let listed = topic_summary(client, "x");
             (listed.appended, listed.records, listed.subscribers) == (Some(4), Some(4), Some(2))
         });
-        until("HTTP has them", || figures(member) == [json!(4), json!(4), json!(2), json!(2)]);
+        until("HTTP has them", || topic_counts(member) == [json!(4), json!(4), json!(2), json!(2)]);
         until("the description has them", || {
             let described = client.describe_topic("x").expect("the topic exists");
             let last = described.logs.iter().map(|log| log.last_seq).max();
             (last, described.subscribers_total, described.subscribers.len()) == (Some(4), Some(2), 2)
         });
         until("the dashboard has them", || {
-            let topics = json_of(member, "/v1/node/topics");
-            let of_x = topics["topics"].as_array().expect("a list").iter().find(|one| one["name"] == "x");
-            of_x.is_some_and(|x| (&x["records"], &x["subscribers"]) == (&json!(4), &json!(2)))
+            let topics = fetch_json(member, "/v1/node/topics");
+            let row = topics["topics"].as_array().expect("a list").iter().find(|row| row["name"] == "x");
+            row.is_some_and(|x| (&x["records"], &x["subscribers"]) == (&json!(4), &json!(2)))
         });
     }
-    let metrics = http(&flock.members[0], "GET", "/metrics", "");
+    let metrics = http(&cluster.members[0], "GET", "/metrics", "");
     assert!(
         !metrics.contains("dunlin_topic_records_total{topic=\"x\"}"),
         "another node's records: {metrics}"
@@ -74,24 +74,24 @@ fn every_node_shows_the_figures_of_a_topic() {
 
 #[test]
 fn figures_of_an_absent_owner_are_unknown() {
-    let mut flock = ClusterUnderTest::of(3);
+    let mut cluster = ClusterUnderTest::of(3);
     let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
     let config = TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() };
-    let owner = flock.members[2].connect();
+    let owner = cluster.members[2].connect();
     owner.create_topic("x", &config, false).expect("the name is free");
     publish(&owner, "x", 1..=3);
-    let client = flock.members[0].connect();
-    until("the owner says what it has", || line(&client, "x").appended == Some(3));
+    let client = cluster.members[0].connect();
+    until("the owner says what it has", || topic_summary(&client, "x").appended == Some(3));
     drop(owner);
-    let _dead = flock.kill(2);
+    let _dead = cluster.kill(2);
     let unknown =
         |listed: &TopicSummary| (listed.appended, listed.records, listed.bytes) == (None, None, None);
     until("the list has no figures of a dead owner's topic", || {
-        let listed = line(&client, "x");
+        let listed = topic_summary(&client, "x");
         assert_ne!(listed.appended, Some(0), "a topic that holds records is shown as empty");
         unknown(&listed)
     });
-    let listed = &json_of(&flock.members[0], "/v1/topics?pattern=x")["topics"][0];
+    let listed = &fetch_json(&cluster.members[0], "/v1/topics?pattern=x")["topics"][0];
     assert_eq!((&listed["records"], &listed["retained_bytes"]), (&Value::Null, &Value::Null), "{listed}");
     assert!(client.describe_topic("x").expect("the topic exists").logs.is_empty());
 }
@@ -106,7 +106,7 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
         let (key, range_end) = (b"a"[..].into(), b"\0"[..].into());
         let watch = v1::WatchRequest { key, range_end, start_revision, ..Default::default() };
         match kv.watch(watch).await {
-            Ok(mut answers) => answers.get_mut().message().await.err().map(|status| status.code()),
+            Ok(mut responses) => responses.get_mut().message().await.err().map(|status| status.code()),
             Err(status) => Some(status.code()),
         }
     })
@@ -114,8 +114,8 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
 
 #[test]
 fn watch_from_a_future_revision_or_epoch_is_refused() {
-    let flock = ClusterUnderTest::of(2);
-    let client = flock.members[1].connect();
+    let cluster = ClusterUnderTest::of(2);
+    let client = cluster.members[1].connect();
     client.kv().put(b"a", b"1").expect("the key is written");
     client.tasks().submit("t", NewTask::new(b"work", b"")).expect("the task is accepted");
     for topic in ["$kv", "$tasks.>"] {
@@ -126,15 +126,15 @@ fn watch_from_a_future_revision_or_epoch_is_refused() {
             other => panic!("{other:?}"),
         };
         for position in [Position { epoch, seq: 1_000_000 }, Position { epoch: u32::MAX, seq: 1 }] {
-            let told = client
+            let outcome = client
                 .subscribe(topic, from(Start::After(position)))
                 .and_then(|mut watch| watch.next_timeout(PATIENCE).map(|event| format!("{event:?}")));
-            assert!(matches!(told, Err(SubscribeError::Ahead { .. })), "{topic}: {told:?}");
+            assert!(matches!(outcome, Err(SubscribeError::Ahead { .. })), "{topic}: {outcome:?}");
         }
     }
-    let answer = http(&flock.members[1], "GET", "/v1/watch?from=1000000", "");
-    assert!(answer.starts_with("HTTP/1.1 416"), "{answer}");
-    assert!(answer.contains("AHEAD"), "{answer}");
-    assert_eq!(watch_by_grpc(&flock.members[1], 1_000_000), Some(Code::OutOfRange));
-    assert_eq!(watch_by_grpc(&flock.members[1], 1), None);
+    let response = http(&cluster.members[1], "GET", "/v1/watch?from=1000000", "");
+    assert!(response.starts_with("HTTP/1.1 416"), "{response}");
+    assert!(response.contains("AHEAD"), "{response}");
+    assert_eq!(watch_by_grpc(&cluster.members[1], 1_000_000), Some(Code::OutOfRange));
+    assert_eq!(watch_by_grpc(&cluster.members[1], 1), None);
 }

@@ -15,7 +15,7 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
 
-use super::cluster_stage::{ClusterUnderTest, Member, start, start_with};
+use super::cluster_under_test::{ClusterUnderTest, Member, start, start_with};
 
 /// A small file system in memory.
 struct SmallDisk(TempDir);
@@ -39,7 +39,7 @@ impl SmallDisk {
         }
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         std::fs::remove_file(self.0.path().join("filler")).expect("the file exists");
     }
 }
@@ -55,9 +55,9 @@ fn readyz(member: &Member) -> String {
     let mut stream = TcpStream::connect(&listener).expect("the port is open");
     write!(stream, "GET /readyz HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n")
         .expect("the node reads the request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the node sends a response");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the node sends a response");
+    response
 }
 
 /// A leader with a full disk must not stay ready and refuse all writes.
@@ -69,37 +69,42 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let first =
         start(&small.0.path().join("1"), &port::free().to_string(), None).expect("the program starts");
     let number = first.number;
-    let mut flock = ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
-    flock.join("2").expect("the node joins");
-    flock.join("3").expect("the node joins");
-    flock.until_voters(3);
-    flock.client().transfer(Some(number)).expect("the first leads");
-    flock.until("the first leads", |heard| heard.iter().all(|status| status.leader == Some(number)));
-    let is_ready = |flock: &ClusterUnderTest| readyz(&flock.members[0]).starts_with("HTTP/1.1 200");
-    dunlin_wait::until("the first is ready", || is_ready(&flock));
+    let mut cluster =
+        ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
+    cluster.join("2").expect("the node joins");
+    cluster.join("3").expect("the node joins");
+    cluster.wait_for_voters(3);
+    cluster.client().transfer(Some(number)).expect("the first leads");
+    cluster.wait_until("the first leads", |statuses| {
+        statuses.iter().all(|status| status.leader == Some(number))
+    });
+    let is_ready = |cluster: &ClusterUnderTest| readyz(&cluster.members[0]).starts_with("HTTP/1.1 200");
+    dunlin_wait::until("the first is ready", || is_ready(&cluster));
     small.fill();
     let value = "x".repeat(256 << 10);
-    let lacks_room = |flock: &ClusterUnderTest| {
-        let heard = flock.heard();
-        let first = heard.iter().find(|status| status.node == number);
-        first.and_then(|status| status.missing.clone()).is_some_and(|why| why.starts_with("no room for "))
+    let lacks_room = |cluster: &ClusterUnderTest| {
+        let statuses = cluster.statuses();
+        let first = statuses.iter().find(|status| status.node == number);
+        first
+            .and_then(|status| status.missing.clone())
+            .is_some_and(|reason| reason.starts_with("no room for "))
     };
-    while !lacks_room(&flock) {
-        flock.ask(1, &format!("put large {value}"), "put large ");
+    while !lacks_room(&cluster) {
+        cluster.request(1, &format!("put large {value}"), "put large ");
     }
-    flock.until("another leads", |heard| {
-        heard.iter().all(|status| status.leader.is_some_and(|leader| leader != number))
+    cluster.wait_until("another leads", |statuses| {
+        statuses.iter().all(|status| status.leader.is_some_and(|leader| leader != number))
     });
-    let said = readyz(&flock.members[0]);
-    assert!(said.starts_with("HTTP/1.1 503") && said.contains("no room for "), "{said}");
+    let response = readyz(&cluster.members[0]);
+    assert!(response.starts_with("HTTP/1.1 503") && response.contains("no room for "), "{response}");
     // Writes through every node must succeed.
     for at in 0..3 {
-        flock.put(at, "key", &format!("at-{at}"));
+        cluster.put(at, "key", &format!("at-{at}"));
     }
-    small.make_room();
-    flock.until_voters(3);
-    dunlin_wait::until("the first is ready again", || is_ready(&flock));
-    assert_eq!(flock.get(0, "key"), "at-2");
+    small.free_space();
+    cluster.wait_for_voters(3);
+    dunlin_wait::until("the first is ready again", || is_ready(&cluster));
+    assert_eq!(cluster.get(0, "key"), "at-2");
 }
 
 /// If a leader ends in order, writers must not receive `COMMAND_UNKNOWN`.
@@ -108,48 +113,49 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> =
         listeners.iter().map(|listener| vec![format!("listener={listener}")]).collect();
-    let mut flock = ClusterUnderTest::with(&options);
-    let is_over = Arc::new(AtomicBool::new(false));
+    let mut cluster = ClusterUnderTest::with(&options);
+    let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..3)
         .map(|writer| {
-            let (url, is_over) = (format!("dunlin://{}", listeners.join(",")), Arc::clone(&is_over));
+            let (url, stop) = (format!("dunlin://{}", listeners.join(",")), Arc::clone(&stop));
             std::thread::spawn(move || {
                 let client = Client::connect(&url, ClientOptions::default()).expect("a node is there");
                 let (kv, mut count) = (client.kv(), 0_u64);
-                while !is_over.load(Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     count += 1;
                     loop {
                         match kv.put(format!("of-{writer}"), count.to_string()) {
                             Ok(_) => break,
                             // On a busy machine a running node may lose the leadership.
-                            Err(KvError::Unknown(why)) if why.starts_with("the leader changed") => {}
+                            Err(KvError::Unknown(reason)) if reason.starts_with("the leader changed") => {}
                             Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
                         }
                     }
                 }
-                let held =
+                let item =
                     kv.get(format!("of-{writer}")).expect("the key can be read").expect("the key exists");
-                assert_eq!(*held.value, *count.to_string().as_bytes());
+                assert_eq!(*item.value, *count.to_string().as_bytes());
             })
         })
         .collect();
-    for own in &options {
-        let mut ended = flock.members.remove(0);
-        ended.process.say("end");
-        ended.process.until("ended in order");
-        ended.process.wait();
-        let again = start_with(&ended.dir, &ended.address, None, own).expect("the node starts again");
-        flock.members.push(again);
-        flock.until_voters(3);
+    for node_options in &options {
+        let mut stopping = cluster.members.remove(0);
+        stopping.process.write_line("end");
+        stopping.process.read_until("ended in order");
+        stopping.process.wait();
+        let restarted =
+            start_with(&stopping.dir, &stopping.address, None, node_options).expect("the node starts again");
+        cluster.members.push(restarted);
+        cluster.wait_for_voters(3);
     }
-    is_over.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
 /// Returns the CPU time of a node's threads with this name, and of its threads whose names begin with it.
-fn used_ns(member: &Member, name: &str) -> (u64, u64) {
-    let (mut of_it, mut of_others) = (0, 0);
+fn cpu_ns(member: &Member, name: &str) -> (u64, u64) {
+    let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
     for task in tasks.map(|task| task.expect("the thread can be listed").path()) {
         // A thread may end while its files are read.
@@ -157,42 +163,44 @@ fn used_ns(member: &Member, name: &str) -> (u64, u64) {
         let (comm, ns) = (read("comm"), read("schedstat"));
         let ns: u64 = ns.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
         match comm.trim_end() {
-            comm if comm == name => of_it += ns,
-            comm if comm.starts_with(name) => of_others += ns,
+            comm if comm == name => own_ns += ns,
+            comm if comm.starts_with(name) => other_ns += ns,
             _ => {}
         }
     }
-    (of_it, of_others)
+    (own_ns, other_ns)
 }
 
 /// Heartbeats must not wait for the thread that copies and encrypts megabytes.
 #[test]
 fn large_transactions_change_neither_leader_nor_term() {
     let listen = [0, 1, 2].map(|_| port::free());
-    let links = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(5)));
-    let options = |at: usize| vec![format!("advertise={}", links[at].address), "heartbeat=800".to_owned()];
+    let proxies = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(5)));
+    let options = |at: usize| vec![format!("advertise={}", proxies[at].address), "heartbeat=800".to_owned()];
     let dir = tempfile::tempdir().expect("a directory");
     let start = |at: usize, join: Option<(&str, &Path)>| {
         let dir = dir.path().join((at + 1).to_string());
         start_with(&dir, &listen[at].to_string(), join, &options(at)).expect("the program starts")
     };
     let first = start(0, None);
-    let mut flock = ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
+    let mut cluster =
+        ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
     for at in [1, 2] {
-        let (token, through) = (flock.token(false), flock.members[0].address.clone());
-        flock.members.push(start(at, Some((&through, &token))));
+        let (token, join_address) = (cluster.token(false), cluster.members[0].address.clone());
+        cluster.members.push(start(at, Some((&join_address, &token))));
     }
-    flock.until_voters(3);
-    let leads = |flock: &ClusterUnderTest| {
-        let at = flock.leader();
-        let number = flock.members[at].number;
-        let term = flock.heard().into_iter().find(|status| status.node == number).map(|status| status.term);
+    cluster.wait_for_voters(3);
+    let leader_and_term = |cluster: &ClusterUnderTest| {
+        let at = cluster.leader();
+        let number = cluster.members[at].number;
+        let term =
+            cluster.statuses().into_iter().find(|status| status.node == number).map(|status| status.term);
         (at, term)
     };
-    let (leader, term) = leads(&flock);
-    let client = flock.members[(leader + 1) % 3].connect();
-    let used = |flock: &ClusterUnderTest| used_ns(&flock.members[leader], "dunlin-cluster");
-    let before = used(&flock);
+    let (leader, term) = leader_and_term(&cluster);
+    let client = cluster.members[(leader + 1) % 3].connect();
+    let cluster_cpu_ns = |cluster: &ClusterUnderTest| cpu_ns(&cluster.members[leader], "dunlin-cluster");
+    let before = cluster_cpu_ns(&cluster);
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
@@ -209,12 +217,12 @@ fn large_transactions_change_neither_leader_nor_term() {
             }
         }
     }
-    let after = used(&flock);
-    assert_eq!(leads(&flock), (leader, term), "the leader changed");
-    let (of_heartbeats, of_megabytes) = (after.0 - before.0, after.1 - before.1);
+    let after = cluster_cpu_ns(&cluster);
+    assert_eq!(leader_and_term(&cluster), (leader, term), "the leader changed");
+    let (heartbeat_ns, replication_ns) = (after.0 - before.0, after.1 - before.1);
     assert!(
-        of_heartbeats < of_megabytes,
-        "the thread of heartbeats worked for {of_heartbeats} ns, those beside it for {of_megabytes} ns"
+        heartbeat_ns < replication_ns,
+        "the thread of heartbeats worked for {heartbeat_ns} ns, those beside it for {replication_ns} ns"
     );
 }
 
@@ -222,23 +230,25 @@ fn large_transactions_change_neither_leader_nor_term() {
 #[test]
 fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let listen = [0, 1, 2].map(|_| port::free());
-    let links = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(100)));
-    let options = |at: usize| vec![format!("advertise={}", links[at].address)];
+    let proxies = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(100)));
+    let options = |at: usize| vec![format!("advertise={}", proxies[at].address)];
     let dir = tempfile::tempdir().expect("a directory");
-    let mut flock = ClusterUnderTest { dir, members: Vec::new() };
+    let mut cluster = ClusterUnderTest { dir, members: Vec::new() };
     for (at, address) in listen.iter().enumerate() {
-        let (home, address) = (flock.dir.path().join((at + 1).to_string()), address.to_string());
-        let member = match flock.members.first().map(|first| first.address.clone()) {
-            None => start_with(&home, &address, None, &options(at)),
-            Some(through) => start_with(&home, &address, Some((&through, &flock.token(false))), &options(at)),
+        let (node_dir, address) = (cluster.dir.path().join((at + 1).to_string()), address.to_string());
+        let member = match cluster.members.first().map(|first| first.address.clone()) {
+            None => start_with(&node_dir, &address, None, &options(at)),
+            Some(join_address) => {
+                start_with(&node_dir, &address, Some((&join_address, &cluster.token(false))), &options(at))
+            }
         };
-        flock.members.push(member.expect("the program starts"));
+        cluster.members.push(member.expect("the program starts"));
     }
-    flock.until_voters(3);
+    cluster.wait_for_voters(3);
     for number in 0..10 {
         let value = number.to_string();
-        flock.put(number % 3, "key", &value);
-        assert_eq!(flock.get((number + 1) % 3, "key"), value);
+        cluster.put(number % 3, "key", &value);
+        assert_eq!(cluster.get((number + 1) % 3, "key"), value);
     }
 }
 
@@ -246,18 +256,18 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next_leader() {
     // This timeout is longer than the test, so only a new leader or term can end the wait.
-    let own = vec!["silent=600000".to_owned()];
-    let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
+    let node_options = vec!["silent=600000".to_owned()];
+    let mut cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     for round in 0..3 {
-        let leader = flock.leader();
+        let leader = cluster.leader();
         let other = (leader + 1) % 3;
-        flock.put(other, "key", "before");
-        flock.members[leader].process.stop();
+        cluster.put(other, "key", "before");
+        cluster.members[leader].process.stop();
         for number in 0..5 {
-            flock.put(other, "key", &format!("{round}-{number}"));
+            cluster.put(other, "key", &format!("{round}-{number}"));
         }
-        assert_eq!(flock.get(other, "key"), format!("{round}-4"));
-        flock.members[leader].process.go_on();
-        flock.until_voters(3);
+        assert_eq!(cluster.get(other, "key"), format!("{round}-4"));
+        cluster.members[leader].process.resume();
+        cluster.wait_for_voters(3);
     }
 }

@@ -12,7 +12,7 @@ use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
 pub use dunlin_wait::until;
 
-use super::cluster_stage::{ClusterUnderTest, Member};
+use super::cluster_under_test::{ClusterUnderTest, Member};
 
 pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
@@ -50,31 +50,31 @@ impl Nats {
         let stream = TcpStream::connect(member.listener("nats")).expect("the port is open");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut nats = Nats(BufReader::new(stream));
-        nats.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
-        nats.settle();
+        nats.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
+        nats.flush();
         nats
     }
 
-    fn say(&mut self, text: &str) {
+    fn send(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).expect("the program reads its standard input");
     }
 
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("the program prints something");
         line.trim_end().to_owned()
     }
 
     /// Waits until the node has handled all messages sent so far.
-    fn settle(&mut self) {
-        self.say("PING\r\n");
-        while self.line() != "PONG" {}
+    fn flush(&mut self) {
+        self.send("PING\r\n");
+        while self.read_line() != "PONG" {}
     }
 
     /// Returns the next message's subject, reply subject and payload.
-    fn message(&mut self) -> (String, String, String) {
+    fn read_message(&mut self) -> (String, String, String) {
         loop {
-            let line = self.line();
+            let line = self.read_line();
             assert!(!line.starts_with("-ERR"), "{line}");
             let Some(rest) = line.strip_prefix("MSG ") else { continue };
             let words: Vec<&str> = rest.split(' ').collect();
@@ -98,17 +98,17 @@ pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("an answer");
+    response
 }
 
 #[test]
 fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
-    let flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
-    let wide = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
-    let mut readers: Vec<Subscriber> = clients.iter().map(wide).collect();
+    let cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
+    let subscribe_all = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
+    let mut readers: Vec<Subscriber> = clients.iter().map(subscribe_all).collect();
     for round in 0..6 {
         let (maker, other) = (&clients[round % 3], &clients[(round + 1) % 3]);
         let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
@@ -125,13 +125,13 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
             );
             assert!(notices.is_empty(), "round {round}, node {node}: {notices:?}");
             let end = reader.next_timeout(PATIENCE).expect("the subscription goes on");
-            let is_told = matches!(end, Some(Event::Notice(Notice::Deleted { last, .. })) if last.seq == 100);
-            assert!(is_told, "round {round}, node {node}: no word of the end");
+            let is_end = matches!(end, Some(Event::Notice(Notice::Deleted { last, .. })) if last.seq == 100);
+            assert!(is_end, "round {round}, node {node}: no notice of the end");
         }
     }
     clients[0].create_topic("markets.last", &TopicConfig::default(), false).expect("the name is free");
     publish(&clients[0], "markets.last", 1..=1);
-    for (member, reader) in flock.members.iter().zip(&mut readers) {
+    for (member, reader) in cluster.members.iter().zip(&mut readers) {
         assert_eq!(read_until(reader, 1), (vec![1], Vec::new()), "nothing came after the end");
         let listed = http(member, "GET", "/v1/topics?pattern=markets.%3E", "");
         assert!(!listed.contains("markets.a"), "{listed}");
@@ -140,8 +140,8 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 
 #[test]
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
-    let flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     // Each topic is created by another node, before and after its subscribers start.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
@@ -154,28 +154,28 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
         for reader in &mut readers {
             let (numbers, notices) = read_until(reader, 1_500);
             assert!(numbers.iter().copied().eq(0..=1_500), "{topic}: {} records", numbers.len());
-            let told = |notice: &Notice| matches!(notice, Notice::Gap(_) | Notice::EpochChanged(_));
-            assert!(!notices.iter().any(told), "{topic}: {notices:?}");
+            let is_loss_notice = |notice: &Notice| matches!(notice, Notice::Gap(_) | Notice::EpochChanged(_));
+            assert!(!notices.iter().any(is_loss_notice), "{topic}: {notices:?}");
         }
     }
     // A subscription to future topics, and subscriptions through the other listeners.
-    let mut wide = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
-    let mut nats: Vec<Nats> = flock.members.iter().map(Nats::connect).collect();
+    let mut made_reader = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
+    let mut nats: Vec<Nats> = cluster.members.iter().map(Nats::connect).collect();
     for nats in &mut nats {
-        nats.say("SUB made.> 1\r\n");
-        nats.settle();
+        nats.send("SUB made.> 1\r\n");
+        nats.flush();
     }
-    nats[0].say("PUB made.here 1\r\n1\r\n");
-    assert_eq!(read_until(&mut wide, 1).0, [1]);
-    let answer = http(&flock.members[1], "POST", "/v1/topics/made.here", "2");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert_eq!(read_until(&mut wide, 2).0, [2]);
+    nats[0].send("PUB made.here 1\r\n1\r\n");
+    assert_eq!(read_until(&mut made_reader, 1).0, [1]);
+    let response = http(&cluster.members[1], "POST", "/v1/topics/made.here", "2");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert_eq!(read_until(&mut made_reader, 2).0, [2]);
     publish(&clients[2], "made.here", [3]);
     for nats in &mut nats {
-        let got: Vec<String> = (0..3).map(|_| nats.message().2).collect();
-        assert_eq!(got, ["1", "2", "3"]);
+        let received: Vec<String> = (0..3).map(|_| nats.read_message().2).collect();
+        assert_eq!(received, ["1", "2", "3"]);
     }
-    let listed = http(&flock.members[1], "GET", "/v1/topics", "");
+    let listed = http(&cluster.members[1], "GET", "/v1/topics", "");
     for topic in ["first", "second", "third", "made.here"] {
         assert!(listed.contains(&format!("\"{topic}\"")), "{listed}");
     }
@@ -191,82 +191,85 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
 }
 
 /// Moves a topic to a member, and waits until all nodes know the new owner.
-fn moved(flock: &ClusterUnderTest, clients: &[Client], topic: &str, to: usize) {
-    let number = flock.members[to].number;
+fn move_topic(cluster: &ClusterUnderTest, clients: &[Client], topic: &str, to: usize) {
+    let number = cluster.members[to].number;
     let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("the topic moves");
     until("all know who owns the topic", || {
         clients.iter().all(|client| {
-            let (owner, heard) = owner(client, topic);
-            owner == number && heard >= epoch
+            let (owner, known_epoch) = owner(client, topic);
+            owner == number && known_epoch >= epoch
         })
     });
 }
 
-fn epochs(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
-    let of = |notice: &Notice| match notice {
+fn epoch_changes(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
+    let epoch_change = |notice: &Notice| match notice {
         Notice::EpochChanged(changed) => Some((changed.old, changed.known_through)),
         _ => None,
     };
-    notices.iter().filter_map(of).collect()
+    notices.iter().filter_map(epoch_change).collect()
 }
 
 #[test]
 fn topic_moved_under_load_loses_no_record() {
-    let flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
-    moved(&flock, &clients, "t", 0);
+    move_topic(&cluster, &clients, "t", 0);
     let mut readers: Vec<Subscriber> =
         clients.iter().map(|client| client.subscribe("t", from(Start::Latest)).unwrap()).collect();
-    let (publisher, taken) = (clients[1].clone(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&taken);
-    let publishing = std::thread::spawn(move || {
+    let (publisher, published) = (clients[1].clone(), Arc::new(AtomicU64::new(0)));
+    let published_count = Arc::clone(&published);
+    let publisher_thread = std::thread::spawn(move || {
         let mut publisher = publisher.publisher("t").unwrap();
         for number in 1..=3_000_u64 {
             publisher.publish(number.to_string().as_bytes()).expect("the record is accepted");
-            counted.store(number, Ordering::Relaxed);
+            published_count.store(number, Ordering::Relaxed);
         }
     });
     for to in [1, 2, 0] {
-        let more = taken.load(Ordering::Relaxed) + 200;
-        until("more is published", || taken.load(Ordering::Relaxed) >= more.min(3_000));
-        moved(&flock, &clients, "t", to);
+        let more = published.load(Ordering::Relaxed) + 200;
+        until("more is published", || published.load(Ordering::Relaxed) >= more.min(3_000));
+        move_topic(&cluster, &clients, "t", to);
     }
-    publishing.join().expect("all was taken");
+    publisher_thread.join().expect("all was taken");
     for reader in &mut readers {
         let (numbers, notices) = read_until(reader, 3_000);
         assert!(numbers.iter().copied().eq(1..=3_000), "{} records, {notices:?}", numbers.len());
         assert!(!notices.iter().any(|notice| matches!(notice, Notice::Gap(_))), "{notices:?}");
-        assert!(epochs(&notices).iter().all(|(_, known_through)| known_through.is_some()), "{notices:?}");
+        assert!(
+            epoch_changes(&notices).iter().all(|(_, known_through)| known_through.is_some()),
+            "{notices:?}"
+        );
     }
     let refused = clients[0].move_topic("t", 77).unwrap_err().to_string();
     assert!(refused.contains("77"), "{refused}");
-    let answer = http(
-        &flock.members[0],
+    let response = http(
+        &cluster.members[0],
         "PUT",
         "/v1/topics/t/owner",
-        &format!("{{\"node\":{}}}", flock.members[2].number),
+        &format!("{{\"node\":{}}}", cluster.members[2].number),
     );
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let number = flock.members[2].number;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let number = cluster.members[2].number;
     until("the topic is moved over HTTP", || owner(&clients[1], "t").0 == number);
-    let described = http(&flock.members[0], "GET", "/v1/topics/t", "");
+    let described = http(&cluster.members[0], "GET", "/v1/topics/t", "");
     assert!(described.contains(&format!("\"node\":{number}")), "{described}");
 }
 
 #[test]
 fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
-    let mut flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let mut cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
-    moved(&flock, &clients, "t", 0);
+    move_topic(&cluster, &clients, "t", 0);
     let mut readers = [1, 2].map(|at| clients[at].subscribe("t", from(Start::Latest)).unwrap());
     publish(&clients[1], "t", 1..=500);
     for reader in &mut readers {
         assert!(read_until(reader, 500).0.into_iter().eq(1..=500));
     }
     let (_, before) = owner(&clients[1], "t");
-    let dead = flock.kill(0);
+    let dead = cluster.kill(0);
     // The outcome of records without a response is unknown; refused records have an error. The publisher
     // continues in either case.
     let mut publisher = clients[1].publisher("t").unwrap();
@@ -286,14 +289,14 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
             numbers.is_sorted() && numbers.ends_with(&[number, number + 1]) || numbers.len() >= 101,
             "{numbers:?}"
         );
-        assert_eq!(epochs(&notices), [(before, None)], "{notices:?}");
+        assert_eq!(epoch_changes(&notices), [(before, None)], "{notices:?}");
     }
     // A node that restarts without records serves the topic too.
-    flock.restart(&dead);
-    flock.until_voters(3);
-    let back = flock.members.last().expect("the node is back").connect();
-    let mut reader = back.subscribe("t", from(Start::Latest)).unwrap();
-    publish(&back, "t", [9_001]);
+    cluster.restart(&dead);
+    cluster.wait_for_voters(3);
+    let restarted = cluster.members.last().expect("the node is back").connect();
+    let mut reader = restarted.subscribe("t", from(Start::Latest)).unwrap();
+    publish(&restarted, "t", [9_001]);
     assert_eq!(read_until(&mut reader, 9_001).0, [9_001]);
     for reader in &mut readers {
         assert_eq!(read_until(reader, 9_001).0, [9_001]);
@@ -302,31 +305,31 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 
 #[test]
 fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
-    let flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
-    moved(&flock, &clients, "t", 0);
+    move_topic(&cluster, &clients, "t", 0);
     let mut readers: Vec<Subscriber> =
         clients.iter().map(|client| client.subscribe("t", from(Start::Latest)).unwrap()).collect();
     publish(&clients[0], "t", 1..=100);
     for reader in &mut readers {
         assert_eq!(read_until(reader, 100).0.len(), 100);
     }
-    flock.members[0].process.stop();
-    let stopped = flock.members[0].number;
+    cluster.members[0].process.stop();
+    let stopped = cluster.members[0].number;
     let mut publisher = clients[1].publisher("t").unwrap();
     until("another owns the topic", || {
         let _ = publisher.publish(b"101");
         owner(&clients[1], "t").0 != stopped
     });
     publish(&clients[2], "t", 200..=300);
-    flock.members[0].process.go_on();
+    cluster.members[0].process.resume();
     // Records that the former owner accepts after it continues must reach all subscribers.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
         let (numbers, notices) = read_until(reader, 400);
-        assert!(!epochs(&notices).is_empty(), "{notices:?}");
+        assert!(!epoch_changes(&notices).is_empty(), "{notices:?}");
         let tail: Vec<u64> = numbers.into_iter().filter(|number| (200..=300).contains(number)).collect();
         assert!(tail.iter().copied().eq(200..=300), "{tail:?}");
     }
@@ -336,101 +339,101 @@ fn frozen_owner_that_resumes_relays_records_to_the_new_owner() {
 /// Clients must receive the last records of an ending owner once, also after they move to another node.
 #[test]
 fn stopping_owner_delivers_each_durable_record_once() {
-    let mut flock = ClusterUnderTest::of(3);
-    let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
+    let mut cluster = ClusterUnderTest::of(3);
+    let (owner, other) = (cluster.members[0].connect(), cluster.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     owner.create_topic("kept", &durable, false).expect("the topic is created");
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
-    let taken = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&taken);
+    let published = Arc::new(AtomicU64::new(0));
+    let published_count = Arc::clone(&published);
     // The client publishes until the node is gone.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
-        let is_taken = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
-        (1..).take_while(is_taken).for_each(|number| counted.store(number, Ordering::Release));
+        let is_published = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
+        (1..).take_while(is_published).for_each(|number| published_count.store(number, Ordering::Release));
     });
-    until("100 records are published", || taken.load(Ordering::Acquire) >= 100);
-    let mut ended = flock.members.remove(0);
-    ended.process.say("end");
-    ended.process.until("ended in order");
-    ended.process.wait();
-    let last = taken.load(Ordering::Acquire);
+    until("100 records are published", || published.load(Ordering::Acquire) >= 100);
+    let mut stopping = cluster.members.remove(0);
+    stopping.process.write_line("end");
+    stopping.process.read_until("ended in order");
+    stopping.process.wait();
+    let last = published.load(Ordering::Acquire);
     let (numbers, notices) = read_until(&mut reader, last);
     assert!(numbers.iter().copied().eq(numbers[0]..=last), "{} up to {last}: {notices:?}", numbers.len());
 }
 
 #[test]
 fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
-    let mut flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let mut cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     clients[0].create_topic("kept", &durable, false).expect("the topic is created");
-    assert_eq!(owner(&clients[0], "kept").0, flock.members[0].number);
+    assert_eq!(owner(&clients[0], "kept").0, cluster.members[0].number);
     let mut reader = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();
     publish(&clients[1], "kept", 1..=300);
     assert!(read_until(&mut reader, 300).0.into_iter().eq(1..=300));
     publish(&clients[2], "kept", 301..=600);
-    let dead = flock.kill(0);
-    let mut nats = Nats::connect(&flock.members[0]);
+    let dead = cluster.kill(0);
+    let mut nats = Nats::connect(&cluster.members[0]);
     let mut publisher = clients[1].publisher("kept").unwrap();
-    let mut told = String::new();
+    let mut reason = String::new();
     until("publishers are told that the owner is away", || {
         match publisher.publish(b"0") {
             Ok(_) => panic!("no node could have accepted the record"),
-            Err(PublishError::OwnerAway(why)) => told = why,
+            Err(PublishError::OwnerAway(why)) => reason = why,
             Err(PublishError::Unknown(_)) => {}
             Err(error) => panic!("{error}"),
         }
-        told.contains("waits for its owner")
+        reason.contains("waits for its owner")
     });
-    assert!(told.contains(&format!("node {}", dead.number)), "{told}");
-    nats.say("PUB kept 1\r\n0\r\n");
-    let refused = nats.line();
+    assert!(reason.contains(&format!("node {}", dead.number)), "{reason}");
+    nats.send("PUB kept 1\r\n0\r\n");
+    let refused = nats.read_line();
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
-    let answer = http(&flock.members[0], "POST", "/v1/topics/kept", "0");
-    assert!(answer.contains("503") && answer.contains("OWNER_AWAY"), "{answer}");
+    let response = http(&cluster.members[0], "POST", "/v1/topics/kept", "0");
+    assert!(response.contains("503") && response.contains("OWNER_AWAY"), "{response}");
     // Subscribers that start while the owner is gone receive its records after its return.
-    let mut waiting = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
-    flock.restart(&dead);
+    let mut waiting_reader = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
+    cluster.restart(&dead);
     until("the topic accepts records again", || publisher.publish(b"1000").is_ok());
     let (numbers, notices) = read_until(&mut reader, 1_000);
     let kept: Vec<u64> = numbers.iter().copied().filter(|number| (301..=600).contains(number)).collect();
     assert!(kept.iter().copied().eq(301..=600), "{} of what was synced: {notices:?}", kept.len());
-    let (numbers, _) = read_until(&mut waiting, 1_000);
+    let (numbers, _) = read_until(&mut waiting_reader, 1_000);
     assert_eq!(numbers.last(), Some(&1_000));
     let mut late = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();
     let (numbers, notices) = read_until(&mut late, 1_000);
     let acknowledged: Vec<u64> =
         numbers.iter().copied().filter(|number| (1..=600).contains(number)).collect();
     assert!(acknowledged.iter().copied().eq(1..=600), "{} records, {notices:?}", numbers.len());
-    let moved = clients[1].move_topic("kept", flock.members[0].number).unwrap_err().to_string();
+    let moved = clients[1].move_topic("kept", cluster.members[0].number).unwrap_err().to_string();
     assert!(moved.contains("disk"), "{moved}");
 }
 
 #[test]
 fn any_node_relays_requests_and_names_the_owner_of_a_group() {
-    let flock = ClusterUnderTest::of(3);
-    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let cluster = ClusterUnderTest::of(3);
+    let clients: Vec<Client> = cluster.members.iter().map(Member::connect).collect();
     // The responder is a NATS client of one node. The requesters use NATS and Dunlin's own protocol at the other nodes.
-    let mut answers = Nats::connect(&flock.members[2]);
-    answers.say("SUB double 1\r\n");
-    answers.settle();
+    let mut responder_nats = Nats::connect(&cluster.members[2]);
+    responder_nats.send("SUB double 1\r\n");
+    responder_nats.flush();
     publish(&clients[2], "double", []);
-    let answering = std::thread::spawn(move || {
+    let responder_thread = std::thread::spawn(move || {
         loop {
-            let (_, reply, asked) = answers.message();
-            let Ok(number) = asked.parse::<u64>() else { return };
-            let answer = (2 * number).to_string();
-            answers.say(&format!("PUB {reply} {}\r\n{answer}\r\n", answer.len()));
+            let (_, reply, payload) = responder_nats.read_message();
+            let Ok(number) = payload.parse::<u64>() else { return };
+            let response = (2 * number).to_string();
+            responder_nats.send(&format!("PUB {reply} {}\r\n{response}\r\n", response.len()));
         }
     });
-    let mut asks = Nats::connect(&flock.members[0]);
-    asks.say("SUB _INBOX.abc.* 1\r\n");
+    let mut requester_nats = Nats::connect(&cluster.members[0]);
+    requester_nats.send("SUB _INBOX.abc.* 1\r\n");
     for number in 1..=50_u64 {
-        let asked = number.to_string();
-        asks.say(&format!("PUB double _INBOX.abc.{number} {}\r\n{asked}\r\n", asked.len()));
-        let (subject, _, answer) = asks.message();
-        assert_eq!((subject, answer), (format!("_INBOX.abc.{number}"), (2 * number).to_string()));
+        let payload = number.to_string();
+        requester_nats.send(&format!("PUB double _INBOX.abc.{number} {}\r\n{payload}\r\n", payload.len()));
+        let (subject, _, response) = requester_nats.read_message();
+        assert_eq!((subject, response), (format!("_INBOX.abc.{number}"), (2 * number).to_string()));
     }
     for (at, client) in clients.iter().enumerate() {
         let mut requester = client.requester();
@@ -441,11 +444,11 @@ fn any_node_relays_requests_and_names_the_owner_of_a_group() {
         }
     }
     publish(&clients[0], "double", []);
-    asks.say("PUB double 4\r\ndone\r\n");
-    answering.join().expect("the thread ends");
+    requester_nats.send("PUB double 4\r\ndone\r\n");
+    responder_thread.join().expect("the thread ends");
     // A share group runs at the owner of its topic.
     let (number, _) = owner(&clients[0], "double");
-    for (member, client) in flock.members.iter().zip(&clients) {
+    for (member, client) in cluster.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());
         if member.number == number {
             assert!(joined.is_ok());

@@ -33,18 +33,18 @@ struct CrowdCounts {
 
 impl Crowd {
     fn join(url: &str, clients: u64) -> Crowd {
-        let began = Instant::now();
+        let start = Instant::now();
         let mut process = role("crowd", &["crowd", url, "t", &clients.to_string()]);
         while process.line_within(Duration::from_secs(300)).expect("the crowd joins")
             != format!("joined {clients}")
         {}
-        println!("{clients} clients joined in {} ms", began.elapsed().as_millis());
+        println!("{clients} clients joined in {} ms", start.elapsed().as_millis());
         Crowd { process, clients }
     }
 
     /// Waits until every client has received record `n`. Returns the counts since the last call.
-    fn await_sync(&mut self, n: u64) -> CrowdCounts {
-        self.process.say(&format!("sync {n}"));
+    fn wait_for_sync(&mut self, n: u64) -> CrowdCounts {
+        self.process.write_line(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
         let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
         let [at, epochs, gaps, wrong] = numbers[..] else { panic!("unexpected line of the crowd: {line:?}") };
@@ -64,14 +64,14 @@ fn publish(publisher: &mut Publisher, n: u64) {
 }
 
 /// Waits until the node has exactly `readers` subscriptions of the topic.
-fn await_readers(client: &Client, readers: u64) {
+fn wait_for_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        let there = u64::from(client.describe_topic("t").unwrap().subscribers_total.unwrap_or(0));
-        if there == readers {
+        let subscriptions = u64::from(client.describe_topic("t").unwrap().subscribers_total.unwrap_or(0));
+        if subscriptions == readers {
             return;
         }
-        assert!(Instant::now() < deadline, "the node has {there} subscriptions, the crowd {readers}");
+        assert!(Instant::now() < deadline, "the node has {subscriptions} subscriptions, the crowd {readers}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -106,20 +106,20 @@ fn kill_the_node_of_a_crowd(clients: u64) {
     let mut crowd = Crowd::join(&url(address), clients);
     let (client, mut first) = publisher(address);
     publish(&mut first, 1);
-    assert_eq!(crowd.await_sync(1), CrowdCounts { epochs: 0, gaps: 0, wrong: 0 });
-    await_readers(&client, clients);
+    assert_eq!(crowd.wait_for_sync(1), CrowdCounts { epochs: 0, gaps: 0, wrong: 0 });
+    wait_for_readers(&client, clients);
     for n in 2..=3 {
         node.kill();
         node = Node::start_with(address, &NODE);
-        let began = Instant::now();
+        let start = Instant::now();
         let (client, mut publisher) = publisher(address);
         publish(&mut publisher, n);
         assert_eq!(
-            crowd.await_sync(n),
+            crowd.wait_for_sync(n),
             CrowdCounts { epochs: clients, gaps: 0, wrong: 0 },
             "each client receives one epoch change"
         );
-        let took = began.elapsed();
+        let took = start.elapsed();
         let rss_bytes = node.process.rss_bytes();
         println!(
             "{clients} clients back after {} ms, the node holds {} MB",
@@ -128,39 +128,39 @@ fn kill_the_node_of_a_crowd(clients: u64) {
         );
         assert!(took <= tier::at_most(BACK_MAX), "{clients} clients are back after {took:?}");
         assert!(rss_bytes < (64 << 20) + clients * (32 << 10), "the node holds {rss_bytes} bytes");
-        await_readers(&client, clients);
+        wait_for_readers(&client, clients);
     }
     drop(crowd.process);
     let (client, _) = publisher(address);
-    await_readers(&client, 0);
+    wait_for_readers(&client, 0);
     node.assert_no_panic();
 }
 
 fn reset_the_connections_of_a_crowd(clients: u64) {
     // The proxy runs in this process and opens two files for each connection.
     let clients = tier::crowd(clients).min(limits::raise_open_files() / 3);
-    let node = Node::anywhere(&NODE);
+    let node = Node::start_anywhere(&NODE);
     let proxy = Proxy::start(node.address);
     let mut crowd = Crowd::join(&url(proxy.address), clients);
     let (client, mut publisher) = publisher(node.address);
     publish(&mut publisher, 1);
-    crowd.await_sync(1);
+    crowd.wait_for_sync(1);
     let rss_before = node.process.rss_bytes();
     for n in 2..=4 {
-        let began = Instant::now();
+        let start = Instant::now();
         proxy.cut();
         publish(&mut publisher, n);
         assert_eq!(
-            crowd.await_sync(n),
+            crowd.wait_for_sync(n),
             CrowdCounts { epochs: 0, gaps: 0, wrong: 0 },
             "all continue at their positions"
         );
-        println!("{} clients back after {} ms", crowd.clients, began.elapsed().as_millis());
-        assert!(began.elapsed() <= tier::at_most(BACK_MAX));
-        await_readers(&client, clients);
+        println!("{} clients back after {} ms", crowd.clients, start.elapsed().as_millis());
+        assert!(start.elapsed() <= tier::at_most(BACK_MAX));
+        wait_for_readers(&client, clients);
     }
-    let grown = node.process.rss_bytes().saturating_sub(rss_before);
-    println!("{} connections in all, the node grew by {} KB", proxy.accepted(), grown / 1_000);
-    assert!(grown < 32 << 20, "the node grew by {grown} bytes");
+    let growth = node.process.rss_bytes().saturating_sub(rss_before);
+    println!("{} connections in all, the node grew by {} KB", proxy.accepted(), growth / 1_000);
+    assert!(growth < 32 << 20, "the node grew by {growth} bytes");
     node.assert_no_panic();
 }

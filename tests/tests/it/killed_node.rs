@@ -35,7 +35,7 @@ mod long {
 }
 
 fn kill_nodes(tries: u64) {
-    let (mut total, began) = (Total::default(), Instant::now());
+    let (mut total, start) = (Total::default(), Instant::now());
     for seed in tier::seeds(tries) {
         let outcome = catch_unwind(AssertUnwindSafe(|| kill_and_restart(seed, &mut total)));
         if let Err(panic) = outcome {
@@ -49,13 +49,13 @@ fn kill_nodes(tries: u64) {
          published: {attempted} attempted, {acked} acknowledged, {failed} calls failed\n  \
          told: {} records, {} gaps of {} records, {} epoch changes, {} warnings, {} times no connection\n  \
          silence: 0, invented: 0, twice in an epoch: 0, out of order: 0, hung: 0",
-        began.elapsed().as_secs_f64(),
+        start.elapsed().as_secs_f64(),
         counts.records,
         counts.gaps,
         counts.missed,
         counts.epochs,
-        counts.laggings,
-        counts.aways,
+        counts.lag_warnings,
+        counts.disconnects,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
     // Whether a subscriber falls behind far enough is random.
@@ -73,7 +73,7 @@ fn kill_and_restart(seed: u64, total: &mut Total) {
         &["a=next@t,b=drain@t", "c=drain@*", "d=poll@t", "e=task@t", "f=slow@t", "g=slow@>"],
     );
     let mut writer = Writer::start(&url, "t", &[&format!("seed={seed}"), "pause=200"]);
-    writer.until_more_acked(random.between(1, 400) as usize);
+    writer.wait_for_acks(random.between(1, 400) as usize);
     let mut late = None;
     let kills = random.between(1, 3);
     for kill in 0..kills {
@@ -84,16 +84,16 @@ fn kill_and_restart(seed: u64, total: &mut Total) {
         }
         node = Node::start(address);
         writer.catch_up();
-        writer.until_more_acked(random.between(1, 400) as usize);
+        writer.wait_for_acks(random.between(1, 400) as usize);
         if kill == 0 {
             late = Some(Readers::start(&url, &["late=late-next@t"]));
         }
     }
     let ledger = writer.finish();
-    let mut told = readers.finish();
-    told.extend(late.into_iter().flat_map(Readers::finish));
+    let mut traces = readers.finish();
+    traces.extend(late.into_iter().flat_map(Readers::finish));
     node.kill();
-    let counts = audit_all(&told, &ledger);
+    let counts = audit_all(&traces, &ledger);
     let mut try_counts = AuditCounts::default();
     counts.values().for_each(|counts| try_counts.add(*counts));
     println!("seed {seed}: {kills} kills, {} readers, {try_counts:?}", counts.len());

@@ -39,23 +39,23 @@ mod long {
 }
 
 fn kill_nodes(tries: u64) {
-    let (mut total, began) = (Total::default(), Instant::now());
+    let (mut total, start) = (Total::default(), Instant::now());
     for seed in tier::seeds(tries) {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("killed-store-{}-{seed}", std::process::id()));
-        let outcome = catch_unwind(AssertUnwindSafe(|| kill_again_and_again(seed, &dir, &mut total)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| kill_repeatedly(seed, &dir, &mut total)));
         if let Err(panic) = outcome {
             eprintln!("FAILED: replay with DUNLIN_CHAOS_SEED={seed}; its files are in {}", dir.display());
             resume_unwind(panic);
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }
-    println!("SIGKILL of a node with a durable topic, {:.0} s: {total:?}", began.elapsed().as_secs_f64());
+    println!("SIGKILL of a node with a durable topic, {:.0} s: {total:?}", start.elapsed().as_secs_f64());
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
 /// Starts a node on this directory and kills it, two or three times.
-fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
+fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);
     let address = port::free();
@@ -65,25 +65,25 @@ fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     let url = url(address);
     let readers = Readers::start(&url, &["a=next@t,b=drain@t", "c=drain@*", "d=slow@t"]);
     let mut writer = Writer::start(&url, "t", &[&format!("seed={seed}"), "pause=100"]);
-    writer.until_more_acked(random.between(1, 400) as usize);
+    writer.wait_for_acks(random.between(1, 400) as usize);
     for _ in 0..random.between(2, 3) {
         std::thread::sleep(Duration::from_millis(random.between(0, 100)));
         node.kill();
         node = start();
         total.kills += 1;
         writer.catch_up();
-        writer.until_more_acked(random.between(1, 400) as usize);
+        writer.wait_for_acks(random.between(1, 400) as usize);
     }
     let ledger = writer.finish();
-    let told = readers.finish();
+    let traces = readers.finish();
     node.kill();
     total.kills += 1;
-    for (reader, counts) in audit_all(&told, &ledger) {
+    for (reader, counts) in audit_all(&traces, &ledger) {
         assert_eq!(counts.gaps, 0, "reader {reader} lost records of a durable topic");
         total.read += counts.records;
         total.epochs += counts.epochs;
     }
-    let stored = stored(dir);
+    let stored = read_stored(dir);
     check(&stored, &ledger);
     total.records += stored.len() as u64;
     total.acked += ledger.acked.len() as u64;
@@ -91,7 +91,7 @@ fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
 
 /// Reads all records from disk in order and checks their bytes. Returns the epoch, the sequence number and the writer's
 /// number of each.
-fn stored(dir: &Path) -> Vec<(u32, u64, u64)> {
+fn read_stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("t", &options).unwrap();

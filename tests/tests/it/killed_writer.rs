@@ -12,7 +12,7 @@ use crate::tier;
 /// trace of a subscriber.
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let mut random = Seed::new(seed);
-    let node = Node::anywhere(&["retention=67108864"]);
+    let node = Node::start_anywhere(&["retention=67108864"]);
     let readers = Readers::start(&node.url(), &["a=drain@t"]);
     let arguments = |count: u64| {
         let (seed, count) = (format!("seed={seed}"), format!("count={count}"));
@@ -33,22 +33,22 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     };
     // The first publisher runs until the test kills it.
     let mut killed = start(u64::MAX);
-    killed.until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
+    killed.wait_until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
     std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
     let before = killed.kill();
-    let mut ledger = start(count.max(before.attempted)).run_out();
+    let mut ledger = start(count.max(before.attempted)).wait_for_end();
     assert!(ledger.failures.is_empty(), "seed {seed}, {mode}: the retry was refused: {:#?}", ledger.failures);
     ledger.acked.extend(before.acked);
-    let told = readers.finish();
-    let counts = audit_all(&told, &ledger);
+    let traces = readers.finish();
+    let counts = audit_all(&traces, &ledger);
     println!("seed {seed}, {mode}: killed after {}, {counts:?}", before.attempted);
     node.assert_no_panic();
-    (told.into_values().next().unwrap_or_default(), ledger)
+    (traces.into_values().next().unwrap_or_default(), ledger)
 }
 
 #[test]
 fn retry_for_a_killed_publisher_appends_no_record_twice() {
-    retry_in_killed_publishers_names(2);
+    retry_for_killed_publishers(2);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn batch_of_a_killed_publisher_is_whole_or_absent() {
 mod long {
     #[test]
     fn retry_for_a_killed_publisher_appends_no_record_twice() {
-        super::retry_in_killed_publishers_names(6);
+        super::retry_for_killed_publishers(6);
     }
 
     #[test]
@@ -68,14 +68,14 @@ mod long {
     }
 }
 
-fn retry_in_killed_publishers_names(tries: u64) {
+fn retry_for_killed_publishers(tries: u64) {
     for seed in tier::seeds(tries) {
         let mode = ["batch", "pipeline"][(seed % 2) as usize];
-        let (told, ledger) = kill_and_retry(seed, mode);
+        let (trace, ledger) = kill_and_retry(seed, mode);
         // The audit has checked order and uniqueness; all records must also be complete.
         let records: Vec<&TraceLine> =
-            told.iter().filter(|told| matches!(told, TraceLine::Records { .. })).collect();
-        let last = records.last().map(|told| match told {
+            trace.iter().filter(|line| matches!(line, TraceLine::Records { .. })).collect();
+        let last = records.last().map(|line| match line {
             TraceLine::Records { seqs, ns, .. } => (seqs.1, ns.1),
             _ => (0, 0),
         });
@@ -86,11 +86,11 @@ fn retry_in_killed_publishers_names(tries: u64) {
 fn kill_publishers_of_batches(tries: u64) {
     for seed in tier::seeds(tries) {
         let mut random = Seed::new(seed);
-        let node = Node::anywhere(&["retention=67108864"]);
+        let node = Node::start_anywhere(&["retention=67108864"]);
         let readers = Readers::start(&node.url(), &["a=next@t"]);
         let arguments = ["mode=batch", "batch=50", "pause=0", "producer=5"];
         let mut killed = Writer::start(&node.url(), "t", &arguments);
-        killed.until_more_acked(50 * random.between(1, 30) as usize);
+        killed.wait_for_acks(50 * random.between(1, 30) as usize);
         std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
         let before = killed.kill();
         let attempted = before.attempted;
@@ -99,14 +99,14 @@ fn kill_publishers_of_batches(tries: u64) {
         let count = format!("count={attempted}");
         let mut ledger = Writer::start(&node.url(), "t", &[&from, &count]).finish();
         ledger.acked.extend(before.acked);
-        let told = readers.finish();
-        audit_all(&told, &ledger);
-        let whole = told["a"].iter().filter_map(|told| match told {
+        let traces = readers.finish();
+        audit_all(&traces, &ledger);
+        let appended = traces["a"].iter().filter_map(|line| match line {
             TraceLine::Records { ns, .. } if ns.1 <= attempted => Some(ns.1),
             TraceLine::Records { ns, .. } if ns.0 <= attempted => Some(attempted),
             _ => None,
         });
-        let last = whole.max().expect("a record was published");
+        let last = appended.max().expect("a record was published");
         println!("seed {seed}: {attempted} attempted, {last} appended");
         assert_eq!(last % 50, 0, "a batch was torn");
         assert!(last + 50 >= attempted, "batches that were acknowledged are missing");

@@ -7,7 +7,7 @@ use async_nats::{Client, ConnectOptions, HeaderMap, Message, RequestErrorKind, S
 use dunlin_system_tests::process::PATIENCE;
 use futures_util::{StreamExt, future};
 
-use crate::nats_stage::NatsNode;
+use crate::nats_node::NatsNode;
 use crate::tls_node::TlsNode;
 
 /// Runs a test with a client whose tasks run only on this thread, so that the client reads nothing while the thread is
@@ -54,16 +54,16 @@ fn async_nats_delivers_messages_headers_and_wildcards() {
         headers.insert("Nats-Msg-Id", "7");
         let sent = headers.clone();
         client.publish_with_reply_and_headers("rs.headers", "rs.reply", sent, "x".into()).await.unwrap();
-        let got = next(&mut with_headers).await;
-        assert_eq!((got.headers, got.reply), (Some(headers), Some("rs.reply".into())));
+        let received = next(&mut with_headers).await;
+        assert_eq!((received.headers, received.reply), (Some(headers), Some("rs.reply".into())));
 
         let (mut star, mut rest) = (subscribe(&client, "rs.w.*").await, subscribe(&client, "rs.w.>").await);
         for subject in ["rs.w.a", "rs.w.b.c", "rs.v.a"] {
             client.publish(subject, subject.into()).await.unwrap();
         }
         assert_eq!(next(&mut star).await.subject.as_str(), "rs.w.a");
-        let got = [next(&mut rest).await.subject.to_string(), next(&mut rest).await.subject.to_string()];
-        assert_eq!(BTreeSet::from(got), BTreeSet::from(["rs.w.a".to_owned(), "rs.w.b.c".to_owned()]));
+        let received = [next(&mut rest).await.subject.to_string(), next(&mut rest).await.subject.to_string()];
+        assert_eq!(BTreeSet::from(received), BTreeSet::from(["rs.w.a".to_owned(), "rs.w.b.c".to_owned()]));
 
         let mut large = subscribe(&client, "rs.large").await;
         let payload: Vec<u8> = (0..1_000_000).map(|n| (n % 251) as u8).collect();
@@ -84,20 +84,20 @@ fn async_nats_supports_groups_requests_limits_and_drain() {
         for n in 0..100_u32 {
             client.publish("rs.jobs", n.to_string().into()).await.unwrap();
         }
-        let mut got = BTreeSet::new();
-        while got.len() < 100 {
+        let mut received = BTreeSet::new();
+        while received.len() < 100 {
             let nexts = members.iter_mut().map(|member| Box::pin(next(member)));
             let (message, ..) = future::select_all(nexts).await;
             let number: u32 = std::str::from_utf8(&message.payload).unwrap().parse().unwrap();
-            assert!(got.insert(number), "{number} came twice");
+            assert!(received.insert(number), "{number} came twice");
         }
 
         let mut service = subscribe(&client, "rs.twice").await;
-        let answering = client.clone();
+        let responder = client.clone();
         tokio::spawn(async move {
-            while let Some(asked) = service.next().await {
-                let twice = [asked.payload.as_ref(), asked.payload.as_ref()].concat();
-                answering.publish(asked.reply.unwrap(), twice.into()).await.unwrap();
+            while let Some(request) = service.next().await {
+                let doubled = [request.payload.as_ref(), request.payload.as_ref()].concat();
+                responder.publish(request.reply.unwrap(), doubled.into()).await.unwrap();
             }
         });
         for n in 0..50 {
@@ -109,15 +109,15 @@ fn async_nats_supports_groups_requests_limits_and_drain() {
             assert_eq!(refused.kind(), RequestErrorKind::NoResponders, "{subject}");
         }
 
-        let mut three = client.subscribe("rs.max").await.unwrap();
-        three.unsubscribe_after(3).await.unwrap();
+        let mut limited = client.subscribe("rs.max").await.unwrap();
+        limited.unsubscribe_after(3).await.unwrap();
         for n in 0..5 {
             client.publish("rs.max", n.to_string().into()).await.unwrap();
         }
         for n in 0..3 {
-            assert_eq!(next(&mut three).await.payload, n.to_string());
+            assert_eq!(next(&mut limited).await.payload, n.to_string());
         }
-        assert!(three.next().await.is_none());
+        assert!(limited.next().await.is_none());
 
         let mut drained = subscribe(&client, "rs.drain").await;
         for _ in 0..100 {
@@ -140,27 +140,27 @@ fn async_nats_client_with_sequences_gets_exact_gaps() {
         let mut subscriber = subscribe(&client, "$DUNLIN.seq.gaps").await;
         // This thread publishes without reading.
         node.publish("gaps", COUNT);
-        let (mut following, mut lost) = (1, 0);
-        while following <= COUNT {
+        let (mut next_seq, mut gaps) = (1, 0);
+        while next_seq <= COUNT {
             let message = next(&mut subscriber).await;
             let headers = message.headers.expect("every message has some");
             let number =
                 |name: &str| headers.get(name).map(|value| value.as_str().parse::<u64>().unwrap()).unwrap();
             match (message.status.map(|status| status.as_u16()), message.description.as_deref()) {
                 (Some(410), Some("Gap")) => {
-                    assert_eq!(number("Dunlin-First"), following);
-                    following = number("Dunlin-Last") + 1;
-                    lost += 1;
+                    assert_eq!(number("Dunlin-First"), next_seq);
+                    next_seq = number("Dunlin-Last") + 1;
+                    gaps += 1;
                 }
                 (None, _) => {
-                    assert_eq!(number("Dunlin-Seq"), following);
+                    assert_eq!(number("Dunlin-Seq"), next_seq);
                     assert!(number("Dunlin-Epoch") > 0);
-                    following += 1;
+                    next_seq += 1;
                 }
                 (status, _) => assert_eq!(status, Some(429)),
             }
         }
-        assert!(lost > 0, "the test is to lose something");
+        assert!(gaps > 0, "the test is to lose something");
     });
 }
 
@@ -169,9 +169,9 @@ fn async_nats_subscription_resumes_after_a_node_restart() {
     with_client(|mut node, client| async move {
         let mut subscriber = subscribe(&client, "rs.again").await;
         node.restart();
-        let began = Instant::now();
+        let start = Instant::now();
         loop {
-            assert!(began.elapsed() < PATIENCE, "the connection did not come back");
+            assert!(start.elapsed() < PATIENCE, "the connection did not come back");
             client.publish("rs.again", "back".into()).await.unwrap();
             if let Ok(Some(message)) =
                 tokio::time::timeout(Duration::from_millis(50), subscriber.next()).await
@@ -187,15 +187,15 @@ fn async_nats_over_tls_trusts_only_the_given_authority() {
     let node = TlsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let trusting = ConnectOptions::new().add_root_certificates(node.ca()).require_tls(true);
-        let client = trusting.connect(node.nats_url()).await.unwrap();
+        let trusting_options = ConnectOptions::new().add_root_certificates(node.ca()).require_tls(true);
+        let client = trusting_options.connect(node.nats_url()).await.unwrap();
         let mut ticks = subscribe(&client, "rs.tls").await;
         let large = vec![7; 900_000];
         client.publish("rs.tls", "small".into()).await.unwrap();
         client.publish("rs.tls", large.clone().into()).await.unwrap();
         assert_eq!(next(&mut ticks).await.payload, "small");
         assert!(next(&mut ticks).await.payload == large);
-        let stranger = ConnectOptions::new().require_tls(true).connect(node.nats_url()).await;
-        assert!(stranger.is_err(), "a node was trusted that nobody vouches for");
+        let untrusting = ConnectOptions::new().require_tls(true).connect(node.nats_url()).await;
+        assert!(untrusting.is_err(), "a node was trusted that nobody vouches for");
     });
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use dunlin_system_tests::process::{PATIENCE, Process};
 
-use crate::nats_stage::NatsNode;
+use crate::nats_node::NatsNode;
 use crate::tls_node::TlsNode;
 
 const CASES: [&str; 11] = [
@@ -27,41 +27,45 @@ const CASES: [&str; 11] = [
 #[ignore = "needs nats.py: cargo xtask nats-clients"]
 fn nats_py_passes_all_checks() {
     let script = sources().join("nats_py/client.py");
-    passes_all("nats.py", &installed("py/bin/python3"), &[script]);
+    check_client("nats.py", &installed_path("py/bin/python3"), &[script]);
 }
 
 #[test]
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
 fn nats_js_passes_all_checks() {
-    passes_all("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
+    check_client("nats.js", &PathBuf::from("node"), &[installed_path("js/client.mjs")]);
 }
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
 fn nats_go_passes_all_checks() {
-    passes_all("nats.go", &installed("go/client"), &[]);
+    check_client("nats.go", &installed_path("go/client"), &[]);
 }
 
 #[test]
 #[ignore = "needs nats.py: cargo xtask nats-clients"]
 fn nats_py_passes_all_checks_over_tls() {
-    passes_by_tls("nats.py", &installed("py/bin/python3"), &[sources().join("nats_py/client.py")]);
+    check_client_over_tls(
+        "nats.py",
+        &installed_path("py/bin/python3"),
+        &[sources().join("nats_py/client.py")],
+    );
 }
 
 #[test]
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
 fn nats_js_passes_all_checks_over_tls() {
-    passes_by_tls("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
+    check_client_over_tls("nats.js", &PathBuf::from("node"), &[installed_path("js/client.mjs")]);
 }
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
 fn nats_go_passes_all_checks_over_tls() {
-    passes_by_tls("nats.go", &installed("go/client"), &[]);
+    check_client_over_tls("nats.go", &installed_path("go/client"), &[]);
 }
 
 /// Returns a path in the directory where `cargo xtask nats-clients` installs the libraries.
-fn installed(path: &str) -> PathBuf {
+fn installed_path(path: &str) -> PathBuf {
     let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     PathBuf::from(directory).join(path)
 }
@@ -70,7 +74,7 @@ fn sources() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
+fn check_client(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let mut node = NatsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
     arguments.push(node.url());
@@ -82,12 +86,12 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
             Some(("stall", count)) => {
                 client.stop();
                 node.publish("gaps", count.parse().unwrap());
-                client.go_on();
-                client.say("done");
+                client.resume();
+                client.write_line("done");
             }
             _ if line == "restart" => {
                 node.restart();
-                client.say("done");
+                client.write_line("done");
             }
             _ => panic!("unexpected line of {name}: {line:?}"),
         }
@@ -97,7 +101,7 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
 }
 
 /// Runs all cases with TLS, except those that restart the node.
-fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
+fn check_client_over_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
     arguments.extend([node.nats_url(), node.ca().display().to_string()]);

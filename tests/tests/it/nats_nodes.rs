@@ -9,7 +9,7 @@ use std::time::Instant;
 use dunlin_server::access::hash_password;
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::cluster_stage::{ClusterUnderTest, Member};
+use crate::cluster_under_test::{ClusterUnderTest, Member};
 
 /// A NATS client that accepts the message `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
@@ -24,43 +24,43 @@ impl Peer {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut peer = Peer(BufReader::new(stream));
-        peer.say(&format!("CONNECT {{\"verbose\":false,\"protocol\":1{credentials}}}"));
+        peer.write_line(&format!("CONNECT {{\"verbose\":false,\"protocol\":1{credentials}}}"));
         peer
     }
 
-    fn say(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
     }
 
     /// Returns the next line. A `PING` is answered with `PONG`.
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the node ended the connection");
         if line.starts_with("PING") {
-            self.say("PONG");
+            self.write_line("PONG");
         }
         line.trim_end().to_owned()
     }
 
     /// Reads `INFO` messages until `connect_urls` contains exactly these addresses.
-    fn await_urls(&mut self, wanted: &BTreeSet<String>) {
+    fn wait_for_urls(&mut self, expected: &BTreeSet<String>) {
         // A node sends further INFO messages only after the client's first PONG.
-        self.say("PING");
+        self.write_line("PING");
         let mut last = None;
         loop {
             let mut line = String::new();
             match self.0.read_line(&mut line) {
                 Ok(1..) => {}
-                ended => panic!("{ended:?}; expected {wanted:?}, last received {last:?}"),
+                outcome => panic!("{outcome:?}; expected {expected:?}, last received {last:?}"),
             }
             if line.starts_with("PING") {
-                self.say("PONG");
+                self.write_line("PONG");
             }
             let Some(info) = line.strip_prefix("INFO ") else { continue };
             let info: serde_json::Value = serde_json::from_str(info).unwrap();
             let urls = info["connect_urls"].as_array().into_iter().flatten();
             let urls: BTreeSet<String> = urls.map(|url| url.as_str().unwrap().to_owned()).collect();
-            if urls == *wanted {
+            if urls == *expected {
                 return;
             }
             last = Some(urls);
@@ -74,26 +74,26 @@ fn urls(members: &[Member]) -> BTreeSet<String> {
 
 #[test]
 fn nats_connect_urls_list_the_current_cluster_nodes() {
-    let mut flock = ClusterUnderTest::of(2);
-    let mut peers: Vec<Peer> = urls(&flock.members).iter().map(|address| Peer::connect(address)).collect();
-    let await_all = |peers: &mut Vec<Peer>, flock: &ClusterUnderTest| {
-        let wanted = urls(&flock.members);
-        peers.iter_mut().for_each(|peer| peer.await_urls(&wanted));
+    let mut cluster = ClusterUnderTest::of(2);
+    let mut peers: Vec<Peer> = urls(&cluster.members).iter().map(|address| Peer::connect(address)).collect();
+    let wait_for_all = |peers: &mut Vec<Peer>, cluster: &ClusterUnderTest| {
+        let expected = urls(&cluster.members);
+        peers.iter_mut().for_each(|peer| peer.wait_for_urls(&expected));
         // A new client receives the same addresses.
-        Peer::connect(wanted.first().unwrap()).await_urls(&wanted);
+        Peer::connect(expected.first().unwrap()).wait_for_urls(&expected);
     };
-    await_all(&mut peers, &flock);
-    let third = flock.join("3").expect("the node joins");
-    flock.until_voters(3);
-    await_all(&mut peers, &flock);
-    let killed = flock.kill(third);
-    await_all(&mut peers, &flock);
+    wait_for_all(&mut peers, &cluster);
+    let third = cluster.join("3").expect("the node joins");
+    cluster.wait_for_voters(3);
+    wait_for_all(&mut peers, &cluster);
+    let killed = cluster.kill(third);
+    wait_for_all(&mut peers, &cluster);
     // A restarted node has other ports.
-    flock.restart(&killed);
-    await_all(&mut peers, &flock);
-    let address = flock.members[third].listener("nats");
-    let mut of_third = Peer::connect(&address);
-    of_third.await_urls(&urls(&flock.members));
+    cluster.restart(&killed);
+    wait_for_all(&mut peers, &cluster);
+    let address = cluster.members[third].listener("nats");
+    let mut third_client = Peer::connect(&address);
+    third_client.wait_for_urls(&urls(&cluster.members));
 }
 
 /// New subjects must not each need their own entry in the log of the cluster.
@@ -101,26 +101,26 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
     // Renewals of leases are log entries too, so leases are long in this test.
-    let own = vec!["lease=600000".to_owned()];
-    let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
-    let mut peer = Peer::connect(&flock.members[1].listener("nats"));
-    peer.say("SUB new.> 1\r\nPING");
-    while peer.line() != "PONG" {}
-    let entries = || flock.heard().iter().map(|status| status.last).max().expect("a node answers");
-    let (before, began) = (entries(), Instant::now());
+    let node_options = vec!["lease=600000".to_owned()];
+    let cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
+    let mut peer = Peer::connect(&cluster.members[1].listener("nats"));
+    peer.write_line("SUB new.> 1\r\nPING");
+    while peer.read_line() != "PONG" {}
+    let entries = || cluster.statuses().iter().map(|status| status.last).max().expect("a node answers");
+    let (before, start) = (entries(), Instant::now());
     let subjects: BTreeSet<String> = (0..SUBJECTS).map(|number| format!("new.{number}")).collect();
     let records: Vec<String> = subjects.iter().map(|subject| format!("PUB {subject} 1\r\nx")).collect();
-    peer.say(&records.join("\r\n"));
+    peer.write_line(&records.join("\r\n"));
     let mut received = BTreeSet::new();
     while received.len() < SUBJECTS {
-        let line = peer.line();
+        let line = peer.read_line();
         let subject = line.strip_prefix("MSG ").and_then(|message| message.split(' ').next());
         received.extend(subject.map(str::to_owned));
     }
     assert_eq!(received, subjects);
-    let taken = entries() - before;
-    println!("{SUBJECTS} new subjects took {taken} entries of the log and {:?}", began.elapsed());
-    assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
+    let used = entries() - before;
+    println!("{SUBJECTS} new subjects took {used} entries of the log and {:?}", start.elapsed());
+    assert!(used < SUBJECTS as u64 / 4, "{used} entries");
 }
 
 /// A user must not receive another user's replies by a subscription to that user's inbox at another node.
@@ -130,36 +130,36 @@ fn inbox_of_another_user_is_refused_at_each_node() {
     let dir = tempfile::tempdir().unwrap();
     let users = dir.path().join("users.toml");
     let hash = hash_password(PASSWORD.as_bytes()).unwrap();
-    let of = |name: &str| {
+    let user_entry = |name: &str| {
         format!("[users.{name}]\npassword = \"{hash}\"\npublish = [\">\"]\nsubscribe = [\"orders.>\"]\n")
     };
-    std::fs::write(&users, of("ana") + &of("cid")).unwrap();
-    let own = vec![format!("users={}", users.display())];
-    let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
-    let enter = |member: usize, user: &str| {
+    std::fs::write(&users, user_entry("ana") + &user_entry("cid")).unwrap();
+    let node_options = vec![format!("users={}", users.display())];
+    let cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
+    let connect = |member: usize, user: &str| {
         let credentials = format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\"");
-        Peer::connect_with(&flock.members[member].listener("nats"), &credentials)
+        Peer::connect_with(&cluster.members[member].listener("nats"), &credentials)
     };
     let subscribe = |peer: &mut Peer, inbox: &str, sid: u32| {
-        peer.say(&format!("SUB {inbox} {sid}\r\nPING"));
-        let answers = std::iter::from_fn(|| Some(peer.line()).filter(|line| line != "PONG"));
-        answers.filter(|line| line.starts_with("-ERR")).collect::<Vec<_>>()
+        peer.write_line(&format!("SUB {inbox} {sid}\r\nPING"));
+        let responses = std::iter::from_fn(|| Some(peer.read_line()).filter(|line| line != "PONG"));
+        responses.filter(|line| line.starts_with("-ERR")).collect::<Vec<_>>()
     };
-    let mut ana = enter(0, "ana");
+    let mut ana = connect(0, "ana");
     assert_eq!(subscribe(&mut ana, "_INBOX.ana.*", 1), [""; 0]);
     for member in 0..3 {
-        let mut cid = enter(member, "cid");
+        let mut cid = connect(member, "cid");
         for inbox in ["_INBOX.ana.*", "_INBOX.ana.7", "_INBOX.ana.>"] {
             let refused = subscribe(&mut cid, inbox, 1);
-            let wanted = format!("-ERR 'Permissions Violation for Subscription to \"{inbox}\"'");
-            assert_eq!(refused, [wanted], "at node {}", member + 1);
+            let expected = format!("-ERR 'Permissions Violation for Subscription to \"{inbox}\"'");
+            assert_eq!(refused, [expected], "at node {}", member + 1);
         }
-        cid.say("PUB _INBOX.ana.1 2\r\nok");
-        let received = std::iter::from_fn(|| Some(ana.line())).find(|line| !line.starts_with("INFO"));
+        cid.write_line("PUB _INBOX.ana.1 2\r\nok");
+        let received = std::iter::from_fn(|| Some(ana.read_line())).find(|line| !line.starts_with("INFO"));
         assert_eq!(received.as_deref(), Some("MSG _INBOX.ana.1 1 2"));
-        assert_eq!(ana.line(), "ok");
+        assert_eq!(ana.read_line(), "ok");
         // A client that reconnects may use its inbox before the old node has noticed the loss.
-        assert_eq!(subscribe(&mut enter(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
+        assert_eq!(subscribe(&mut connect(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
         assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
     }
 }

@@ -35,14 +35,14 @@ impl Node {
     pub fn start_with(address: SocketAddr, arguments: &[&str]) -> Node {
         let listen = address.to_string();
         let mut process = role("node", &[&["node", &listen], arguments].concat());
-        let ready = process.until("READY");
+        let ready = process.read_until("READY");
         let tcp = ready.split(' ').find_map(|word| word.strip_prefix("tcp="));
         let address = tcp.expect("READY names the address").parse().expect("an address");
         Node { process, address }
     }
 
     /// Starts a node on any free port, for tests that do not restart it.
-    pub fn anywhere(arguments: &[&str]) -> Node {
+    pub fn start_anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
 
@@ -83,7 +83,7 @@ impl Writer {
     pub fn kill(mut self) -> Ledger {
         self.process.kill();
         for line in self.process.finish(PATIENCE) {
-            self.take(&line);
+            self.add_line(&line);
         }
         self.ledger
     }
@@ -91,49 +91,49 @@ impl Writer {
     /// Reads the output so far into the ledger.
     pub fn catch_up(&mut self) {
         for line in self.process.lines_so_far() {
-            self.take(&line);
+            self.add_line(&line);
         }
     }
 
     /// Waits until the ledger meets a condition.
-    pub fn until(&mut self, wanted: impl Fn(&Ledger) -> bool) {
-        while !wanted(&self.ledger) {
+    pub fn wait_until(&mut self, condition: impl Fn(&Ledger) -> bool) {
+        while !condition(&self.ledger) {
             let line = self.process.line_within(PATIENCE).expect("the writer goes on");
-            self.take(&line);
+            self.add_line(&line);
         }
     }
 
     /// Waits until `records` more records are acknowledged.
-    pub fn until_more_acked(&mut self, records: usize) {
-        let wanted = self.ledger.acked.len() + records;
-        self.until(|ledger| ledger.acked.len() >= wanted);
+    pub fn wait_for_acks(&mut self, records: usize) {
+        let expected = self.ledger.acked.len() + records;
+        self.wait_until(|ledger| ledger.acked.len() >= expected);
     }
 
     /// Makes the writer publish its last record, and waits until that is acknowledged. Returns the ledger.
     pub fn finish(mut self) -> Ledger {
-        self.process.say("stop");
-        self.run_out()
+        self.process.write_line("stop");
+        self.wait_for_end()
     }
 
     /// Waits until the writer has ended and its last record is acknowledged.
-    pub fn run_out(mut self) -> Ledger {
-        self.until(|ledger| ledger.last.is_some());
+    pub fn wait_for_end(mut self) -> Ledger {
+        self.wait_until(|ledger| ledger.last.is_some());
         assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);
         self.ledger
     }
 
-    fn take(&mut self, line: &str) {
+    fn add_line(&mut self, line: &str) {
         if line.starts_with("hang") {
             self.hangs.push(line.to_owned());
         }
-        self.ledger.take(line);
+        self.ledger.add_line(line);
     }
 }
 
 /// A process with subscribers, whose traces the test reads.
 pub struct Readers {
     pub process: Process,
-    told: BTreeMap<String, Vec<TraceLine>>,
+    traces: BTreeMap<String, Vec<TraceLine>>,
 }
 
 impl Readers {
@@ -141,38 +141,41 @@ impl Readers {
     pub fn start(url: &str, clients: &[&str]) -> Readers {
         let process = role("readers", &[&["read", url], clients].concat());
         let names = clients.iter().flat_map(|client| client.split(','));
-        let name = |asked: &str| asked.split('=').next().unwrap_or_default().to_owned();
-        let told = names.map(|asked| (name(asked), Vec::new())).collect();
-        let mut readers = Readers { process, told };
-        while readers.told.values().any(|told| !told.contains(&TraceLine::Up)) {
+        let name = |client: &str| client.split('=').next().unwrap_or_default().to_owned();
+        let traces = names.map(|client| (name(client), Vec::new())).collect();
+        let mut readers = Readers { process, traces };
+        while readers.traces.values().any(|trace| !trace.contains(&TraceLine::Up)) {
             let line = readers.process.line_within(PATIENCE).expect("the readers subscribe");
-            readers.take(&line);
+            readers.add_line(&line);
         }
         readers
     }
 
-    fn take(&mut self, line: &str) {
+    fn add_line(&mut self, line: &str) {
         let (name, rest) = line.split_once(' ').expect("a name and what was told");
-        self.told.get_mut(name).expect("a name that was given").push(TraceLine::parse(rest));
+        self.traces.get_mut(name).expect("a name that was given").push(TraceLine::parse(rest));
     }
 
     /// Waits until all subscribers have received the last record. Returns the traces.
     pub fn finish(mut self) -> BTreeMap<String, Vec<TraceLine>> {
-        while self.told.values().any(|told| !told.contains(&TraceLine::Done)) {
+        while self.traces.values().any(|trace| !trace.contains(&TraceLine::Done)) {
             let Some(line) = self.process.line_within(PATIENCE) else { break };
-            self.take(&line);
+            self.add_line(&line);
         }
-        self.told
+        self.traces
     }
 }
 
 /// Audits all traces. Subscribers whose names begin with `late` start after the first record.
-pub fn audit_all(told: &BTreeMap<String, Vec<TraceLine>>, ledger: &Ledger) -> BTreeMap<String, AuditCounts> {
-    let audited = told.iter().map(|(name, told)| {
-        let began = if name.starts_with("late") { ReaderStart::Late } else { ReaderStart::First };
-        let counts = audit(told, began, ledger, 1).unwrap_or_else(|broken| {
-            let told: Vec<String> = told.iter().map(TraceLine::to_string).collect();
-            panic!("reader {name}: {broken}\n{}\nfailed publishes: {:#?}", told.join("\n"), ledger.failures)
+pub fn audit_all(
+    traces: &BTreeMap<String, Vec<TraceLine>>,
+    ledger: &Ledger,
+) -> BTreeMap<String, AuditCounts> {
+    let audited = traces.iter().map(|(name, trace)| {
+        let start = if name.starts_with("late") { ReaderStart::Late } else { ReaderStart::First };
+        let counts = audit(trace, start, ledger, 1).unwrap_or_else(|error| {
+            let lines: Vec<String> = trace.iter().map(TraceLine::to_string).collect();
+            panic!("reader {name}: {error}\n{}\nfailed publishes: {:#?}", lines.join("\n"), ledger.failures)
         });
         (name.clone(), counts)
     });

@@ -29,22 +29,22 @@ const LISTENERS: &[&dyn Listener] = &[
 ];
 
 /// Tests all guarantees of the listener. Fails with a list of the broken ones.
-fn keeps_its_promises(listener: &dyn Listener) {
-    tries_all(listener, NodeUnderTest::start);
+fn check_guarantees(listener: &dyn Listener) {
+    check_all(listener, NodeUnderTest::start);
 }
 
 /// Runs the checks with authentication and permissions, so that each subscription is filtered and each publish
 /// is checked.
-fn keeps_its_promises_to_users(listener: &dyn Listener) {
-    tries_all(listener, NodeUnderTest::start_with_users);
+fn check_guarantees_with_users(listener: &dyn Listener) {
+    check_all(listener, NodeUnderTest::start_with_users);
 }
 
-fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
+fn check_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
     let mut broken = Vec::new();
     for promise in PROMISES.iter().filter(|promise| listener.not_offered(promise.name).is_none()) {
-        let tried = start().and_then(|node| (promise.check)(&mut Trial { listener, node }));
-        if let Err(error) = tried {
-            broken.push(format!("{} ({}): {error:#}", promise.name, promise.says));
+        let outcome = start().and_then(|node| (promise.check)(&mut Trial { listener, node }));
+        if let Err(error) = outcome {
+            broken.push(format!("{} ({}): {error:#}", promise.name, promise.description));
         }
     }
     assert!(broken.is_empty(), "listener {}:\n{}", listener.name(), broken.join("\n"));
@@ -52,74 +52,74 @@ fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTes
 
 #[test]
 fn in_process_access_keeps_every_documented_guarantee() {
-    keeps_its_promises(&rust::InProcess);
+    check_guarantees(&rust::InProcess);
 }
 
 #[test]
 fn tcp_keeps_every_documented_guarantee() {
-    keeps_its_promises(&rust::Tcp);
+    check_guarantees(&rust::Tcp);
 }
 
 #[test]
 fn unix_socket_keeps_every_documented_guarantee() {
-    keeps_its_promises(&rust::Unix);
+    check_guarantees(&rust::Unix);
 }
 
 #[test]
 fn http_keeps_every_documented_guarantee() {
-    keeps_its_promises(&http::Http);
+    check_guarantees(&http::Http);
 }
 
 #[test]
 fn websocket_keeps_every_documented_guarantee() {
-    keeps_its_promises(&ws::Binary);
+    check_guarantees(&ws::Binary);
 }
 
 #[test]
 fn websocket_json_keeps_every_documented_guarantee() {
-    keeps_its_promises(&ws::Json);
+    check_guarantees(&ws::Json);
 }
 
 #[test]
 fn grpc_keeps_every_documented_guarantee() {
-    keeps_its_promises(&grpc::Grpc);
+    check_guarantees(&grpc::Grpc);
 }
 
 #[test]
 fn plain_nats_subscription_keeps_every_documented_guarantee() {
-    keeps_its_promises(&nats::PlainSubscription);
+    check_guarantees(&nats::PlainSubscription);
 }
 
 #[test]
 fn numbered_nats_subscription_keeps_every_documented_guarantee() {
-    keeps_its_promises(&nats::NumberedSubscription);
+    check_guarantees(&nats::NumberedSubscription);
 }
 
 #[test]
 fn tcp_keeps_every_documented_guarantee_with_permissions() {
-    keeps_its_promises_to_users(&rust::Tcp);
+    check_guarantees_with_users(&rust::Tcp);
 }
 
 #[test]
 fn http_keeps_every_documented_guarantee_with_permissions() {
-    keeps_its_promises_to_users(&http::Http);
+    check_guarantees_with_users(&http::Http);
 }
 
 #[test]
 fn websocket_keeps_every_documented_guarantee_with_permissions() {
-    keeps_its_promises_to_users(&ws::Binary);
-    keeps_its_promises_to_users(&ws::Json);
+    check_guarantees_with_users(&ws::Binary);
+    check_guarantees_with_users(&ws::Json);
 }
 
 #[test]
 fn grpc_keeps_every_documented_guarantee_with_permissions() {
-    keeps_its_promises_to_users(&grpc::Grpc);
+    check_guarantees_with_users(&grpc::Grpc);
 }
 
 #[test]
 fn nats_keeps_every_documented_guarantee_with_permissions() {
-    keeps_its_promises_to_users(&nats::PlainSubscription);
-    keeps_its_promises_to_users(&nats::NumberedSubscription);
+    check_guarantees_with_users(&nats::PlainSubscription);
+    check_guarantees_with_users(&nats::NumberedSubscription);
 }
 
 /// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
@@ -129,34 +129,34 @@ fn table_of_listeners_equals_the_tested_guarantees() {
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
     let (table, after) = rest.split_once(END).expect("the mark where the table ends");
-    let fresh = format!("\n{}\n", made_of(PROMISES, LISTENERS));
+    let fresh = format!("\n{}\n", build_table(PROMISES, LISTENERS));
     if std::env::var_os("DUNLIN_WRITE").is_some() {
         std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
             .expect("docs/listeners.md is written");
     } else {
-        let how = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests table_of_listeners";
-        assert!(table == fresh, "docs/listeners.md is not what is tried; {how}");
+        let advice = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests table_of_listeners";
+        assert!(table == fresh, "docs/listeners.md is not what is tried; {advice}");
     }
 }
 
 const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_tested_guarantees -->";
 const END: &str = "<!-- end of promises -->";
 
-fn made_of(promises: &[Promise], listeners: &[&dyn Listener]) -> String {
+fn build_table(promises: &[Promise], listeners: &[&dyn Listener]) -> String {
     let mut table = String::from("\n| Promise |");
     listeners.iter().for_each(|listener| table.push_str(&format!(" {} |", listener.name())));
     table.push_str("\n|---|");
     table.push_str(&"---|".repeat(listeners.len()));
     let mut notes = Vec::new();
     for promise in promises {
-        table.push_str(&format!("\n| {} |", promise.says));
+        table.push_str(&format!("\n| {} |", promise.description));
         for listener in listeners {
             let (mark, note) = match (listener.not_offered(promise.name), listener.remark(promise.name)) {
-                (Some(why), _) => ("–", Some(why)),
+                (Some(reason), _) => ("–", Some(reason)),
                 (None, note) => ("✓", note),
             };
             let number = note.map(|note| {
-                notes.iter().position(|known| *known == note).unwrap_or_else(|| {
+                notes.iter().position(|existing| *existing == note).unwrap_or_else(|| {
                     notes.push(note);
                     notes.len() - 1
                 }) + 1

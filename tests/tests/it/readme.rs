@@ -33,22 +33,22 @@ impl Dev {
     }
 
     /// Returns the page's text with the addresses of this node.
-    fn at_home(&self, text: &str) -> String {
+    fn with_node_addresses(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for (protocol, there) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
-            let (_, here) =
+        for (protocol, port) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
+            let (_, address) =
                 self.server.addresses().iter().find(|(open, _)| *open == protocol).expect("the port is open");
-            text = text.replace(&format!("127.0.0.1:{there}"), &here.to_string());
+            text = text.replace(&format!("127.0.0.1:{port}"), &address.to_string());
         }
         text
     }
 
     /// Publishes records until the program prints one. The test cannot see when the program has subscribed.
-    fn is_shown(&mut self, mut program: Process, line: &str) {
+    fn wait_for_output(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.publisher.publish(PAYLOAD).expect("the node takes it");
-            if program.lines_so_far().iter().any(|said| said == line) {
+            if program.lines_so_far().iter().any(|printed| printed == line) {
                 return;
             }
             assert!(
@@ -65,8 +65,8 @@ impl Dev {
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
-    let begin = format!("```{language}\n");
-    let mut programs = chapter.expect("the page has the chapter").split(&begin).skip(1);
+    let fence = format!("```{language}\n");
+    let mut programs = chapter.expect("the page has the chapter").split(&fence).skip(1);
     let program =
         programs.next().and_then(|rest| rest.split("```").next()).expect("the README has this language");
     assert!(programs.next().is_none(), "one program in {language}");
@@ -81,31 +81,32 @@ fn process(program: &str, arguments: &[&str]) -> Process {
     Process::start(program, program, &arguments.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
 }
 
-fn shown() -> String {
+fn expected_line() -> String {
     format!("{SUBJECT} {PAYLOAD}")
 }
 
 #[test]
 fn rust_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    let url = node.at_home("dunlin://127.0.0.1:4220");
-    node.is_shown(process(env!("CARGO_BIN_EXE_readme-rust"), &[&url]), &shown());
+    let url = node.with_node_addresses("dunlin://127.0.0.1:4220");
+    node.wait_for_output(process(env!("CARGO_BIN_EXE_readme-rust"), &[&url]), &expected_line());
 }
 
 #[test]
 fn curl_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     // `exec` replaces the shell, so that the program ends with the test.
-    let command = format!("exec {}", node.at_home(&snippet("sh")));
-    node.is_shown(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
+    let command = format!("exec {}", node.with_node_addresses(&snippet("sh")));
+    node.wait_for_output(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
 }
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
 fn nats_go_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    let module = scratch("readme-go");
-    std::fs::write(module.join("main.go"), node.at_home(&snippet("go"))).expect("the file can be written");
+    let module = test_dir("readme-go");
+    std::fs::write(module.join("main.go"), node.with_node_addresses(&snippet("go")))
+        .expect("the file can be written");
     for file in ["go.mod", "go.sum"] {
         let from = root().join("tests/clients/nats_go").join(file);
         std::fs::copy(from, module.join(file)).expect("the file can be copied");
@@ -113,7 +114,7 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
     let program = module.join("subscribe");
     let build = Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&module).status();
     assert!(build.expect("go is there").success(), "the page's program is built");
-    node.is_shown(process(&program.display().to_string(), &[]), &shown());
+    node.wait_for_output(process(&program.display().to_string(), &[]), &expected_line());
 }
 
 #[test]
@@ -121,13 +122,13 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
 fn nats_js_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     // The file is in the library's directory, where Node.js finds the library.
-    let program = scratch("js").join("readme.mjs");
-    std::fs::write(&program, node.at_home(&snippet("js"))).expect("the file can be written");
-    node.is_shown(process("node", &[&program.display().to_string()]), &shown());
+    let program = test_dir("js").join("readme.mjs");
+    std::fs::write(&program, node.with_node_addresses(&snippet("js"))).expect("the file can be written");
+    node.wait_for_output(process("node", &[&program.display().to_string()]), &expected_line());
 }
 
 /// Returns a directory beside the libraries that `cargo xtask nats-clients` installs.
-fn scratch(name: &str) -> PathBuf {
+fn test_dir(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);
     std::fs::create_dir_all(&folder).expect("the folder can be created");

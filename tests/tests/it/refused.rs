@@ -10,7 +10,7 @@ use crate::processes::{Node, role};
 
 #[test]
 fn error_for_a_port_in_use_names_the_address() {
-    let node = Node::anywhere(&[]);
+    let node = Node::start_anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
     assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "the node printed READY");
     assert!(!second.wait().success());
@@ -23,7 +23,7 @@ fn error_for_a_port_in_use_names_the_address() {
 #[test]
 fn only_the_publisher_over_the_memory_budget_is_refused() {
     // The heartbeat is long, so that clients do not give the node up when the machine pauses.
-    let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
+    let node = Node::start_anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
     let config = TopicConfig { retention, record_bytes_max: 8 << 20, ..TopicConfig::default() };
@@ -33,26 +33,28 @@ fn only_the_publisher_over_the_memory_budget_is_refused() {
     let mut modest = client.publisher("modest").unwrap();
     let mut greedy = client.publisher("greedy").unwrap();
     modest.publish(b"before").unwrap();
-    let too_much = vec![7u8; 5 << 20];
+    let oversized = vec![7u8; 5 << 20];
     for _ in 0..3 {
-        let refused = greedy.publish(Draft::from(too_much.as_slice()));
-        let Err(PublishError::BudgetSpent { asked, used, limit }) = refused else { panic!("{refused:?}") };
+        let refused = greedy.publish(Draft::from(oversized.as_slice()));
+        let Err(PublishError::BudgetSpent { requested: asked, used, limit }) = refused else {
+            panic!("{refused:?}")
+        };
         assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
         modest.publish(b"meanwhile").unwrap();
     }
     // The node accepts small records, although the other topic may retain many times the memory budget.
     for _ in 0..20 {
-        greedy.publish(Draft::from(&too_much[..500_000])).unwrap();
+        greedy.publish(Draft::from(&oversized[..500_000])).unwrap();
         modest.publish(b"meanwhile").unwrap();
     }
     modest.publish(b"end").unwrap();
-    let mut due = 1;
-    while due <= 25 {
+    let mut expected = 1;
+    while expected <= 25 {
         let dunlin_client::topic::Event::Record(record) = subscriber.next().unwrap() else {
             panic!("a notice")
         };
-        assert_eq!(record.seq(), due);
-        due += 1;
+        assert_eq!(record.seq(), expected);
+        expected += 1;
     }
     assert_eq!(client.connections(), 1, "the connection was cut, and everybody on it disturbed");
     assert!(node.process.rss_bytes() < 256 << 20);

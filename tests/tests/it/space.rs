@@ -10,8 +10,7 @@ use dunlin_system_tests::role::space::{WALK, entity, setup};
 
 const ENTITIES: u64 = 400;
 const SEED: u64 = 11;
-/// The polling interval.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 struct World {
     processes: Vec<Process>,
@@ -40,14 +39,14 @@ impl World {
         arguments.extend(self.options.iter().cloned());
         let name = format!("process {number}");
         let mut process = Process::start(&name, env!("CARGO_BIN_EXE_system-role"), &arguments);
-        self.ports.push(process.until("listens"));
+        self.ports.push(process.read_until("listens"));
         self.processes.push(process);
     }
 
     /// Sends a command to all processes, then waits for the response of each.
-    fn all(&mut self, order: &str, answer: &str) -> Vec<String> {
-        self.processes.iter_mut().for_each(|process| process.say(order));
-        self.processes.iter_mut().map(|process| process.until(answer)).collect()
+    fn send_to_all(&mut self, command: &str, response: &str) -> Vec<String> {
+        self.processes.iter_mut().for_each(|process| process.write_line(command));
+        self.processes.iter_mut().map(|process| process.read_until(response)).collect()
     }
 
     fn ledger(&mut self) -> Ledger {
@@ -57,15 +56,15 @@ impl World {
     }
 
     /// Polls until the counts are as expected.
-    fn until(&mut self, what: &str, done: impl Fn(&[[u64; 3]]) -> bool) {
+    fn wait_until(&mut self, what: &str, condition: impl Fn(&[[u64; 3]]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let now = self.counts();
-            if done(&now) {
+            let counts = self.counts();
+            if condition(&counts) {
                 return;
             }
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {now:?}");
-            sleep(LOOK);
+            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {counts:?}");
+            sleep(POLL_INTERVAL);
         }
     }
 
@@ -76,12 +75,12 @@ impl World {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
             [numbers[0], numbers[1], numbers[2]]
         };
-        self.all("counts", "counts").into_iter().map(numbers).collect()
+        self.send_to_all("counts", "counts").into_iter().map(numbers).collect()
     }
 }
 
 fn ledger(process: &mut Process) -> Ledger {
-    process.say("ledger");
+    process.write_line("ledger");
     let mut all = Vec::new();
     loop {
         let line = process.line_within(PATIENCE).expect("the process prints a line");
@@ -99,26 +98,33 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
 }
 
 /// Returns the entities of a single region in one process after the same ticks.
-fn alone(ticks: u64) -> Ledger {
-    let mut stage = Lockstep::new(&setup(false), &WALK, 1);
-    (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());
-    (0..ticks).for_each(|_| stage.tick().unwrap());
-    stage.ledger()
+fn single_process_ledger(ticks: u64) -> Ledger {
+    let mut lockstep = Lockstep::new(&setup(false), &WALK, 1);
+    (0..ENTITIES).for_each(|id| lockstep.spawn(&entity(id, SEED)).unwrap());
+    (0..ticks).for_each(|_| lockstep.tick().unwrap());
+    lockstep.ledger()
 }
 
 #[test]
 fn processes_in_lockstep_equal_a_single_process() {
     for count in [2, 3] {
         let mut world = World::of(count, &["lockstep=true"]);
-        let spawned = world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
-        assert_eq!(spawned.iter().map(|one| one.parse::<u64>().unwrap()).sum::<u64>(), ENTITIES);
+        let spawned = world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+        assert_eq!(
+            spawned.iter().map(|count_text| count_text.parse::<u64>().unwrap()).sum::<u64>(),
+            ENTITIES
+        );
         // Each run continues at the tick at which the previous run ended.
         for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
-            world.all(&format!("run {ticks}"), "ran");
-            assert_eq!(world.ledger(), alone(so_far), "{count} processes, after {so_far} ticks");
+            world.send_to_all(&format!("run {ticks}"), "ran");
+            assert_eq!(
+                world.ledger(),
+                single_process_ledger(so_far),
+                "{count} processes, after {so_far} ticks"
+            );
         }
         let counts = world.counts();
-        let sum = |which: usize| counts.iter().map(|counts| counts[which]).sum::<u64>();
+        let sum = |index: usize| counts.iter().map(|counts| counts[index]).sum::<u64>();
         assert_eq!(sum(0), sum(1));
         assert!(sum(0) > 100, "{counts:?}");
     }
@@ -127,52 +133,55 @@ fn processes_in_lockstep_equal_a_single_process() {
 #[test]
 fn free_running_processes_lose_and_duplicate_no_entity() {
     let mut world = World::of(3, &[]);
-    world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
-    world.all("pace 2000000", "paced");
-    world
-        .until("each has handed over and taken some", |now| now.iter().all(|now| now[0] > 10 && now[1] > 10));
-    world.all("hold", "held");
+    world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+    world.send_to_all("pace 2000000", "paced");
+    world.wait_until("each has handed over and taken some", |counts| {
+        counts.iter().all(|counts| counts[0] > 10 && counts[1] > 10)
+    });
+    world.send_to_all("hold", "held");
     // The second call ensures that entities that were handed over in the last ticks have arrived.
-    world.all("hold", "held");
+    world.send_to_all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
-    let sum = |which: usize| counts.iter().map(|counts| counts[which]).sum::<u64>();
+    let sum = |index: usize| counts.iter().map(|counts| counts[index]).sum::<u64>();
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
 /// Starts three processes, each of which is the standby of the next one's region, and runs them up to a tick.
-fn standing_by(tick: u64) -> World {
+fn start_with_standbys(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
-    world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+    world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
     for (process, region) in [(0, 2), (1, 3), (2, 1)] {
-        world.processes[process].say(&format!("follow {region}"));
+        world.processes[process].write_line(&format!("follow {region}"));
     }
-    world.processes.iter_mut().for_each(|process| drop(process.until("follows")));
-    world.all("pace 2000000", "paced");
-    let known = |world: &mut World| {
-        world.processes[0].say("known 2");
-        world.processes[0].until("knows").parse::<u64>().unwrap()
+    world.processes.iter_mut().for_each(|process| drop(process.read_until("follows")));
+    world.send_to_all("pace 2000000", "paced");
+    let known_tick = |world: &mut World| {
+        world.processes[0].write_line("known 2");
+        world.processes[0].read_until("knows").parse::<u64>().unwrap()
     };
     let deadline = Instant::now() + PATIENCE;
-    while known(&mut world) < tick {
+    while known_tick(&mut world) < tick {
         assert!(Instant::now() < deadline, "the standby is not told of ticks");
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
     world
 }
 
 /// Kills the second process. The first must take over its region, and no entity may be lost.
-fn goes_on_without_the_second(mut world: World) {
+fn continue_without_second(mut world: World) {
     world.processes.remove(1).kill();
-    world.processes[0].say("take 2 2");
-    world.processes[0].until("took");
-    world.processes[0].say("follow 3");
-    world.processes[1].say("follow 2");
-    world.processes.iter_mut().for_each(|process| drop(process.until("follows")));
+    world.processes[0].write_line("take 2 2");
+    world.processes[0].read_until("took");
+    world.processes[0].write_line("follow 3");
+    world.processes[1].write_line("follow 2");
+    world.processes.iter_mut().for_each(|process| drop(process.read_until("follows")));
     let before = world.counts();
-    world.until("all go on", |now| now.iter().zip(&before).all(|(now, before)| now[2] >= before[2] + 50));
-    world.all("hold", "held");
-    world.all("hold", "held");
+    world.wait_until("all go on", |counts| {
+        counts.iter().zip(&before).all(|(counts, before)| counts[2] >= before[2] + 50)
+    });
+    world.send_to_all("hold", "held");
+    world.send_to_all("hold", "held");
     assert_eq!(ids(&world.ledger()), (0..ENTITIES).collect::<Vec<_>>());
     let moved: u64 = world.counts().iter().map(|counts| counts[0]).sum();
     assert!(moved > before.iter().map(|counts| counts[0]).sum::<u64>(), "entities are handed over again");
@@ -180,17 +189,17 @@ fn goes_on_without_the_second(mut world: World) {
 
 #[test]
 fn standby_continues_the_region_of_a_killed_process() {
-    goes_on_without_the_second(standing_by(50));
+    continue_without_second(start_with_standbys(50));
 }
 
 #[test]
 fn process_killed_while_regions_move_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
-        let mut world = standing_by(20);
+        let mut world = start_with_standbys(20);
         // A sixth of the world moves from the first process to the second, and a quarter from the second to the third.
-        world.processes.iter_mut().for_each(|process| process.say("cut 0 2 5"));
+        world.processes.iter_mut().for_each(|process| process.write_line("cut 0 2 5"));
         sleep(pause);
-        goes_on_without_the_second(world);
+        continue_without_second(world);
     }
 }
 
@@ -200,12 +209,12 @@ fn process_of_another_world_is_refused_with_both_names() {
     world.count = 2;
     world.options = vec!["world=elsewhere".to_owned()];
     world.start(2);
-    world.processes[1].say("refusals");
-    let told = world.processes[1].until("refused");
-    assert!(told.contains("\"elsewhere\"") && told.contains("\"tests\""), "{told}");
+    world.processes[1].write_line("refusals");
+    let refusal = world.processes[1].read_until("refused");
+    assert!(refusal.contains("\"elsewhere\"") && refusal.contains("\"tests\""), "{refusal}");
     // The first process still carries out commands.
-    world.processes[0].say("spawn 10 1");
-    world.processes[0].until("spawned");
-    world.processes[0].say("run 5");
-    assert_eq!(world.processes[0].until("ran"), "5");
+    world.processes[0].write_line("spawn 10 1");
+    world.processes[0].read_until("spawned");
+    world.processes[0].write_line("run 5");
+    assert_eq!(world.processes[0].read_until("ran"), "5");
 }

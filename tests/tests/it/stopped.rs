@@ -27,17 +27,17 @@ fn stopped_subscriber_gets_an_exact_gap_and_delays_no_others() {
     for seed in tier::seeds(2) {
         println!("seed {seed}");
         let mut random = Seed::new(seed);
-        let node = Node::anywhere(&[]);
+        let node = Node::start_anywhere(&[]);
         create_reliable(&node.url(), "t");
         let neighbours = Readers::start(&node.url(), &["a=registered@t", "b=registered@t"]);
         let stopped = Readers::start(&node.url(), &["x=slow@t", "y=slow@t"]);
         let mut writer = Writer::start(&node.url(), "t", &[&format!("seed={seed}"), "pause=100"]);
-        writer.until_more_acked(50);
+        writer.wait_for_acks(50);
         for _ in 0..2 {
             stopped.process.stop();
-            writer.until_more_acked(random.between(2_000, 4_000) as usize);
-            stopped.process.go_on();
-            writer.until_more_acked(random.between(1, 500) as usize);
+            writer.wait_for_acks(random.between(2_000, 4_000) as usize);
+            stopped.process.resume();
+            writer.wait_for_acks(random.between(1, 500) as usize);
         }
         let ledger = writer.finish();
         assert!(ledger.failures.is_empty(), "the publisher was held up: {:?}", ledger.failures);
@@ -67,14 +67,14 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         let readers =
             Readers::start(&url(address), &["a=next@t,b=drain@t", "c=poll@*", "d=task@t", "e=slow@t"]);
         let mut writer = Writer::start(&url(address), "t", &[&format!("seed={seed}")]);
-        writer.until_more_acked(300);
+        writer.wait_for_acks(300);
         for _ in 0..2 {
             node.process.stop();
             // The writer has waited for a response for two heartbeats.
             let failures = writer.ledger.failures.len();
-            writer.until(|ledger| ledger.failures.len() > failures);
-            node.process.go_on();
-            writer.until_more_acked(300);
+            writer.wait_until(|ledger| ledger.failures.len() > failures);
+            node.process.resume();
+            writer.wait_for_acks(300);
         }
         let ledger = writer.finish();
         let counts = audit_all(&readers.finish(), &ledger);

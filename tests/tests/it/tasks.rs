@@ -14,7 +14,7 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_wait::until;
 
-use crate::cluster_stage::{ClusterUnderTest, Member};
+use crate::cluster_under_test::{ClusterUnderTest, Member};
 use crate::processes::{Node, role};
 use crate::tier;
 
@@ -25,13 +25,13 @@ fn connect(url: &str) -> Client {
         .expect("the node accepts connections")
 }
 
-fn worker(url: &str, arguments: &[&str]) -> Process {
+fn start_worker(url: &str, arguments: &[&str]) -> Process {
     let mut worker = role("worker", &[&["worker", url], arguments].concat());
-    worker.until("READY");
+    worker.read_until("READY");
     worker
 }
 
-fn until_over(tasks: &Tasks, task: u64) -> TaskView {
+fn wait_for_end(tasks: &Tasks, task: u64) -> TaskView {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match tasks.get(task) {
@@ -49,11 +49,11 @@ fn until_over(tasks: &Tasks, task: u64) -> TaskView {
 
 fn submit(tasks: &Tasks, count: usize, payload: &[u8]) -> Vec<u64> {
     let new = (0..count).map(|_| NewTask::new(b"work", payload)).collect();
-    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
+    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|submitted| submitted.task).collect()
 }
 
 /// Returns the tasks and tokens that workers report as done.
-fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
+fn parse_done(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
     let read = |line: String| {
         let (task, token) = line.strip_prefix("did ")?.split_once(' ')?;
         Some((u64::from_str_radix(task, 16).ok()?, token.parse().ok()?))
@@ -63,39 +63,39 @@ fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 
 #[test]
 fn tasks_of_a_killed_worker_go_to_another_worker() {
-    let node = Node::anywhere(&[]);
+    let node = Node::start_anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
     // The lease must not end before the kill, even on a slow machine.
-    let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
+    let mut first = start_worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
     until("the worker has 8 tasks", || tasks.signals().expect("the node answers").held == 8);
     let tokens: BTreeMap<u64, u32> = ids.iter().map(|&id| (id, tasks.get(id).unwrap().attempts)).collect();
     assert!(tokens.values().all(|attempts| *attempts == 1));
     first.kill();
-    let mut second = worker(&node.url(), &["slots=8", "ttl=60000"]);
+    let mut second = start_worker(&node.url(), &["slots=8", "ttl=60000"]);
     for &id in &ids {
-        let over = until_over(&tasks, id);
-        assert_eq!((over.stage, over.lost), (TaskStage::Completed, 1), "{over:?}");
+        let finished = wait_for_end(&tasks, id);
+        assert_eq!((finished.stage, finished.lost), (TaskStage::Completed, 1), "{finished:?}");
     }
-    second.say("drain");
-    assert_eq!(second.until("drained"), "8 8 0 0");
+    second.write_line("drain");
+    assert_eq!(second.read_until("drained"), "8 8 0 0");
     node.kill();
 }
 
 #[test]
 fn task_that_kills_workers_becomes_a_dead_letter() {
-    let node = Node::anywhere(&[]);
+    let node = Node::start_anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
     let poisoned = submit(&tasks, 1, b"poison")[0];
     let harmless = submit(&tasks, 20, b"bread");
     let stop = Arc::new(AtomicBool::new(false));
     let (url, stopped) = (node.url(), Arc::clone(&stop));
     // Restarts the worker, as a supervisor would.
-    let supervising = thread::spawn(move || {
+    let supervisor = thread::spawn(move || {
         let mut deaths = 0;
         while !stopped.load(Ordering::Relaxed) {
             let mut worker = role("worker", &["worker", &url, "slots=1", "ttl=500", "die=poison"]);
-            while worker.ended().is_none() && !stopped.load(Ordering::Relaxed) {
+            while worker.exit_status().is_none() && !stopped.load(Ordering::Relaxed) {
                 thread::sleep(10 * MS);
             }
             deaths += usize::from(!stopped.load(Ordering::Relaxed));
@@ -103,11 +103,11 @@ fn task_that_kills_workers_becomes_a_dead_letter() {
         }
         deaths
     });
-    let over = until_over(&tasks, poisoned);
-    assert_eq!((over.stage, over.lost), (TaskStage::Dead, 3), "{over:?}");
-    harmless.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
+    let finished = wait_for_end(&tasks, poisoned);
+    assert_eq!((finished.stage, finished.lost), (TaskStage::Dead, 3), "{finished:?}");
+    harmless.iter().for_each(|&id| assert_eq!(wait_for_end(&tasks, id).stage, TaskStage::Completed));
     stop.store(true, Ordering::Relaxed);
-    assert!(supervising.join().unwrap() >= 3);
+    assert!(supervisor.join().unwrap() >= 3);
     assert_eq!(tasks.tenants("t").unwrap()[0].dead, 1);
     node.kill();
 }
@@ -120,7 +120,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
     let mut node = Node::start_with(address, &[&data]);
     let client = connect(&node.url());
     let tasks = client.tasks();
-    let mut worker = worker(&node.url(), &["slots=4", "work=2", "ttl=20000"]);
+    let mut worker = start_worker(&node.url(), &["slots=4", "work=2", "ttl=20000"]);
     let mut ids = submit(&tasks, 400, b"first");
     for round in 0..3 {
         let completed = || tasks.tenants("t").map_or(0, |tenants| tenants[0].account.completed);
@@ -132,18 +132,20 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
         ids.extend(loop {
             let new = (0..50).map(|_| NewTask::new(b"work", b"later")).collect();
             match tasks.submit_all("t", new) {
-                Ok(done) => break done.tasks.into_iter().map(|taken| taken.task).collect::<Vec<u64>>(),
+                Ok(done) => {
+                    break done.tasks.into_iter().map(|submitted| submitted.task).collect::<Vec<u64>>();
+                }
                 Err(error) => assert!(Instant::now() < deadline, "round {round}: {error}"),
             }
         });
     }
-    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
-    worker.say("drain");
+    ids.iter().for_each(|&id| assert_eq!(wait_for_end(&tasks, id).stage, TaskStage::Completed));
+    worker.write_line("drain");
     let lines = worker.finish(PATIENCE);
-    let done = did(lines.clone());
-    let each: BTreeSet<(u64, u64)> = done.iter().copied().collect();
-    assert_eq!(done.len(), each.len(), "nothing is done twice under one token");
-    assert!(ids.iter().all(|id| each.iter().any(|(task, _)| task == id)));
+    let done = parse_done(lines.clone());
+    let distinct: BTreeSet<(u64, u64)> = done.iter().copied().collect();
+    assert_eq!(done.len(), distinct.len(), "nothing is done twice under one token");
+    assert!(ids.iter().all(|id| distinct.iter().any(|(task, _)| task == id)));
     assert!(lines.iter().any(|line| line.starts_with("drained")), "{lines:?}");
     let account = tasks.tenants("t").unwrap()[0].account;
     assert_eq!(account.completed, account.submitted, "each is completed once");
@@ -152,21 +154,21 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
 
 /// A cluster whose nodes can be killed and restarted with the same listeners.
 struct TaskCluster {
-    flock: ClusterUnderTest,
+    nodes: ClusterUnderTest,
     listeners: Vec<String>,
     shards: u8,
 }
 
 impl TaskCluster {
     fn of(count: usize) -> TaskCluster {
-        TaskCluster::sharded(count, 1)
+        TaskCluster::with_shards(count, 1)
     }
 
-    fn sharded(count: usize, shards: u8) -> TaskCluster {
+    fn with_shards(count: usize, shards: u8) -> TaskCluster {
         let listeners: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
         let options: Vec<_> = listeners.iter().map(|listener| options(listener, shards)).collect();
-        let flock = ClusterUnderTest::with(&options);
-        TaskCluster { flock, listeners, shards }
+        let nodes = ClusterUnderTest::with(&options);
+        TaskCluster { nodes, listeners, shards }
     }
 
     fn url(&self) -> String {
@@ -177,10 +179,10 @@ impl TaskCluster {
     fn leader(&mut self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            for at in 0..self.flock.members.len() {
-                let said = self.flock.ask(at, "tasks", "tasks ");
-                let leads = said.trim().parse::<u64>().ok();
-                let found = self.flock.members.iter().position(|member| Some(member.number) == leads);
+            for at in 0..self.nodes.members.len() {
+                let response = self.nodes.request(at, "tasks", "tasks ");
+                let leader_number = response.trim().parse::<u64>().ok();
+                let found = self.nodes.members.iter().position(|member| Some(member.number) == leader_number);
                 if let Some(found) = found {
                     return found;
                 }
@@ -192,12 +194,12 @@ impl TaskCluster {
 
     fn restart(&mut self, member: &Member, listener: &str) {
         let options = options(listener, self.shards);
-        let back = crate::cluster_stage::start_with(&member.dir, &member.address, None, &options);
-        self.flock.members.push(back.expect("the node starts again"));
+        let restarted = crate::cluster_under_test::start_with(&member.dir, &member.address, None, &options);
+        self.nodes.members.push(restarted.expect("the node starts again"));
     }
 
-    fn listener_of(&self, at: usize) -> String {
-        self.flock.members[at].listener("tcp")
+    fn listener(&self, at: usize) -> String {
+        self.nodes.members[at].listener("tcp")
     }
 }
 
@@ -207,7 +209,7 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
 
 /// Starts a thread that submits tasks with keys for one of these tenants after another, until `stop` is set. The thread
 /// counts the acknowledged tasks in `acknowledged`, and returns them.
-fn submitting(
+fn start_submitter(
     url: String,
     tenants: &'static [&'static str],
     stop: Arc<AtomicBool>,
@@ -227,7 +229,7 @@ fn submitting(
             // A batch with an unknown outcome is submitted again without duplicates.
             match tasks.submit_all(tenants[sent % tenants.len()], new.collect()) {
                 Ok(done) => {
-                    ids.extend(done.tasks.iter().map(|taken| taken.task));
+                    ids.extend(done.tasks.iter().map(|submitted| submitted.task));
                     sent += 1;
                     acknowledged.store(ids.len(), Ordering::Relaxed);
                     thread::sleep(10 * MS);
@@ -244,7 +246,7 @@ fn submitting(
 
 #[test]
 fn leader_killed_under_load_loses_and_repeats_no_task() {
-    leaders_are_killed_under_load(1, &["t"], 2);
+    kill_leaders_under_load(1, &["t"], 2);
 }
 
 mod long {
@@ -252,51 +254,51 @@ mod long {
 
     #[test]
     fn leader_killed_under_load_loses_and_repeats_no_task() {
-        leaders_are_killed_under_load(1, &["t"], 20);
+        kill_leaders_under_load(1, &["t"], 20);
     }
 
     #[test]
     fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
-        leaders_of_two_shards_are_killed_under_load(5);
+        kill_leaders_of_two_shards(5);
     }
 }
 
 #[test]
 fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
-    leaders_of_two_shards_are_killed_under_load(1);
+    kill_leaders_of_two_shards(1);
 }
 
-fn leaders_of_two_shards_are_killed_under_load(times: u64) {
+fn kill_leaders_of_two_shards(times: u64) {
     let tenants = &["acme", "tenant-1", "default", "tenant-2"];
     let shards: BTreeSet<u8> = tenants.iter().map(|tenant| shard_of_tenant(tenant.as_bytes(), 2)).collect();
     assert_eq!(shards.len(), 2, "both have something to do");
-    leaders_are_killed_under_load(2, tenants, times);
+    kill_leaders_under_load(2, tenants, times);
 }
 
-fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], times: u64) {
-    let mut cluster = TaskCluster::sharded(3, shards);
+fn kill_leaders_under_load(shards: u8, tenants: &'static [&'static str], times: u64) {
+    let mut cluster = TaskCluster::with_shards(3, shards);
     let url = cluster.url();
     let mut workers: Vec<Process> =
-        (0..2).map(|_| worker(&url, &["slots=4", "work=1", "ttl=5000"])).collect();
+        (0..2).map(|_| start_worker(&url, &["slots=4", "work=1", "ttl=5000"])).collect();
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let submitter = submitting(url.clone(), tenants, Arc::clone(&stop), Arc::clone(&acknowledged));
-    let until_more = |tasks: usize| {
-        let (wanted, deadline) = (acknowledged.load(Ordering::Relaxed) + tasks, Instant::now() + PATIENCE);
-        while acknowledged.load(Ordering::Relaxed) < wanted {
+    let submitter = start_submitter(url.clone(), tenants, Arc::clone(&stop), Arc::clone(&acknowledged));
+    let wait_for_tasks = |tasks: usize| {
+        let (expected, deadline) = (acknowledged.load(Ordering::Relaxed) + tasks, Instant::now() + PATIENCE);
+        while acknowledged.load(Ordering::Relaxed) < expected {
             assert!(Instant::now() < deadline, "no {tasks} more tasks are acknowledged");
             thread::sleep(MS);
         }
     };
     for _ in tier::seeds(times) {
-        until_more(50);
+        wait_for_tasks(50);
         let leader = cluster.leader();
-        let listener = cluster.listener_of(leader);
-        let killed = cluster.flock.kill(leader);
+        let listener = cluster.listener(leader);
+        let killed = cluster.nodes.kill(leader);
         // Waits until another node leads; the tasks must then continue.
         cluster.leader();
         cluster.restart(&killed, &listener);
     }
-    until_more(100);
+    wait_for_tasks(100);
     stop.store(true, Ordering::Relaxed);
     let (ids, sent) = submitter.join().unwrap();
     assert!(ids.len() > 100, "the topic was under load: {}", ids.len());
@@ -322,15 +324,15 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
     assert!(completed >= sent as u64, "none that was acknowledged is lost: {accounts:?}");
     assert!(accounts.iter().all(|account| account.dead == 0), "{accounts:?}");
     for &id in &distinct {
-        assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed);
+        assert_eq!(wait_for_end(&tasks, id).stage, TaskStage::Completed);
     }
     let mut done = Vec::new();
     for worker in &mut workers {
-        worker.say("drain");
-        done.extend(did(worker.finish(PATIENCE)));
+        worker.write_line("drain");
+        done.extend(parse_done(worker.finish(PATIENCE)));
     }
-    let each: BTreeSet<(u64, u64)> = done.iter().copied().collect();
-    assert_eq!(done.len(), each.len(), "nothing is done twice under one token");
+    let distinct_done: BTreeSet<(u64, u64)> = done.iter().copied().collect();
+    assert_eq!(done.len(), distinct_done.len(), "nothing is done twice under one token");
 }
 
 #[test]
@@ -338,32 +340,33 @@ fn worker_at_a_follower_gets_tasks_submitted_at_other_nodes() {
     let mut cluster = TaskCluster::of(3);
     let leader = cluster.leader();
     let follower = (0..3).find(|at| *at != leader).expect("there are three");
-    let at = |cluster: &TaskCluster, at: usize| format!("dunlin://{}", cluster.listener_of(at));
-    let mut worker = worker(&at(&cluster, follower), &["slots=4"]);
+    let at = |cluster: &TaskCluster, at: usize| format!("dunlin://{}", cluster.listener(at));
+    let mut worker = start_worker(&at(&cluster, follower), &["slots=4"]);
     let tasks = connect(&at(&cluster, leader)).tasks();
     let ids = submit(&tasks, 100, b"x");
-    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
-    worker.say("drain");
-    assert_eq!(worker.until("drained"), "100 100 0 0");
+    ids.iter().for_each(|&id| assert_eq!(wait_for_end(&tasks, id).stage, TaskStage::Completed));
+    worker.write_line("drain");
+    assert_eq!(worker.read_until("drained"), "100 100 0 0");
 }
 
 #[test]
 fn refusal_of_a_wrong_shard_count_names_the_right_count() {
-    let mut cluster = TaskCluster::sharded(1, 2);
-    let flock = &cluster.flock;
-    let (token, through) = (flock.token(true), flock.members[0].address.clone());
-    let dir = flock.dir.path().join("other");
-    let join = Some((through.as_str(), token.as_path()));
+    let mut cluster = TaskCluster::with_shards(1, 2);
+    let nodes = &cluster.nodes;
+    let (token, join_address) = (nodes.token(true), nodes.members[0].address.clone());
+    let dir = nodes.dir.path().join("other");
+    let join = Some((join_address.as_str(), token.as_path()));
     let address = port::free().to_string();
-    let refused = crate::cluster_stage::start_with(&dir, &address, join, &["shards=1".to_owned()]);
-    let why = refused.err().expect("the start is refused");
-    assert!(why.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{why}");
+    let refused = crate::cluster_under_test::start_with(&dir, &address, join, &["shards=1".to_owned()]);
+    let error = refused.err().expect("the start is refused");
+    assert!(error.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{error}");
 
     // A node with another number of shards is refused too.
-    let listener = cluster.listener_of(0);
-    let killed = cluster.flock.kill(0);
-    let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&listener, 3));
-    let why = again.err().expect("the start is refused");
-    assert!(why.contains("tasks.shards = 3") && why.contains("set tasks.shards = 2"), "{why}");
+    let listener = cluster.listener(0);
+    let killed = cluster.nodes.kill(0);
+    let restarted =
+        crate::cluster_under_test::start_with(&killed.dir, &killed.address, None, &options(&listener, 3));
+    let error = restarted.err().expect("the start is refused");
+    assert!(error.contains("tasks.shards = 3") && error.contains("set tasks.shards = 2"), "{error}");
     cluster.restart(&killed, &listener);
 }

@@ -8,12 +8,12 @@ use dunlin_system_tests::seed::Seed;
 /// Returns the seeds to try. `DUNLIN_CHAOS_SEED` sets a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
 /// `tries`) new seeds, and more until `DUNLIN_CHAOS_MINUTES` have passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
-    let given = number("DUNLIN_CHAOS_SEED");
-    let tries = given.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
-    let first = given.unwrap_or_else(Seed::fresh);
-    let until = Instant::now() + Duration::from_secs(60 * number("DUNLIN_CHAOS_MINUTES").unwrap_or(0));
+    let fixed_seed = number("DUNLIN_CHAOS_SEED");
+    let tries = fixed_seed.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
+    let first = fixed_seed.unwrap_or_else(Seed::fresh);
+    let deadline = Instant::now() + Duration::from_secs(60 * number("DUNLIN_CHAOS_MINUTES").unwrap_or(0));
     (0..)
-        .take_while(move |&at| at < tries || (given.is_none() && Instant::now() < until))
+        .take_while(move |&at| at < tries || (fixed_seed.is_none() && Instant::now() < deadline))
         .map(move |at| first + at)
 }
 

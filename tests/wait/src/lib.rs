@@ -10,22 +10,22 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two polls.
 pub const POLL: Duration = Duration::from_millis(2);
 
-/// Polls until `is_so` returns `true`.
+/// Polls until `condition` returns `true`.
 /// # Panics
 /// If the condition stays false for longer than [`PATIENCE`].
 #[track_caller]
-pub fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
-    find(what, || is_so().then_some(()));
+pub fn until(what: impl Display, mut condition: impl FnMut() -> bool) {
+    find(what, || condition().then_some(()));
 }
 
-/// Polls until `look` returns a value.
+/// Polls until `poll` returns a value.
 /// # Panics
-/// If `look` returns `None` for longer than [`PATIENCE`].
+/// If `poll` returns `None` for longer than [`PATIENCE`].
 #[track_caller]
-pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn find<T>(what: impl Display, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::new();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         deadline.check(&what);

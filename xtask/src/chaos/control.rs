@@ -28,45 +28,44 @@ pub struct Programs {
 
 /// Runs these seeds. Fails if one of them finds an error.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
-    runs(&build()?, first, seeds)
+    run_seeds(&build()?, first, seeds)
 }
 
 /// Runs the few seeds that belong to `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
-    runs(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
+    run_seeds(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
 
-fn runs(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
+fn run_seeds(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
     process::run(&mut programs.command(&programs.replica, first, seeds))
 }
 
-/// Builds all programs.
 pub fn build() -> Result<Programs> {
-    let (target, dir) = (workspace::target_directory()?, go_programs()?);
-    clock(&dir)?;
+    let (target, dir) = (workspace::target_directory()?, build_go_programs()?);
+    build_clock_library(&dir)?;
     workspace::build()?;
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
 }
 
 /// Builds the Go programs and returns their directory.
-fn go_programs() -> Result<PathBuf> {
+fn build_go_programs() -> Result<PathBuf> {
     let dir = workspace::target_directory()?.join("chaos");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    go(&dir, "toxiproxy", "github.com/Shopify/toxiproxy/v2/cmd/server")?;
-    go(&dir, "linear", "./linear")?;
+    build_go_program(&dir, "toxiproxy", "github.com/Shopify/toxiproxy/v2/cmd/server")?;
+    build_go_program(&dir, "linear", "./linear")?;
     Ok(dir)
 }
 
 /// Builds the library that changes replicas' clocks. The machine has a C compiler, because the crate `ring` needs one
 /// too.
-fn clock(dir: &Path) -> Result<()> {
+fn build_clock_library(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
     process::run(build.arg("tests/chaos/clock.c").current_dir(workspace::root()))
         .context("chaos needs a C compiler (cc)")
 }
 
-fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
+fn build_go_program(dir: &Path, name: &str, package: &str) -> Result<()> {
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(dir.join(name)).arg(package);
     process::run(build.current_dir(workspace::root().join("tests/chaos")))

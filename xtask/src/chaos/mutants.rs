@@ -29,14 +29,17 @@ const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", cou
 /// Runs these seeds against each patch, or only against those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
-    let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
-    if !of_control.is_empty() {
+    let (control_patches, topics_patches) = (CONTROL.select(only)?, TOPICS.select(only)?);
+    if !control_patches.is_empty() {
         let programs = control::build()?;
-        missed.extend(CONTROL.cast(&of_control, count, |replica| programs.command(replica, 1, seeds))?);
+        missed.extend(
+            CONTROL.run_mutants(&control_patches, count, |replica| programs.command(replica, 1, seeds))?,
+        );
     }
-    if !of_topics.is_empty() {
+    if !topics_patches.is_empty() {
         let programs = topics::build()?;
-        missed.extend(TOPICS.cast(&of_topics, count, |dunlin| programs.command(dunlin, 1, seeds))?);
+        missed
+            .extend(TOPICS.run_mutants(&topics_patches, count, |dunlin| programs.command(dunlin, 1, seeds))?);
     }
     ensure!(missed.is_empty(), "these mutants survived {seeds} seeds: {}", missed.join(", "));
     Ok(())
@@ -55,14 +58,14 @@ impl MutantSet {
         Ok(patches)
     }
 
-    fn only(&self, only: Option<&str>) -> Result<Vec<PathBuf>> {
+    fn select(&self, only: Option<&str>) -> Result<Vec<PathBuf>> {
         let mut patches = self.patches()?;
-        patches.retain(|patch| only.is_none_or(|only| name_of(patch).contains(only)));
+        patches.retain(|patch| only.is_none_or(|only| mutant_name(patch).contains(only)));
         Ok(patches)
     }
 
     /// Runs the patches. Returns the names of the patches whose bug no seed found.
-    fn cast(
+    fn run_mutants(
         &self,
         patches: &[PathBuf],
         count: bool,
@@ -70,8 +73,8 @@ impl MutantSet {
     ) -> Result<Vec<String>> {
         let mut missed = Vec::new();
         for patch in patches {
-            let (name, program) = (name_of(patch), self.build(patch)?);
-            let (broken, tried) = broken(command(&program), count)?;
+            let (name, program) = (mutant_name(patch), self.build(patch)?);
+            let (broken, tried) = count_failures(command(&program), count)?;
             println!("{name}: found by {broken} of {tried} seeds");
             if broken == 0 {
                 missed.push(name);
@@ -93,19 +96,19 @@ impl MutantSet {
         let target = dir.join("target");
         let mut build = process::cargo(&["build", "--workspace", "--bin", self.program, "--target-dir"]);
         process::run(build.arg(&target).current_dir(&tree))?;
-        let (built, kept) = (target.join("debug").join(self.program), dir.join(self.program));
-        std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
-        Ok(kept)
+        let (built, program) = (target.join("debug").join(self.program), dir.join(self.program));
+        std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
+        Ok(program)
     }
 }
 
-fn name_of(patch: &Path) -> String {
+fn mutant_name(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Runs a command. Returns how many of its seeds found an error, and how many it ran. With `count`, the command runs
 /// all seeds; otherwise it stops at the first error.
-fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
+fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
     }
@@ -131,7 +134,7 @@ fn copy_tree(tree: &Path) -> Result<()> {
     for path in process::text(&mut list)?.split_terminator('\0') {
         let (from, to) = (root.join(path), tree.join(path));
         let Ok(bytes) = std::fs::read(&from) else { continue };
-        if std::fs::read(&to).is_ok_and(|there| there == bytes) {
+        if std::fs::read(&to).is_ok_and(|existing| existing == bytes) {
             continue;
         }
         std::fs::create_dir_all(to.parent().context("a file's path has a folder")?)?;

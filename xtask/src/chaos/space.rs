@@ -25,10 +25,10 @@ pub fn quick() -> Result<()> {
 
 /// Runs `seeds` seeds, or only `seed` if it is given.
 pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
-    process::run(tests(&mut cargo(&[]), seeds, seed))
+    process::run(configure_tests(&mut cargo(&[]), seeds, seed))
 }
 
-fn tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut Command {
+fn configure_tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut Command {
     command.args(["test", "-p", "dunlin-space", "--test", "it", "chaos::"]);
     match seed {
         Some(seed) => command.env(SEED, seed.to_string()),
@@ -52,11 +52,11 @@ pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
         let mut build = cargo(&["test", "--no-run", "-p", "dunlin-space", "--test", "it"]);
         process::run(build.current_dir(&copy).env("CARGO_TARGET_DIR", &target))?;
         let mut command = cargo(&[]);
-        tests(&mut command, seeds, None).current_dir(&copy).env("CARGO_TARGET_DIR", &target);
+        configure_tests(&mut command, seeds, None).current_dir(&copy).env("CARGO_TARGET_DIR", &target);
         let output = process::output(&mut command)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let noticed = text.lines().find(|line| line.contains(SEED) || line.contains("beside a standby"));
-        match noticed {
+        let evidence = text.lines().find(|line| line.contains(SEED) || line.contains("beside a standby"));
+        match evidence {
             Some(line) if !output.status.success() => println!("{name}: noticed: {line}"),
             _ => {
                 println!("{name}: NOT noticed");

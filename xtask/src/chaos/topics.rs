@@ -39,7 +39,6 @@ pub fn quick() -> Result<()> {
     process::run(command.arg(format!("steps={STEPS_IN_TEST}")))
 }
 
-/// Builds all programs.
 pub fn build() -> Result<Programs> {
     workspace::build()?;
     let target = workspace::target_directory()?;

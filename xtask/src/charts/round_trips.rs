@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::{Value, json};
 
 use super::stored::BenchRun;
-use super::{DUNLIN, INK, WIDTH, source, text};
+use super::{DUNLIN, INK, WIDTH, source_note, text_style};
 
 const BAR: i32 = 22;
 const TITLE: i32 = 34;
@@ -21,87 +21,91 @@ const TO_NS: f64 = 200_000.0;
 struct ChartPanel {
     title: &'static str,
     params: &'static [(&'static str, &'static str)],
-    who: &'static [(&'static str, &'static [(&'static str, &'static str)])],
+    systems: &'static [(&'static str, &'static [(&'static str, &'static str)])],
 }
 
-const WAYS: &[ChartPanel] = &[
+const PANELS: &[ChartPanel] = &[
     ChartPanel {
         title: "in one process, between two threads, as each waits by default",
         params: &[("transport", "inproc"), ("pin", "apart")],
-        who: &[("dunlin", &[("wait", "default")]), ("libzmq", &[("pattern", "pair")])],
+        systems: &[("dunlin", &[("wait", "default")]), ("libzmq", &[("pattern", "pair")])],
     },
     ChartPanel {
         title: "TCP, a client and the node, both spinning",
         params: &[("transport", "tcp"), ("topology", "embedded"), ("wait", "spin"), ("pin", "apart")],
-        who: &[("dunlin", &[]), ("raw", &[])],
+        systems: &[("dunlin", &[]), ("raw", &[])],
     },
     ChartPanel {
         title: "TCP, a client and the node, both parked",
         params: &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("pin", "free")],
-        who: &[("dunlin", &[]), ("libzmq", &[("pattern", "pair")]), ("raw", &[])],
+        systems: &[("dunlin", &[]), ("libzmq", &[("pattern", "pair")]), ("raw", &[])],
     },
     ChartPanel {
         title: "TCP, two clients through a broker, all parked",
         params: &[("transport", "tcp"), ("topology", "brokered"), ("wait", "parked"), ("pin", "apart")],
-        who: &[("dunlin", &[]), ("nats", &[]), ("raw", &[])],
+        systems: &[("dunlin", &[]), ("nats", &[]), ("raw", &[])],
     },
 ];
 
 /// Draws the chart. Returns `None` if the run lacks some of its values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let mut bars = Vec::new();
-    for way in WAYS {
-        for (target, more) in way.who {
+    for panel in PANELS {
+        for (target, more_params) in panel.systems {
             let text = |(name, value): &(&'static str, &'static str)| (*name, json!(*value));
-            let mut params: Vec<(&str, Value)> = way.params.iter().chain(*more).map(text).collect();
+            let mut params: Vec<(&str, Value)> = panel.params.iter().chain(*more_params).map(text).collect();
             params.extend([("bytes", json!(64)), ("in_flight", json!(1))]);
             bars.push(run.figure("latency", target, &params, "p50_ns")?.median);
         }
     }
-    Some(drawn(run, &bars))
+    Some(draw_bars(run, &bars))
 }
 
-fn drawn(run: &BenchRun, bars: &[f64]) -> Result<String> {
-    let height = TOP + BOTTOM + WAYS.len() as i32 * TITLE + bars.len() as i32 * BAR;
+fn draw_bars(run: &BenchRun, bars: &[f64]) -> Result<String> {
+    let height = TOP + BOTTOM + PANELS.len() as i32 * TITLE + bars.len() as i32 * BAR;
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-        let say = |said: String, at, size| area.draw(&Text::new(said, at, text(size))).map_err(failed);
+        let draw_text = |content: String, at, size| {
+            area.draw(&Text::new(content, at, text_style(size))).map_err(drawing_error)
+        };
         let title = "A question of 64 B and its answer: half of them take no longer (p50, logarithmic)";
-        say(title.to_owned(), (14, 12), 17)?;
+        draw_text(title.to_owned(), (14, 12), 17)?;
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
         let end = |ns: f64| LEFT + (width * (ns / FROM_NS).ln() / (TO_NS / FROM_NS).ln()) as i32;
         let (middle_right, middle_left) =
             (Pos::new(HPos::Right, VPos::Center), Pos::new(HPos::Left, VPos::Center));
         for decade in [100.0, 1_000.0, 10_000.0, 100_000.0] {
             let line = [(end(decade), TOP + 8), (end(decade), height - BOTTOM + 6)];
-            area.draw(&PathElement::new(line, INK.mix(0.35))).map_err(failed)?;
+            area.draw(&PathElement::new(line, INK.mix(0.35))).map_err(drawing_error)?;
             let at = (end(decade), height - BOTTOM + 14);
-            let centred = text(13).pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(time(decade), at, centred)).map_err(failed)?;
+            let centred = text_style(13).pos(Pos::new(HPos::Center, VPos::Top));
+            area.draw(&Text::new(format_time(decade), at, centred)).map_err(drawing_error)?;
         }
         let (mut y, mut bars) = (TOP, bars.iter());
-        for way in WAYS {
-            say(way.title.to_owned(), (LEFT + 6, y + 14), 13)?;
+        for panel in PANELS {
+            draw_text(panel.title.to_owned(), (LEFT + 6, y + 14), 13)?;
             y += TITLE;
-            for ((target, _), &ns) in way.who.iter().zip(&mut bars) {
+            for ((target, _), &ns) in panel.systems.iter().zip(&mut bars) {
                 let bar = Rectangle::new([(LEFT, y + 3), (end(ns), y + BAR - 3)], colour(target).filled());
-                area.draw(&bar).map_err(failed)?;
+                area.draw(&bar).map_err(drawing_error)?;
                 let middle = y + BAR / 2;
-                let who = Text::new(name(target), (LEFT - 8, middle), text(13).pos(middle_right));
-                area.draw(&who).map_err(failed)?;
-                let value = Text::new(time(ns), (end(ns) + 6, middle), text(13).pos(middle_left));
-                area.draw(&value).map_err(failed)?;
+                let label =
+                    Text::new(display_name(target), (LEFT - 8, middle), text_style(13).pos(middle_right));
+                area.draw(&label).map_err(drawing_error)?;
+                let value =
+                    Text::new(format_time(ns), (end(ns) + 6, middle), text_style(13).pos(middle_left));
+                area.draw(&value).map_err(drawing_error)?;
                 y += BAR;
             }
         }
-        say(format!("{}.", source(run)), (14, height - 22), 11)?;
-        area.present().map_err(failed)?;
+        draw_text(format!("{}.", source_note(run)), (14, height - 22), 11)?;
+        area.present().map_err(drawing_error)?;
     }
     Ok(svg)
 }
 
-fn name(target: &str) -> &str {
+fn display_name(target: &str) -> &str {
     match target {
         "dunlin" => "Dunlin",
         "nats" => "nats-server",
@@ -119,7 +123,7 @@ fn colour(target: &str) -> RGBColor {
     }
 }
 
-fn time(ns: f64) -> String {
+fn format_time(ns: f64) -> String {
     match ns {
         ..1_000.0 => format!("{ns:.0} ns"),
         ..10_000.0 => format!("{:.1} µs", ns / 1_000.0),
@@ -127,6 +131,6 @@ fn time(ns: f64) -> String {
     }
 }
 
-fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
+fn drawing_error<E: std::fmt::Display>(error: E) -> anyhow::Error {
     anyhow!("cannot draw the chart of round trips: {error}")
 }

@@ -35,21 +35,21 @@ pub fn newest_first() -> Result<Vec<BenchRun>> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let run: Value = serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
         if run["quick"] == false && run["debug_build"] == false {
-            runs.push(BenchRun::of(&run));
+            runs.push(BenchRun::from_json(&run));
         }
     }
     Ok(runs)
 }
 
 impl BenchRun {
-    fn of(run: &Value) -> BenchRun {
-        let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    fn from_json(run: &Value) -> BenchRun {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let machine = &run["machine"];
         let cores = machine["cores"].as_u64().unwrap_or_default();
         BenchRun {
-            date: said(&run["date"]).chars().take(10).collect(),
-            commit: said(&run["commit"]).chars().take(12).collect(),
-            machine: format!("{}, {cores} cores", said(&machine["processor"])),
+            date: text(&run["date"]).chars().take(10).collect(),
+            commit: text(&run["commit"]).chars().take(12).collect(),
+            machine: format!("{}, {cores} cores", text(&machine["processor"])),
             rows: run["rows"].as_array().cloned().unwrap_or_default(),
         }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Client, ClientPaths, is_made, made, quietly};
+use super::{Client, ClientPaths, is_up_to_date, run_quietly, write_stamp};
 use crate::process;
 
 pub(super) const CLIENTS: &[Client] = &[
@@ -50,116 +50,116 @@ impl ClientPaths {
     }
 }
 
-fn python(place: &ClientPaths) -> Result<()> {
-    let requirements = place.source("python/requirements.txt");
-    let of: Vec<_> = [requirements.clone()].into_iter().chain(place.proto_files()).collect();
-    let stamp = place.python().join("made");
-    if is_made(&stamp, &of) {
+fn python(paths: &ClientPaths) -> Result<()> {
+    let requirements = paths.source("python/requirements.txt");
+    let inputs: Vec<_> = [requirements.clone()].into_iter().chain(paths.proto_files()).collect();
+    let stamp = paths.python().join("made");
+    if is_up_to_date(&stamp, &inputs) {
         return Ok(());
     }
     println!("-- installing grpcio");
-    quietly(Command::new("python3").args(["-m", "venv"]).arg(place.python()))?;
-    let mut pip = Command::new(place.python().join("bin/pip"));
-    quietly(pip.args(["install", "--quiet", "--requirement"]).arg(&requirements))?;
-    let generated = place.python().join("generated");
+    run_quietly(Command::new("python3").args(["-m", "venv"]).arg(paths.python()))?;
+    let mut pip = Command::new(paths.python().join("bin/pip"));
+    run_quietly(pip.args(["install", "--quiet", "--requirement"]).arg(&requirements))?;
+    let generated = paths.python().join("generated");
     std::fs::create_dir_all(&generated)?;
     let out = |kind: &str| format!("--{kind}={}", generated.display());
-    quietly(place.protoc().args([out("python_out"), out("grpc_python_out")]).args(PROTOS))?;
-    made(&stamp, &of)
+    run_quietly(paths.protoc().args([out("python_out"), out("grpc_python_out")]).args(PROTOS))?;
+    write_stamp(&stamp, &inputs)
 }
 
-fn run_python(place: &ClientPaths, address: &str) -> Result<()> {
+fn run_python(paths: &ClientPaths, address: &str) -> Result<()> {
     for program in ["python/dunlin_client.py", "python/ratatoskr_client.py"] {
-        let mut client = Command::new(place.python().join("bin/python"));
-        client.env("PYTHONPATH", place.python().join("generated"));
-        process::run(client.arg(place.source(program)).arg(address))?;
+        let mut client = Command::new(paths.python().join("bin/python"));
+        client.env("PYTHONPATH", paths.python().join("generated"));
+        process::run(client.arg(paths.source(program)).arg(address))?;
     }
     Ok(())
 }
 
 /// Copies the Go module and adds the generated code.
-fn go_module(place: &ClientPaths) -> Result<Vec<PathBuf>> {
-    let module = place.go();
+fn copy_go_module(paths: &ClientPaths) -> Result<Vec<PathBuf>> {
+    let module = paths.go();
     std::fs::create_dir_all(module.join("gen"))?;
     let mut files = Vec::new();
     for file in ["go.mod", "go.sum", "main.go"] {
-        let source = place.source("go").join(file);
+        let source = paths.source("go").join(file);
         std::fs::copy(&source, module.join(file)).with_context(|| format!("cannot copy {file}"))?;
         files.push(source);
     }
     Ok(files)
 }
 
-fn go_build(place: &ClientPaths, package: &str, name: &str) -> Result<PathBuf> {
-    let program = place.go().join("bin").join(name);
+fn build_go(paths: &ClientPaths, package: &str, name: &str) -> Result<PathBuf> {
+    let program = paths.go().join("bin").join(name);
     let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&program).arg(package).current_dir(place.go());
-    quietly(&mut build)?;
+    build.args(["build", "-o"]).arg(&program).arg(package).current_dir(paths.go());
+    run_quietly(&mut build)?;
     Ok(program)
 }
 
-fn go(place: &ClientPaths) -> Result<()> {
-    python(place)?;
-    let of: Vec<_> = go_module(place)?.into_iter().chain(place.proto_files()).collect();
-    let stamp = place.go().join("made");
-    if is_made(&stamp, &of) {
+fn go(paths: &ClientPaths) -> Result<()> {
+    python(paths)?;
+    let inputs: Vec<_> = copy_go_module(paths)?.into_iter().chain(paths.proto_files()).collect();
+    let stamp = paths.go().join("made");
+    if is_up_to_date(&stamp, &inputs) {
         return Ok(());
     }
     println!("-- building the client of grpc-go");
-    let mut protoc = place.protoc();
+    let mut protoc = paths.protoc();
     for (package, name, out) in [
         ("google.golang.org/protobuf/cmd/protoc-gen-go", "protoc-gen-go", "go"),
         ("google.golang.org/grpc/cmd/protoc-gen-go-grpc", "protoc-gen-go-grpc", "go-grpc"),
     ] {
-        let plugin = go_build(place, package, name)?;
+        let plugin = build_go(paths, package, name)?;
         protoc.arg(format!("--plugin={name}={}", plugin.display()));
-        protoc.arg(format!("--{out}_out={}", place.go().join("gen").display()));
+        protoc.arg(format!("--{out}_out={}", paths.go().join("gen").display()));
         protoc.arg(format!("--{out}_opt=paths=source_relative"));
         protoc.args(GO_PROTOS.map(|file| format!("--{out}_opt=M{file}={GO_PACKAGE}")));
     }
-    quietly(protoc.args(GO_PROTOS))?;
-    go_build(place, ".", "client")?;
-    made(&stamp, &of)
+    run_quietly(protoc.args(GO_PROTOS))?;
+    build_go(paths, ".", "client")?;
+    write_stamp(&stamp, &inputs)
 }
 
-fn run_go(place: &ClientPaths, address: &str) -> Result<()> {
-    process::run(Command::new(place.go().join("bin/client")).arg(address))
+fn run_go(paths: &ClientPaths, address: &str) -> Result<()> {
+    process::run(Command::new(paths.go().join("bin/client")).arg(address))
 }
 
-fn node(place: &ClientPaths) -> Result<()> {
-    let package = place.source("node/package.json");
-    let stamp = place.node().join("made");
-    if is_made(&stamp, std::slice::from_ref(&package)) {
+fn node(paths: &ClientPaths) -> Result<()> {
+    let package = paths.source("node/package.json");
+    let stamp = paths.node().join("made");
+    if is_up_to_date(&stamp, std::slice::from_ref(&package)) {
         return Ok(());
     }
     println!("-- installing grpc-js");
-    std::fs::create_dir_all(place.node())?;
-    std::fs::copy(&package, place.node().join("package.json"))?;
+    std::fs::create_dir_all(paths.node())?;
+    std::fs::copy(&package, paths.node().join("package.json"))?;
     let mut npm = Command::new("npm");
-    npm.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(place.node());
-    quietly(&mut npm)?;
-    made(&stamp, std::slice::from_ref(&package))
+    npm.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(paths.node());
+    run_quietly(&mut npm)?;
+    write_stamp(&stamp, std::slice::from_ref(&package))
 }
 
-fn run_node(place: &ClientPaths, address: &str) -> Result<()> {
+fn run_node(paths: &ClientPaths, address: &str) -> Result<()> {
     let mut client = Command::new("node");
-    client.env("NODE_PATH", place.node().join("node_modules"));
-    process::run(client.arg(place.source("node/client.js")).arg(address).arg(&place.protos))
+    client.env("NODE_PATH", paths.node().join("node_modules"));
+    process::run(client.arg(paths.source("node/client.js")).arg(address).arg(&paths.protos))
 }
 
-fn grpcurl(place: &ClientPaths) -> Result<()> {
-    let of = go_module(place)?;
-    let stamp = place.go().join("grpcurl-made");
-    if is_made(&stamp, &of) {
+fn grpcurl(paths: &ClientPaths) -> Result<()> {
+    let inputs = copy_go_module(paths)?;
+    let stamp = paths.go().join("grpcurl-made");
+    if is_up_to_date(&stamp, &inputs) {
         return Ok(());
     }
     println!("-- building grpcurl");
-    go_build(place, "github.com/fullstorydev/grpcurl/cmd/grpcurl", "grpcurl")?;
-    made(&stamp, &of)
+    build_go(paths, "github.com/fullstorydev/grpcurl/cmd/grpcurl", "grpcurl")?;
+    write_stamp(&stamp, &inputs)
 }
 
-fn run_grpcurl(place: &ClientPaths, address: &str) -> Result<()> {
+fn run_grpcurl(paths: &ClientPaths, address: &str) -> Result<()> {
     let mut check = Command::new("sh");
-    check.arg(place.source("grpcurl/check.sh")).arg(place.go().join("bin/grpcurl")).arg(address);
+    check.arg(paths.source("grpcurl/check.sh")).arg(paths.go().join("bin/grpcurl")).arg(address);
     process::run(&mut check)
 }

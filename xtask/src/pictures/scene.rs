@@ -45,7 +45,7 @@ enum StepView {
 }
 
 impl Step {
-    pub const fn to_its_end(line: &'static str) -> Step {
+    pub const fn until_exit(line: &'static str) -> Step {
         Step { line, ends: StepEnd::ByItself, sight: StepView::CommandAndOutput }
     }
 
@@ -58,12 +58,12 @@ impl Step {
     }
 
     /// Returns the step with its output shown: the lines that the command prints until the next one is typed.
-    pub const fn shown(self) -> Step {
+    pub const fn with_output(self) -> Step {
         Step { sight: StepView::CommandAndOutput, ..self }
     }
 
     /// Returns the step with the command and its output hidden.
-    pub const fn unseen(self) -> Step {
+    pub const fn hidden(self) -> Step {
         Step { sight: StepView::Nothing, ..self }
     }
 }
@@ -89,11 +89,11 @@ impl Scene {
                 let _ = writeln!(picture, "\x1b[32;1m$\x1b[0m \x1b[1m{}{ampersand}\x1b[0m", step.line);
             }
             if step.sight == StepView::CommandAndOutput {
-                picture.push_str(&without_repeats(&running.seen()));
+                picture.push_str(&shorten_repeats(&running.output_so_far()));
             }
             if let StepEnd::Never(_) = step.ends {
                 let ended = running.child.try_wait()?;
-                ensure!(ended.is_none(), "`{}` failed: {}", step.line, running.seen());
+                ensure!(ended.is_none(), "`{}` failed: {}", step.line, running.output_so_far());
                 background.push(running);
             }
         }
@@ -155,39 +155,43 @@ impl RunningCommand {
         Ok(())
     }
 
-    fn seen(&self) -> String {
+    fn output_so_far(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }
 
 /// If more than six neighbouring lines differ only in their first number, keeps three of them and a line with the
 /// number of the others.
-fn without_repeats(text: &str) -> String {
-    const SHOWN: usize = 3;
+fn shorten_repeats(text: &str) -> String {
+    const LINES_SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();
-    let mut kept = String::new();
-    for alike in lines.chunk_by(|one, other| is_repeated(one, other)) {
-        let shown = if alike.len() > 2 * SHOWN { SHOWN } else { alike.len() };
-        for line in &alike[..shown] {
-            let _ = writeln!(kept, "{line}");
+    let mut shortened = String::new();
+    for similar_lines in lines.chunk_by(|line, next| is_repeated(line, next)) {
+        let shown = if similar_lines.len() > 2 * LINES_SHOWN { LINES_SHOWN } else { similar_lines.len() };
+        for line in &similar_lines[..shown] {
+            let _ = writeln!(shortened, "{line}");
         }
-        if shown < alike.len() {
-            let _ = writeln!(kept, "\x1b[2;3m⋮ {} more lines like these\x1b[0m", alike.len() - shown);
+        if shown < similar_lines.len() {
+            let _ = writeln!(
+                shortened,
+                "\x1b[2;3m⋮ {} more lines like these\x1b[0m",
+                similar_lines.len() - shown
+            );
         }
     }
-    kept
+    shortened
 }
 
-fn is_repeated(one: &str, other: &str) -> bool {
+fn is_repeated(line: &str, next: &str) -> bool {
     let numbered = |line: &str| {
-        let plain = without_colours(line);
+        let plain = strip_colours(line);
         let (number, rest) = plain.split_once(' ')?;
         number.parse::<u64>().is_ok().then(|| rest.to_owned())
     };
-    numbered(one).is_some_and(|rest| numbered(other) == Some(rest))
+    numbered(line).is_some_and(|rest| numbered(next) == Some(rest))
 }
 
-fn without_colours(line: &str) -> String {
+fn strip_colours(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
@@ -200,8 +204,8 @@ mod tests {
     #[test]
     fn repeated_screen_lines_are_replaced_by_their_count() {
         let ticks: String = (1..=10).map(|n| format!("\x1b[2m{n}\x1b[0m tick\n")).collect();
-        let text = without_repeats(&format!("{ticks}GAP 11 … 20\n21 tick\n22 tock\n"));
-        let lines: Vec<_> = text.lines().map(without_colours).collect();
+        let text = shorten_repeats(&format!("{ticks}GAP 11 … 20\n21 tick\n22 tock\n"));
+        let lines: Vec<_> = text.lines().map(strip_colours).collect();
         let expected =
             ["1 tick", "2 tick", "3 tick", "⋮ 7 more lines like these", "GAP 11 … 20", "21 tick", "22 tock"];
         assert_eq!(lines, expected);

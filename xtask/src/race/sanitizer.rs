@@ -13,11 +13,11 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Runs the sanitizers that are installed, and reports the missing ones.
 pub fn run() -> Result<()> {
-    let nightly = nightly();
+    let nightly = nightly_sysroot();
     let mut ran = false;
     match &nightly {
         Some(_) => {
-            sanitized("address", &[])?;
+            run_with_sanitizer("address", &[])?;
             ran = true;
         }
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
@@ -25,7 +25,7 @@ pub fn run() -> Result<()> {
     match &nightly {
         // The thread sanitizer needs the source of std: it reports races in locks of a std that was built without it.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
-            sanitized("thread", &["-Zbuild-std"])?;
+            run_with_sanitizer("thread", &["-Zbuild-std"])?;
             ran = true;
         }
         Some(_) => println!("thread sanitizer: SKIPPED: `rustup +nightly component add rust-src` first"),
@@ -35,7 +35,7 @@ pub fn run() -> Result<()> {
 }
 
 /// Returns the nightly toolchain, if it can run the sanitizers.
-fn nightly() -> Option<PathBuf> {
+fn nightly_sysroot() -> Option<PathBuf> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return None;
     }
@@ -44,7 +44,7 @@ fn nightly() -> Option<PathBuf> {
     Some(PathBuf::from(sysroot.ok()?.trim()))
 }
 
-fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
+fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     println!("{sanitizer} sanitizer:");
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
@@ -55,7 +55,7 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
-    process::forget_package(&mut command);
+    process::remove_package_variables(&mut command);
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 

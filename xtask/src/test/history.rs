@@ -77,15 +77,15 @@ impl History {
                     row.commit,
                     row.minutes,
                     row.verdict,
-                    self.in_a_row(name, |row| row.busy == 0),
-                    self.in_a_row(name, |row| row.busy > 0),
+                    self.consecutive_passes(name, |row| row.busy == 0),
+                    self.consecutive_passes(name, |row| row.busy > 0),
                 ),
             }
         }
     }
 
     /// Counts the runs of `what` since its last failure for which `counts` returns `true`.
-    fn in_a_row(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
+    fn consecutive_passes(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()
     }
@@ -118,9 +118,9 @@ mod tests {
             |busy: u32, verdict: &str| format!("2026-11-26T12:00Z\tabc\ttest\t{busy}\t9.0\t{verdict}\n");
         let text = [row(0, "passed"), row(0, "failed"), row(0, "passed"), row(2, "passed"), row(0, "passed")];
         let history = History::parse(&text.concat()).unwrap();
-        assert_eq!(history.in_a_row("test", |row| row.busy == 0), 2);
-        assert_eq!(history.in_a_row("test", |row| row.busy > 0), 1);
-        assert_eq!(history.in_a_row("chaos", |_| true), 0);
+        assert_eq!(history.consecutive_passes("test", |row| row.busy == 0), 2);
+        assert_eq!(history.consecutive_passes("test", |row| row.busy > 0), 1);
+        assert_eq!(history.consecutive_passes("chaos", |_| true), 0);
         assert!(History::parse("one\ttwo\n").is_err());
     }
 

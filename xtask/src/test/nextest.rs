@@ -53,22 +53,27 @@ pub fn run(selection: &Selection) -> Result<()> {
 
 fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
     let known = known_flaky()?;
-    let mut counted = Vec::new();
+    let mut unexcused = Vec::new();
     for test in failed {
         println!("\n== {} failed; it is run again, alone", test.name);
         let alone = Selection { filter: Some(test.filter()?), ..selection.clone() };
-        let again = run_once(&alone, &["--test-threads=1"])?;
-        let verdict = if again.succeeded { "FLAKY" } else { "FAILED" };
-        let cause = known.get(&test.name).filter(|_| again.succeeded);
+        let second = run_once(&alone, &["--test-threads=1"])?;
+        let verdict = if second.succeeded { "FLAKY" } else { "FAILED" };
+        let cause = known.get(&test.name).filter(|_| second.succeeded);
         match cause {
             Some(cause) => println!("{verdict} {}: known: {cause}", test.name),
             None => {
                 println!("{verdict} {}: the first failure is shown above", test.name);
-                counted.push(format!("{verdict} {}", test.name));
+                unexcused.push(format!("{verdict} {}", test.name));
             }
         }
     }
-    ensure!(counted.is_empty(), "{} tests failed or are flaky:\n  {}", counted.len(), counted.join("\n  "));
+    ensure!(
+        unexcused.is_empty(),
+        "{} tests failed or are flaky:\n  {}",
+        unexcused.len(),
+        unexcused.join("\n  ")
+    );
     Ok(())
 }
 

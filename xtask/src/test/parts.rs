@@ -36,7 +36,7 @@ pub const ALL: &[Part] = &[
         name: "clients",
         about: "every client library: gRPC, NATS, Python's wheel, the browser's client",
         steps: &[
-            Step { name: "grpc-clients", run: clients::all },
+            Step { name: "grpc-clients", run: clients::run_all },
             Step { name: "nats-clients", run: nats_clients::run },
             Step { name: "wheel", run: python::test_wheel },
             Step { name: "web", run: web::run },
@@ -45,12 +45,12 @@ pub const ALL: &[Part] = &[
     Part {
         name: "cases",
         about: "programs that reproduce faults found by outsiders",
-        steps: &[Step { name: "cases", run: cases::all }],
+        steps: &[Step { name: "cases", run: cases::run_all }],
     },
     Part {
         name: "browser",
         about: "every page of the dashboard in a browser",
-        steps: &[Step { name: "pages", run: page::all }],
+        steps: &[Step { name: "pages", run: page::run_all }],
     },
     Part {
         name: "chaos",
@@ -69,10 +69,7 @@ pub const ALL: &[Part] = &[
     Part {
         name: "demos",
         about: "every demo, once",
-        steps: &[
-            Step { name: "demo-together", run: demo_once },
-            Step { name: "demo-feed", run: demo_of_feeds },
-        ],
+        steps: &[Step { name: "demo-together", run: demo_once }, Step { name: "demo-feed", run: demo_feeds }],
     },
     Part {
         name: "benchmarks-quick",
@@ -89,6 +86,6 @@ fn all_tests() -> Result<()> {
     nextest::run(&Selection { profile: "all", ..Selection::default() })
 }
 
-fn demo_of_feeds() -> Result<()> {
-    process::run(&mut demo::prepare(&demo::Options::of_feeds())?)
+fn demo_feeds() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::feeds())?)
 }

@@ -19,12 +19,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
             );
         }
     };
-    let typed = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let command_line = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let request = BenchRequest {
         suite: suite.clone(),
         with_peers,
         options: options(arguments, global)?,
-        command: format!("dunlin {typed}"),
+        command: format!("dunlin {command_line}"),
         runs_folder: arguments.keep.clone(),
         against: arguments.against.clone(),
         child: ChildProgram::current()?,

@@ -41,35 +41,35 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         source.recordings.iter_mut().for_each(|recording| recording.cut(lines as usize));
     }
     if source.generated {
-        narration.say(&console.paint.warning(GENERATED))?;
+        narration.print(&console.paint.warning(GENERATED))?;
     }
     if arguments.together {
-        return together(arguments, &source, console, &stop);
+        return run_together(arguments, &source, console, &stop);
     }
     if arguments.nodes > 1 {
-        return over_nodes(arguments, &source, console, &stop);
+        return run_on_cluster(arguments, &source, console, &stop);
     }
     let running = start_node(&stop)?;
     let url = running.url();
     let lines: usize = source.recordings.iter().map(crate::demo::MarketRecording::len).sum();
     let markets = source.recordings.len();
-    narration.say(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
+    narration.print(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
-    let show = DemoOptions { source: &source, speed, node: &running.node, url: url.clone() };
-    let ended = show.run(console, &stop)?;
-    if !arguments.once && !ended.interrupted {
-        invite(&mut narration, &arguments.data, &source, &url)?;
+    let demo = DemoOptions { source: &source, speed, node: &running.node, url: url.clone() };
+    let outcome = demo.run(console, &stop)?;
+    if !arguments.once && !outcome.interrupted {
+        print_suggestions(&mut narration, &arguments.data, &source, &url)?;
         serve::wait(&stop);
     }
     running.stop();
     if source.generated {
-        narration.say(&console.paint.warning(GENERATED))?;
+        narration.print(&console.paint.warning(GENERATED))?;
     }
-    ended.check()
+    outcome.check()
 }
 
 /// Runs the cluster demo and prints its table. `dunlin dev --nodes` starts a cluster to explore.
-fn over_nodes(
+fn run_on_cluster(
     arguments: &Arguments,
     source: &ReplaySource,
     console: &Console,
@@ -78,29 +78,34 @@ fn over_nodes(
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
     let mut nodes = flock::DemoNodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
-    narration.say(&format!("a cluster of {} nodes: {}", nodes.count(), nodes.urls().join(", ")))?;
+    narration.print(&format!("a cluster of {} nodes: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
     let kills = flock::KillPlan::Among(kills as usize);
-    let show = flock::ClusterDemoOptions { recordings: &source.recordings, speed, kills };
-    let ended = show.run(&mut nodes, stop, &|text| Narration { console }.say(text))?;
-    if let Some(ended) = &ended {
+    let demo = flock::ClusterDemoOptions { recordings: &source.recordings, speed, kills };
+    let outcome = demo.run(&mut nodes, stop, &|text| Narration { console }.print(text))?;
+    if let Some(outcome) = &outcome {
         let mut out = console.out();
-        ended.write(&mut out, console)?;
+        outcome.write(&mut out, console)?;
         out.flush()?;
     }
     if source.generated {
-        narration.say(&console.paint.warning(GENERATED))?;
+        narration.print(&console.paint.warning(GENERATED))?;
     }
-    ended.map_or(Ok(()), |ended| ended.check())
+    outcome.map_or(Ok(()), |outcome| outcome.check())
 }
 
-fn together(arguments: &Arguments, source: &ReplaySource, console: &Console, stop: &StopFlag) -> Result<()> {
+fn run_together(
+    arguments: &Arguments,
+    source: &ReplaySource,
+    console: &Console,
+    stop: &StopFlag,
+) -> Result<()> {
     let program = |directory: &PathBuf| -> Result<WorkProgram> {
         let directory = std::path::absolute(directory)?;
         Ok(WorkProgram { python: arguments.python.clone(), directory })
     };
     let work = arguments.work.as_ref().map(program).transpose()?;
-    let together = CombinedDemoOptions {
+    let options = CombinedDemoOptions {
         source,
         data: &arguments.data,
         speed: arguments.speed,
@@ -110,29 +115,29 @@ fn together(arguments: &Arguments, source: &ReplaySource, console: &Console, sto
         work: work.as_ref(),
         once: arguments.once,
     };
-    let ended = together.run(console, stop);
+    let outcome = options.run(console, stop);
     if source.generated {
-        Narration { console }.say(&console.paint.warning(GENERATED))?;
+        Narration { console }.print(&console.paint.warning(GENERATED))?;
     }
-    ended
+    outcome
 }
 
 /// Starts a node at the default port, or at a random port if that is taken.
 fn start_node(stop: &StopFlag) -> Result<RunningNode> {
     let mut config = NodeConfig::try_from(&RawConfig::defaults())?;
-    let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
+    let reserved = flock::reserve_or_any_port(flock::DEFAULT_TCP_PORT)?;
     config.listen = Some(reserved.address());
     RunningNode::start(&config, stop)
 }
 
-fn invite(
+fn print_suggestions(
     narration: &mut Narration<'_>,
     data: &std::path::Path,
     source: &ReplaySource,
     url: &str,
 ) -> Result<()> {
     let url_argument = url_argument(url);
-    narration.say(&format!("\nThe node at {url} keeps running, with all markets. Try:"))?;
+    narration.print(&format!("\nThe node at {url} keeps running, with all markets. Try:"))?;
     let mut commands =
         vec!["dunlin topics list".to_owned(), "dunlin sub 'market.>' --from earliest --count 5".to_owned()];
     if let Some(orders) = source.recordings.last().filter(|_| !source.generated) {
@@ -148,12 +153,12 @@ fn invite(
         let (dunlin, rest) = command
             .split_once(" | ")
             .map_or((command.as_str(), String::new()), |(dunlin, rest)| (dunlin, format!(" | {rest}")));
-        narration.say(&format!(
+        narration.print(&format!(
             "  {}",
             narration.console.paint.command(&format!("{dunlin}{url_argument}{rest}"))
         ))?;
     }
-    narration.say("Ctrl-C stops the node.")
+    narration.print("Ctrl-C stops the node.")
 }
 
 /// Prints the demo's messages: to standard error if standard output is for JSON.
@@ -162,7 +167,7 @@ struct Narration<'a> {
 }
 
 impl Narration<'_> {
-    fn say(&mut self, text: &str) -> Result<()> {
+    fn print(&mut self, text: &str) -> Result<()> {
         if self.console.json {
             writeln!(std::io::stderr(), "{text}")?;
         } else {

@@ -10,13 +10,13 @@ use dunlin_cli::outcome::CommandRefusal;
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let runs = arguments.runs.display();
     if !arguments.runs.is_dir() {
-        let said = format!(
+        let message = format!(
             "the directory {runs} does not exist: run `dunlin bench` first, or name another directory with --runs"
         );
-        return Err(CommandRefusal(said).into());
+        return Err(CommandRefusal(message).into());
     }
-    let made = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
-    for refused in made.refused {
+    let report = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
+    for refused in report.refused {
         writeln!(std::io::stderr(), "{} {refused}", console.errors.warning("left out:"))?;
     }
     writeln!(std::io::stdout(), "{}", arguments.out.display())?;

@@ -24,7 +24,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Verb::Prices => {
             let mut out = console.out();
             match console.json {
-                true => writeln!(out, "{}", as_json(&Prices::default()))?,
+                true => writeln!(out, "{}", prices_object(&Prices::default()))?,
                 false => out.write_all(PRICES_TOML.as_bytes())?,
             }
             Ok(out.flush()?)
@@ -32,9 +32,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
 }
 
-fn demand(asked: &LoadArguments) -> Result<Demand> {
-    let LoadArguments { per_s, task_ms, queued, payload_bytes, .. } = *asked;
-    let peak_per_s = asked.peak_per_s.unwrap_or(2.0 * per_s);
+fn demand(load: &LoadArguments) -> Result<Demand> {
+    let LoadArguments { per_s, task_ms, queued, payload_bytes, .. } = *load;
+    let peak_per_s = load.peak_per_s.unwrap_or(2.0 * per_s);
     for (what, value) in [("--per-s", per_s), ("--peak-per-s", peak_per_s), ("--task-ms", task_ms)] {
         if !(value.is_finite() && value > 0.0 && value <= 1e12) {
             bail!("{what} is {value}: give a number above 0 and at most 1e12");
@@ -47,7 +47,7 @@ fn demand(asked: &LoadArguments) -> Result<Demand> {
 }
 
 /// Returns the prices as JSON, with the same names as in the file of prices.
-fn as_json(prices: &Prices) -> serde_json::Value {
+fn prices_object(prices: &Prices) -> serde_json::Value {
     let machine = |machine: &dunlin_scale::MachineType| {
         json!({
             "name": machine.name, "cpus": machine.cpus, "memory_gib": machine.memory_gib,

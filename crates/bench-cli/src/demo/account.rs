@@ -43,7 +43,7 @@ pub struct LogAccount {
     /// The position up to which every record is accounted for.
     pub through: Position,
     /// Records received.
-    pub seen: u64,
+    pub received: u64,
     /// The hash of the received lines.
     pub content: ContentDigest,
     /// Reported gaps, in order.
@@ -93,8 +93,8 @@ impl LogAccount {
     }
 
     pub fn record(&mut self, position: Position, line: &[u8]) {
-        self.follow(position.epoch, position.seq, position.seq);
-        self.seen += 1;
+        self.advance(position.epoch, position.seq, position.seq);
+        self.received += 1;
         self.content.add(line);
     }
 
@@ -103,7 +103,7 @@ impl LogAccount {
             self.faults.push(format!("a gap that ends before it begins, {} … {}", gap.first, gap.last));
             return;
         }
-        self.follow(gap.epoch, gap.first, gap.last);
+        self.advance(gap.epoch, gap.first, gap.last);
         self.missed.push(MissedRecords { first: gap.first, last: gap.last });
     }
 
@@ -116,7 +116,7 @@ impl LogAccount {
         self.missed.iter().map(|missed| missed.records()).sum()
     }
 
-    fn follow(&mut self, epoch: u32, first: u64, last: u64) {
+    fn advance(&mut self, epoch: u32, first: u64, last: u64) {
         let expected = self.through.seq + 1;
         let same_epoch = self.through.epoch == epoch || self.through == Position::default();
         if !same_epoch {
@@ -152,7 +152,7 @@ mod tests {
         account.record(at(5), b"a");
         account.record(at(6), b"b");
         account.gap(&gap(7, 9));
-        assert_eq!((account.seen, account.missed_records(), account.through), (2, 7, at(9)));
+        assert_eq!((account.received, account.missed_records(), account.through), (2, 7, at(9)));
         assert!(account.faults.is_empty(), "{:?}", account.faults);
         let mut content = ContentDigest::default();
         content.add(b"a");

@@ -37,10 +37,10 @@ const STALLED_AFTER: Duration = Duration::from_secs(20);
 pub struct Books {
     node: Node,
     markets: Vec<Market>,
-    stage: Arc<PlayProgress>,
+    progress: Arc<PlayProgress>,
     readers: Vec<(&'static ReplicaPlan, JoinHandle<Result<ReplicaResult>>)>,
     lines: u64,
-    lines_all: u64,
+    lines_total: u64,
 }
 
 /// The progress of the demo's replay, which the publisher and all readers share.
@@ -51,7 +51,7 @@ pub struct PlayProgress {
     /// For each topic, the position of its last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// Whether the demo has ended. Readers then stop even if they have not read everything.
-    over: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 struct Market {
@@ -65,15 +65,15 @@ struct Market {
 impl Books {
     /// Creates the topics and starts the readers that read from the first line.
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
-        let stage = Arc::new(PlayProgress::default());
+        let progress = Arc::new(PlayProgress::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
         let start = |plan: &'static ReplicaPlan| {
-            let (node, url, stage) = (node.clone(), url.to_owned(), Arc::clone(&stage));
-            (plan, std::thread::spawn(move || reader::run(plan, &node, &url, &stage)))
+            let (node, url, progress) = (node.clone(), url.to_owned(), Arc::clone(&progress));
+            (plan, std::thread::spawn(move || reader::run(plan, &node, &url, &progress)))
         };
-        let lines_all = recordings.iter().map(|lines| lines.len() as u64).sum();
+        let lines_total = recordings.iter().map(|lines| lines.len() as u64).sum();
         let readers = PLANS.iter().map(start).collect();
-        Ok(Books { node: node.clone(), markets, stage, readers, lines: 0, lines_all })
+        Ok(Books { node: node.clone(), markets, progress, readers, lines: 0, lines_total })
     }
 
     /// Describes each replica in a line.
@@ -82,13 +82,13 @@ impl Books {
     }
 
     /// Publishes the book records of one line of a recording.
-    pub fn line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
+    pub fn publish_line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
         self.lines += 1;
-        if self.lines * 2 >= self.lines_all {
-            self.stage.half.store(true, Ordering::Release);
+        if self.lines * 2 >= self.lines_total {
+            self.progress.half.store(true, Ordering::Release);
         }
         let market = &mut self.markets[recording];
-        market.oracle.line(line).context("cannot compute the correct order books")?;
+        market.oracle.apply_line(line).context("cannot compute the correct order books")?;
         market.push(&self.node, &[line, b"\n"])
     }
 
@@ -101,36 +101,36 @@ impl Books {
             ends.extend(topics.zip(market.records.iter().copied()));
         }
         // Only this line sets the value.
-        let _ = self.stage.ends.set(ends);
-        self.stage.half.store(true, Ordering::Release);
+        let _ = self.progress.ends.set(ends);
+        self.progress.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;
         while self.readers.iter().any(|(_, reader)| !reader.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.stage.over.store(true, Ordering::Release);
-        let truth = self.truth();
+        self.progress.has_ended.store(true, Ordering::Release);
+        let expected_books = self.expected_books();
         let mut verdicts = ReplicaVerdicts::default();
         for (plan, reader) in self.readers {
-            let told = reader.join().map_err(|_| anyhow!("subscriber {:?} panicked", plan.name))?;
-            let told = told.with_context(|| format!("subscriber {:?} failed", plan.name))?;
-            verdicts.judge(plan.name, &told, &truth);
+            let result = reader.join().map_err(|_| anyhow!("subscriber {:?} panicked", plan.name))?;
+            let result = result.with_context(|| format!("subscriber {:?} failed", plan.name))?;
+            verdicts.judge(plan.name, &result, &expected_books);
         }
         Ok(verdicts)
     }
 
     /// Returns the oracle's books. The key is the topic.
-    fn truth(&self) -> HashMap<String, SizeByPrice> {
+    fn expected_books(&self) -> HashMap<String, SizeByPrice> {
         self.markets.iter().flat_map(|market| market.oracle.books()).collect()
     }
 }
 
 impl Market {
     fn new(lines: &Lines) -> Result<Market> {
-        let layout = RecordingFormat::of(lines.line(0))
+        let format = RecordingFormat::of(lines.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", lines.source))?;
         Ok(Market {
-            recording: Recording::new(layout, &RecordingOptions::default()),
-            oracle: Oracle::of(layout),
+            recording: Recording::new(format, &RecordingOptions::default()),
+            oracle: Oracle::of(format),
             publishers: Vec::new(),
             records: Vec::new(),
         })
@@ -138,13 +138,13 @@ impl Market {
 
     fn push(&mut self, node: &Node, pieces: &[&[u8]]) -> Result<()> {
         let mut records = Records::default();
-        pieces.iter().for_each(|piece| self.recording.push(piece, &mut |item| records.take(item)));
+        pieces.iter().for_each(|piece| self.recording.push(piece, &mut |item| records.add(item)));
         self.publish(node, records)
     }
 
     fn end(&mut self, node: &Node) -> Result<()> {
         let mut records = Records::default();
-        self.recording.end(&mut |item| records.take(item));
+        self.recording.end(&mut |item| records.add(item));
         self.oracle.end();
         self.publish(node, records)
     }
@@ -155,7 +155,7 @@ impl Market {
             self.records.push(0);
         }
         let mut from = 0;
-        for (book, event_time_ns, end) in records.made {
+        for (book, event_time_ns, end) in records.entries {
             let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
             let payload = Payload::Copied(&records.bytes[from..end]);
             let topic = &self.recording.books()[book].topic;
@@ -171,16 +171,16 @@ impl Market {
 /// The records of one line: for each, the index of the book, the event time, and the offset at which its payload ends.
 #[derive(Debug, Default)]
 struct Records {
-    made: Vec<(usize, u64, usize)>,
+    entries: Vec<(usize, u64, usize)>,
     bytes: Vec<u8>,
 }
 
 impl Records {
-    fn take(&mut self, item: RecordingItem<'_>) {
+    fn add(&mut self, item: RecordingItem<'_>) {
         // Other contents of recordings are skipped here; `dunlin feed import` reports them.
         if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
-            self.made.push((book, event_time_ns, self.bytes.len()));
+            self.entries.push((book, event_time_ns, self.bytes.len()));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::account::LogAccount;
 use super::reader::DemoReader;
 use super::report::{AccountLine, ChildOrder, ChildReport, Reporter};
 
-const REPORTS_EVERY: Duration = Duration::from_millis(50);
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads commands from standard input and carries them out. `subscribe` creates the subscribers.
 pub fn run<S: Subscribe + Send + 'static>(
@@ -22,18 +22,18 @@ pub fn run<S: Subscribe + Send + 'static>(
     sleep: Option<Duration>,
     subscribe: impl Fn(&str, SubscribeOptions) -> Result<S, SubscribeError>,
 ) -> Result<()> {
-    let orders = orders();
-    let reader = Arc::new(DemoReader::slowed(sleep));
+    let orders = receive_orders();
+    let reader = Arc::new(DemoReader::with_sleep(sleep));
     let mut reporter = Reporter::default();
     loop {
         let (pattern, start) =
             match orders.recv().context("standard input ended before the parent sent a command")? {
                 ChildOrder::Read { pattern } => (pattern, Start::Earliest),
-                ChildOrder::Resume { topic, standing } => {
-                    resume(&reader, &mut reporter, &topic, &standing);
-                    (topic, Start::After(standing.through))
+                ChildOrder::Resume { topic, account_line } => {
+                    resume(&reader, &mut reporter, &topic, &account_line);
+                    (topic, Start::After(account_line.through))
                 }
-                ChildOrder::Go => break,
+                ChildOrder::Start => break,
                 ChildOrder::End { .. } => bail!("received command End before Read or Resume"),
             };
         // A reader that cannot keep up continues at the newest record, because few large gaps are easier to
@@ -46,15 +46,15 @@ pub fn run<S: Subscribe + Send + 'static>(
         let reader = Arc::clone(&reader);
         thread::spawn(move || reader.read(subscriber, &[pattern]));
     }
-    say([ChildReport::Ready])?;
+    send([ChildReport::Ready])?;
     report(&reader, &mut reporter, &orders)
 }
 
 /// Continues the account that another process began. The reporter does not send that part of the account again.
-fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
+fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &AccountLine) {
     let mut accounts = reader.accounts();
     let mut account = LogAccount::default();
-    standing.apply(&mut account);
+    account_line.apply(&mut account);
     accounts.insert(topic.to_owned(), account);
     reporter.changes(&accounts);
 }
@@ -63,27 +63,27 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildO
     let mut ends: BTreeMap<String, Position> = BTreeMap::new();
     let mut has_all_ends = false;
     loop {
-        match orders.recv_timeout(REPORTS_EVERY) {
+        match orders.recv_timeout(REPORT_INTERVAL) {
             Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
-            Ok(other) => bail!("unexpected command after Go: {other}"),
+            Ok(other) => bail!("unexpected command after Start: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
             // The parent sends no more commands, so the thread only sleeps until the next report.
-            Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORTS_EVERY),
+            Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORT_INTERVAL),
             Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }
-        let through = has_all_ends && reader.is_through(&ends);
+        let has_finished = has_all_ends && reader.has_read_all(&ends);
         let changes = reporter.changes(&reader.accounts());
-        say(changes)?;
-        if through {
+        send(changes)?;
+        if has_finished {
             reader.stop();
-            return say([ChildReport::Finished]);
+            return send([ChildReport::Finished]);
         }
     }
 }
 
-fn say(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
+fn send(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
     let text: String = reports.into_iter().map(|report| format!("{report}\n")).collect();
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -91,7 +91,7 @@ fn say(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
 }
 
 /// Parses standard input in a thread. The channel closes together with standard input.
-fn orders() -> Receiver<ChildOrder> {
+fn receive_orders() -> Receiver<ChildOrder> {
     let (sender, orders) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -13,7 +13,7 @@ use dunlin_cli::console::{Console, grouped};
 pub struct ProgressLine {
     pub name: &'static str,
     pub done: u64,
-    pub of: u64,
+    pub total: u64,
     /// A short text after the numbers.
     pub remark: String,
 }
@@ -25,7 +25,7 @@ pub enum Display {
     Lines { start: Instant, due: Instant, json: bool },
 }
 
-const BETWEEN_LINES: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const BAR: &str = "{prefix:>12} {bar:32.cyan/blue} {msg}";
 
 impl Display {
@@ -34,11 +34,11 @@ impl Display {
             return Display::Bars { all: MultiProgress::new(), bars: Vec::new() };
         }
         let start = Instant::now();
-        Display::Lines { start, due: start + BETWEEN_LINES, json: console.json }
+        Display::Lines { start, due: start + LINE_INTERVAL, json: console.json }
     }
 
     /// Prints an event to standard output, or to standard error if `--json` is set.
-    pub fn say(&self, text: &str) -> Result<()> {
+    pub fn print(&self, text: &str) -> Result<()> {
         match self {
             Display::Bars { all, .. } => all.suspend(|| writeln!(std::io::stdout(), "{text}"))?,
             Display::Lines { json: true, .. } => writeln!(std::io::stderr(), "{text}")?,
@@ -54,9 +54,9 @@ impl Display {
             Display::Lines { start, due, .. } => {
                 let now = Instant::now();
                 if now >= *due {
-                    *due = now + BETWEEN_LINES;
-                    let text = one_line(start.elapsed(), lines);
-                    self.say(&text)?;
+                    *due = now + LINE_INTERVAL;
+                    let text = progress_line(start.elapsed(), lines);
+                    self.print(&text)?;
                 }
             }
         }
@@ -78,18 +78,18 @@ fn show_bars(all: &MultiProgress, bars: &mut Vec<ProgressBar>, lines: &[Progress
     }
     for (bar, line) in bars.iter().zip(lines) {
         bar.set_prefix(line.name);
-        bar.set_length(line.of.max(1));
+        bar.set_length(line.total.max(1));
         bar.set_position(line.done);
-        bar.set_message(format!("{:>9} of {:>9}  {}", grouped(line.done), grouped(line.of), line.remark));
+        bar.set_message(format!("{:>9} of {:>9}  {}", grouped(line.done), grouped(line.total), line.remark));
     }
 }
 
-fn one_line(elapsed: Duration, lines: &[ProgressLine]) -> String {
-    let one = |line: &ProgressLine| {
+fn progress_line(elapsed: Duration, lines: &[ProgressLine]) -> String {
+    let text_of = |line: &ProgressLine| {
         let remark = if line.remark.is_empty() { String::new() } else { format!(" ({})", line.remark) };
-        format!("{} {} of {}{remark}", line.name, grouped(line.done), grouped(line.of))
+        format!("{} {} of {}{remark}", line.name, grouped(line.done), grouped(line.total))
     };
-    format!("{:>4} s  {}", elapsed.as_secs(), lines.iter().map(one).collect::<Vec<_>>().join(", "))
+    format!("{:>4} s  {}", elapsed.as_secs(), lines.iter().map(text_of).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn progress_without_a_terminal_is_one_line() {
         let lines = [
-            ProgressLine { name: "published", done: 1000, of: 2000, remark: String::new() },
-            ProgressLine { name: "slow", done: 900, of: 1000, remark: "3 gaps".into() },
+            ProgressLine { name: "published", done: 1000, total: 2000, remark: String::new() },
+            ProgressLine { name: "slow", done: 900, total: 1000, remark: "3 gaps".into() },
         ];
-        let text = one_line(Duration::from_secs(5), &lines);
+        let text = progress_line(Duration::from_secs(5), &lines);
         assert_eq!(text, "   5 s  published 1,000 of 2,000, slow 900 of 1,000 (3 gaps)");
     }
 }

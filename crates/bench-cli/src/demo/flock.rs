@@ -11,9 +11,9 @@
 
 mod copy;
 mod market;
+mod node_kill;
 mod nodes;
 mod reader;
-mod strike;
 mod verdict;
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,18 +32,18 @@ use dunlin_wire::ErrorCode;
 
 use super::books::{ReplicaVerdicts as BookVerdicts, SizeByPrice};
 use super::recording::MarketRecording;
-use market::{MarketPublisher, patiently};
-pub use nodes::{DemoNodes, NodeExtras, USUAL_TCP, usual_or_any};
+use market::{MarketPublisher, retry};
+pub use node_kill::KillPlan;
+use node_kill::{NodeKill, seconds};
+pub use nodes::{DEFAULT_TCP_PORT, DemoNodes, NodeExtras, reserve_or_any_port};
 use reader::NodeReaders;
-pub use strike::KillPlan;
-use strike::{NodeKill, seconds};
 use verdict::NodeVerdicts;
 
 /// The longest time without progress before the demo fails. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The number that stands for all lines: shares of the lines are counted in thousandths.
-const WHOLE: u64 = 1_000;
+const ALL_LINES: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
 pub struct ClusterDemoOptions<'a> {
@@ -71,16 +71,16 @@ pub struct ClusterDemoState {
     /// For each topic, the position of its last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// Whether the demo has ended. Threads then stop even if they have not finished.
-    over: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl ClusterDemoState {
     fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.has_ended.load(Ordering::Acquire)
     }
 
     fn end(&self) {
-        self.over.store(true, Ordering::Release);
+        self.has_ended.store(true, Ordering::Release);
     }
 
     /// Returns the share of its lines, in thousandths, up to which each market may play.
@@ -100,7 +100,7 @@ impl ClusterDemoState {
         self.reducers.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), reducer);
     }
 
-    fn forget_waits(&self) {
+    fn reset_waits(&self) {
         [&self.waited_ns, &self.readers, &self.silent_ns]
             .iter()
             .for_each(|count| count.store(0, Ordering::Relaxed));
@@ -110,12 +110,12 @@ impl ClusterDemoState {
         Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
     }
 
-    fn hears_again(&self, silent: Duration) {
+    fn record_reconnect(&self, silent: Duration) {
         self.silent_ns.fetch_max(silent.as_nanos() as u64, Ordering::Relaxed);
         self.readers.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn cut_off(&self) -> (u64, Duration) {
+    fn reconnects(&self) -> (u64, Duration) {
         let longest = Duration::from_nanos(self.silent_ns.load(Ordering::Relaxed));
         (self.readers.load(Ordering::Relaxed), longest)
     }
@@ -130,7 +130,7 @@ struct MarketResult {
 
 /// The result of the cluster demo: its kills, and the comparison of lines and books with the recordings.
 pub struct ClusterDemoResult {
-    strikes: Vec<NodeKill>,
+    node_kills: Vec<NodeKill>,
     lines: NodeVerdicts,
     books: BookVerdicts,
     /// The topics that the demo creates.
@@ -143,77 +143,78 @@ impl ClusterDemoOptions<'_> {
         &self,
         nodes: &mut DemoNodes,
         stop: &StopFlag,
-        say: &dyn Fn(&str) -> Result<()>,
+        print: &dyn Fn(&str) -> Result<()>,
     ) -> Result<Option<ClusterDemoResult>> {
-        let stage = Arc::new(ClusterDemoState::default());
+        let state = Arc::new(ClusterDemoState::default());
         let urls = nodes.urls();
-        let readings: Vec<NodeReaders> = urls.iter().map(|url| NodeReaders::start(url, &stage)).collect();
+        let readers: Vec<NodeReaders> = urls.iter().map(|url| NodeReaders::start(url, &state)).collect();
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
-                let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
+                let (state, url, speed) = (&state, urls[at % urls.len()].as_str(), self.speed);
                 // If a market cannot be published, the demo fails and kills no more nodes.
-                let play = move || MarketPublisher::new(recording, url, stage)?.play(speed, stop);
-                scope.spawn(move || play().inspect_err(|_| stage.end()))
+                let play = move || MarketPublisher::new(recording, url, state)?.play(speed, stop);
+                scope.spawn(move || play().inspect_err(|_| state.end()))
             });
             let players: Vec<_> = players.collect();
-            let struck = self.strike(nodes, &stage, stop, say);
-            if struck.is_err() || stop.is_set() {
-                stage.end();
+            let kill_outcome = self.kill_nodes(nodes, &state, stop, print);
+            if kill_outcome.is_err() || stop.is_set() {
+                state.end();
             }
-            stage.set_gate(WHOLE);
+            state.set_gate(ALL_LINES);
             let join = |player: std::thread::ScopedJoinHandle<'_, Result<MarketResult>>| {
                 player.join().map_err(|_| anyhow!("a publisher panicked"))?
             };
             let played: Vec<Result<MarketResult>> = players.into_iter().map(join).collect();
-            struck.and_then(|strikes| Ok((strikes, played.into_iter().collect::<Result<Vec<_>>>()?)))
+            kill_outcome
+                .and_then(|node_kills| Ok((node_kills, played.into_iter().collect::<Result<Vec<_>>>()?)))
         });
         if stop.is_set() {
-            stage.end();
+            state.end();
             return Ok(None);
         }
-        let ended = played.and_then(|(strikes, played)| self.judge(&stage, readings, strikes, played));
-        stage.end();
+        let ended = played.and_then(|(node_kills, played)| self.judge(&state, readers, node_kills, played));
+        state.end();
         ended.map(Some)
     }
 
     /// Kills nodes with SIGKILL at the planned shares of the lines or intervals, and restarts them.
-    fn strike(
+    fn kill_nodes(
         &self,
         nodes: &mut DemoNodes,
-        stage: &ClusterDemoState,
+        state: &ClusterDemoState,
         stop: &StopFlag,
-        say: &dyn Fn(&str) -> Result<()>,
+        print: &dyn Fn(&str) -> Result<()>,
     ) -> Result<Vec<NodeKill>> {
         let all: u64 = self.recordings.iter().map(|recording| recording.len() as u64).sum();
-        let played = || stage.lines.load(Ordering::Relaxed);
-        let mut strikes = Vec::new();
+        let played = || state.lines.load(Ordering::Relaxed);
+        let mut node_kills = Vec::new();
         if let KillPlan::Every(span) = self.kills {
-            stage.set_gate(WHOLE);
-            let begun = Instant::now();
+            state.set_gate(ALL_LINES);
+            let started = Instant::now();
             loop {
-                let due = span * (strikes.len() as u32 + 1);
-                while begun.elapsed() < due && played() < all && !stop.is_set() && !stage.is_over() {
-                    std::thread::sleep(LOOK);
+                let due = span * (node_kills.len() as u32 + 1);
+                while started.elapsed() < due && played() < all && !stop.is_set() && !state.is_over() {
+                    std::thread::sleep(POLL_INTERVAL);
                 }
-                if begun.elapsed() < due || stop.is_set() {
-                    return Ok(strikes);
+                if started.elapsed() < due || stop.is_set() {
+                    return Ok(node_kills);
                 }
-                let victim = self.victim(strikes.len(), nodes);
-                strikes.push(NodeKill::at(nodes, victim, stage, stop, say)?);
+                let victim = self.victim(node_kills.len(), nodes);
+                node_kills.push(NodeKill::at(nodes, victim, state, stop, print)?);
             }
         }
-        let KillPlan::Among(kills) = self.kills else { return Ok(strikes) };
+        let KillPlan::Among(kills) = self.kills else { return Ok(node_kills) };
         for kill in 0..kills {
-            let share = WHOLE * (kill as u64 + 1) / (kills as u64 + 2);
-            stage.set_gate(share + WHOLE / (kills as u64 + 2));
-            wait_for("lines", stop, || played() * WHOLE >= all * share, played)?;
+            let share = ALL_LINES * (kill as u64 + 1) / (kills as u64 + 2);
+            state.set_gate(share + ALL_LINES / (kills as u64 + 2));
+            wait_for("lines", stop, || played() * ALL_LINES >= all * share, played)?;
             if stop.is_set() {
                 break;
             }
             let victim = self.victim(kill, nodes);
-            strikes.push(NodeKill::at(nodes, victim, stage, stop, say)?);
+            node_kills.push(NodeKill::at(nodes, victim, state, stop, print)?);
         }
-        Ok(strikes)
+        Ok(node_kills)
     }
 
     /// Chooses the node to kill: the leader in every second kill, otherwise another node.
@@ -224,29 +225,29 @@ impl ClusterDemoOptions<'_> {
 
     fn judge(
         &self,
-        stage: &ClusterDemoState,
-        readings: Vec<NodeReaders>,
-        strikes: Vec<NodeKill>,
+        state: &ClusterDemoState,
+        readers: Vec<NodeReaders>,
+        node_kills: Vec<NodeKill>,
         played: Vec<MarketResult>,
     ) -> Result<ClusterDemoResult> {
-        let truth: HashMap<String, SizeByPrice> =
+        let expected_books: HashMap<String, SizeByPrice> =
             played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
         // Only this line sets the value.
-        let _ = stage.ends.set(ends.clone());
+        let _ = state.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
-        while !readings.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
-            std::thread::sleep(LOOK);
+        while !readers.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
+            std::thread::sleep(POLL_INTERVAL);
         }
-        stage.end();
+        state.end();
         let (mut lines, mut books) = (NodeVerdicts::default(), BookVerdicts::default());
-        for (at, reading) in readings.into_iter().enumerate() {
+        for (at, reader) in readers.into_iter().enumerate() {
             let name = format!("node {}", at + 1);
-            let (copies, told) = reading.join()?;
+            let (copies, book_result) = reader.join()?;
             lines.judge(&name, self.recordings, &ends, &copies);
-            books.judge(&name, &told, &truth);
+            books.judge(&name, &book_result, &expected_books);
         }
-        Ok(ClusterDemoResult { strikes, lines, books, topics: ends.into_keys().collect() })
+        Ok(ClusterDemoResult { node_kills, lines, books, topics: ends.into_keys().collect() })
     }
 }
 
@@ -255,7 +256,7 @@ impl ClusterDemoResult {
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         self.lines.write(out, console)?;
         self.books.write(out, console)?;
-        strike::write(&self.strikes, out, console)
+        node_kill::write(&self.node_kills, out, console)
     }
 
     /// Returns an error if a copy of the lines or a book differs.
@@ -273,29 +274,29 @@ impl ClusterDemoResult {
     /// Returns three closing sentences, about lines, books and nodes, each with whether the result is as expected.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
-        let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();
+        let recovery = self.node_kills.iter().map(NodeKill::recovery).max().unwrap_or_default();
         [
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
                 // A node that does not recover in time makes the demo fail earlier, so here all killed nodes have
                 // recovered.
-                !self.strikes.is_empty(),
+                !self.node_kills.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",
-                    self.strikes.len(),
-                    seconds(healed)
+                    self.node_kills.len(),
+                    seconds(recovery)
                 ),
             ),
         ]
     }
 
     /// Deletes the demo's topics, so that the demo can run again on the same cluster.
-    pub fn forget(&self, url: &str) -> Result<()> {
+    pub fn delete_topics(&self, url: &str) -> Result<()> {
         let options =
             ClientOptions { name: "demo: between two rounds".to_owned(), ..ClientOptions::default() };
-        let client = patiently(|| Ok(Client::connect(url, options.clone())?))?;
-        self.topics.iter().try_for_each(|topic| patiently(|| delete(&client, topic)))
+        let client = retry(|| Ok(Client::connect(url, options.clone())?))?;
+        self.topics.iter().try_for_each(|topic| retry(|| delete(&client, topic)))
     }
 }
 
@@ -307,17 +308,22 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits for a condition. Returns an error if the result of `moves` does not change for too long.
-fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
-    let (mut last, mut since) = (moves(), Instant::now());
-    while !is_so() && !stop.is_set() {
-        if moves() != last {
-            (last, since) = (moves(), Instant::now());
+/// Waits for a condition. Returns an error if the result of `progress` does not change for too long.
+fn wait_for(
+    what: &str,
+    stop: &StopFlag,
+    condition: impl Fn() -> bool,
+    progress: impl Fn() -> u64,
+) -> Result<()> {
+    let (mut last, mut since) = (progress(), Instant::now());
+    while !condition() && !stop.is_set() {
+        if progress() != last {
+            (last, since) = (progress(), Instant::now());
         }
         if since.elapsed() > PATIENCE {
             bail!("waited {PATIENCE:?} for {what} without any progress");
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ struct Entry<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountVerdict {
     pub published: u64,
-    pub seen: u64,
+    pub received: u64,
     pub gaps: usize,
     pub missed: u64,
     /// The number of records that were neither received nor reported missing, or were reported inconsistently.
@@ -42,7 +42,7 @@ pub enum ContentMatch {
 
 impl<'a> LineLedger<'a> {
     /// Adds a topic to which this recording's lines are published.
-    pub fn open(&mut self, topic: &str, recording: &'a MarketRecording) {
+    pub fn add_topic(&mut self, topic: &str, recording: &'a MarketRecording) {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
@@ -50,7 +50,7 @@ impl<'a> LineLedger<'a> {
     ///
     /// # Panics
     /// If the topic was not added, or all its lines were published.
-    pub fn published(&mut self, topic: &str) -> u64 {
+    pub fn count_published(&mut self, topic: &str) -> u64 {
         let entry = self.topics.get_mut(topic).expect("`open` has added the topic");
         entry.published += 1;
         assert!(entry.published <= entry.recording.len() as u64, "more lines than were recorded");
@@ -66,22 +66,24 @@ impl<'a> LineLedger<'a> {
     pub fn judge(&self, topic: &str, account: &LogAccount) -> AccountVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();
-        let told = account.seen.saturating_add(missed);
-        let hidden = published.abs_diff(told).max(account.through.seq.abs_diff(published));
-        let same =
-            self.topics.get(topic).is_some_and(|entry| entry.without(&account.missed) == account.content);
+        let accounted = account.received.saturating_add(missed);
+        let missing = published.abs_diff(accounted).max(account.through.seq.abs_diff(published));
+        let same = self
+            .topics
+            .get(topic)
+            .is_some_and(|entry| entry.digest_without(&account.missed) == account.content);
         let bytes = match (same, account.missed.is_empty()) {
-            (true, true) if account.seen == published => ContentMatch::Equal,
+            (true, true) if account.received == published => ContentMatch::Equal,
             (true, false) => ContentMatch::EqualButGaps,
             _ => ContentMatch::Different,
         };
-        let at_least = account.faults.len() as u64 + u64::from(bytes == ContentMatch::Different);
+        let unaccounted_min = account.faults.len() as u64 + u64::from(bytes == ContentMatch::Different);
         AccountVerdict {
             published,
-            seen: account.seen,
+            received: account.received,
             gaps: account.missed.len(),
             missed,
-            unaccounted: hidden.max(at_least),
+            unaccounted: missing.max(unaccounted_min),
             bytes,
             faults: account.faults.clone(),
         }
@@ -90,7 +92,7 @@ impl<'a> LineLedger<'a> {
 
 impl Entry<'_> {
     /// Returns the hash of all published lines except the missed ones. The gaps may overlap.
-    fn without(&self, missed: &[MissedRecords]) -> ContentDigest {
+    fn digest_without(&self, missed: &[MissedRecords]) -> ContentDigest {
         let mut content = ContentDigest::default();
         let mut gaps = missed.iter().peekable();
         for seq in 1..=self.published {
@@ -117,22 +119,22 @@ mod tests {
         MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
     }
 
-    /// Returns the account of a reader that received the lines `seen` and the gaps `missed`.
-    fn account(recording: &MarketRecording, seen: &[u64], missed: &[(u64, u64)]) -> LogAccount {
-        let mut account = LogAccount { seen: seen.len() as u64, ..LogAccount::default() };
-        seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
+    /// Returns the account of a reader that received the lines `received` and the gaps `missed`.
+    fn account(recording: &MarketRecording, received: &[u64], missed: &[(u64, u64)]) -> LogAccount {
+        let mut account = LogAccount { received: received.len() as u64, ..LogAccount::default() };
+        received.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
         account.missed = missed.iter().map(|&(first, last)| MissedRecords { first, last }).collect();
-        let last = seen.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
+        let last = received.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
         account.through = Position { epoch: 1, seq: last };
         account
     }
 
-    fn judge(seen: &[u64], missed: &[(u64, u64)]) -> AccountVerdict {
+    fn judge(received: &[u64], missed: &[(u64, u64)]) -> AccountVerdict {
         let recording = recording();
         let mut ledger = LineLedger::default();
-        ledger.open("t", &recording);
-        (0..10).for_each(|_| assert!(ledger.published("t") > 0));
-        ledger.judge("t", &account(&recording, seen, missed))
+        ledger.add_topic("t", &recording);
+        (0..10).for_each(|_| assert!(ledger.count_published("t") > 0));
+        ledger.judge("t", &account(&recording, received, missed))
     }
 
     #[test]

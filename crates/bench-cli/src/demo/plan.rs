@@ -7,12 +7,12 @@ use std::time::Duration;
 pub struct SubscriberPlan {
     pub name: &'static str,
     pub about: &'static str,
-    pub place: SubscriberPlace,
-    pub reads: TopicChoice,
+    pub location: SubscriberPlace,
+    pub topic_choice: TopicChoice,
     /// The pause after each record.
     pub sleep: Option<Duration>,
     /// The steps of the subscriber, each with the share of all published lines after which it happens.
-    pub cues: &'static [(f64, PlanStep)],
+    pub steps: &'static [(f64, PlanStep)],
 }
 
 /// Whether a subscriber of the demo runs in the node's process or in a separate process.
@@ -54,50 +54,50 @@ pub const PLANS: [SubscriberPlan; 6] = [
     SubscriberPlan {
         name: "in process",
         about: "in the node's own process",
-        place: SubscriberPlace::InProcess,
-        reads: TopicChoice::Markets,
+        location: SubscriberPlace::InProcess,
+        topic_choice: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, PlanStep::Join)],
+        steps: &[(0.0, PlanStep::Join)],
     },
     SubscriberPlan {
         name: "over TCP",
         about: "in a process of its own",
-        place: SubscriberPlace::Process,
-        reads: TopicChoice::Markets,
+        location: SubscriberPlace::Process,
+        topic_choice: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, PlanStep::Join)],
+        steps: &[(0.0, PlanStep::Join)],
     },
     SubscriberPlan {
         name: "late",
         about: "joins halfway and reads from the first record",
-        place: SubscriberPlace::Process,
-        reads: TopicChoice::Markets,
+        location: SubscriberPlace::Process,
+        topic_choice: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.5, PlanStep::Join)],
+        steps: &[(0.5, PlanStep::Join)],
     },
     SubscriberPlan {
         name: "killed",
         about: "is killed with SIGKILL; a new process continues after the last reported position",
-        place: SubscriberPlace::Process,
-        reads: TopicChoice::Markets,
+        location: SubscriberPlace::Process,
+        topic_choice: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, PlanStep::Join), (0.3, PlanStep::Kill), (0.45, PlanStep::Join)],
+        steps: &[(0.0, PlanStep::Join), (0.3, PlanStep::Kill), (0.45, PlanStep::Join)],
     },
     SubscriberPlan {
         name: "brisk",
         about: "keeps up with a topic whose history is short",
-        place: SubscriberPlace::Process,
-        reads: TopicChoice::Short,
+        location: SubscriberPlace::Process,
+        topic_choice: TopicChoice::Short,
         sleep: None,
-        cues: &[(0.0, PlanStep::Join)],
+        steps: &[(0.0, PlanStep::Join)],
     },
     SubscriberPlan {
         name: "slow",
         about: "reads the same topic, sleeps 1 ms after each record, and cannot keep up",
-        place: SubscriberPlace::Process,
-        reads: TopicChoice::Short,
+        location: SubscriberPlace::Process,
+        topic_choice: TopicChoice::Short,
         sleep: Some(Duration::from_millis(1)),
-        cues: &[(0.0, PlanStep::Join)],
+        steps: &[(0.0, PlanStep::Join)],
     },
 ];
 
@@ -105,18 +105,18 @@ impl SubscriberPlan {
     /// Returns the steps after the share `after` and up to the share `through`. Steps at share 0 happen before the
     /// first line.
     pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = PlanStep> {
-        self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)
+        self.steps.iter().filter(move |step| after < step.0 && step.0 <= through).map(|step| step.1)
     }
 
     /// Selects from `all` the topics that the subscriber reads.
     pub fn topics<'a>(&self, all: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let short = self.reads == TopicChoice::Short;
+        let short = self.topic_choice == TopicChoice::Short;
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()
     }
 
     /// Returns the pattern that the subscriber subscribes to.
     pub fn pattern(&self) -> &'static str {
-        match self.reads {
+        match self.topic_choice {
             TopicChoice::Markets => MARKETS,
             TopicChoice::Short => SHORT_TOPIC,
         }
@@ -134,7 +134,7 @@ mod tests {
             for step in 0..100 {
                 happened.extend(plan.due(f64::from(step) / 100.0, f64::from(step + 1) / 100.0));
             }
-            let all: Vec<PlanStep> = plan.cues.iter().map(|cue| cue.1).collect();
+            let all: Vec<PlanStep> = plan.steps.iter().map(|step| step.1).collect();
             assert_eq!(happened, all, "{}", plan.name);
         }
     }
@@ -146,6 +146,6 @@ mod tests {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()
         };
         assert_eq!(all.map(readers), [4, 4, 2]);
-        assert!(PLANS.iter().any(|plan| plan.reads == TopicChoice::Short && plan.sleep.is_some()));
+        assert!(PLANS.iter().any(|plan| plan.topic_choice == TopicChoice::Short && plan.sleep.is_some()));
     }
 }

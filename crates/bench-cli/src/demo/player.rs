@@ -18,7 +18,7 @@ pub struct TopicStream<P> {
     pub publisher: P,
 }
 
-/// Publishes all lines. Before each line it calls `before`, which waits until the line is due and may end the replay.
+/// Publishes all lines. Before each line it calls `wait_until_due`, which waits for its time and may end the replay.
 ///
 /// Returns the number of records in each topic according to the node, after comparing it with the ledger's.
 pub fn play<P: Publish>(
@@ -26,23 +26,26 @@ pub fn play<P: Publish>(
     schedule: impl Iterator<Item = ScheduledLine>,
     streams: &mut [TopicStream<P>],
     ledger: &mut LineLedger<'_>,
-    mut before: impl FnMut(ScheduledLine) -> Result<ControlFlow<()>>,
+    mut wait_until_due: impl FnMut(ScheduledLine) -> Result<ControlFlow<()>>,
 ) -> Result<Vec<(String, Position)>> {
     for due in schedule {
-        if before(due)?.is_break() {
+        if wait_until_due(due)?.is_break() {
             break;
         }
         let line = recordings[due.recording].line(due.line);
         for stream in streams.iter_mut().filter(|stream| stream.recording == due.recording) {
             let published = stream.publisher.send(line);
             published.with_context(|| format!("cannot publish to {}", stream.topic))?;
-            ledger.published(&stream.topic);
+            ledger.count_published(&stream.topic);
         }
     }
-    streams.iter_mut().map(|stream| end(stream, ledger)).collect()
+    streams.iter_mut().map(|stream| finish_stream(stream, ledger)).collect()
 }
 
-fn end<P: Publish>(stream: &mut TopicStream<P>, ledger: &LineLedger<'_>) -> Result<(String, Position)> {
+fn finish_stream<P: Publish>(
+    stream: &mut TopicStream<P>,
+    ledger: &LineLedger<'_>,
+) -> Result<(String, Position)> {
     let topic = &stream.topic;
     let receipt = stream.publisher.flush().with_context(|| format!("cannot publish to {topic}"))?;
     let last = receipt.map_or(Position::default(), |receipt| receipt.position);
@@ -106,7 +109,7 @@ mod tests {
         };
         let mut streams = [stream(&whole), stream(&short)];
         let mut ledger = LineLedger::default();
-        ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
+        ["whole", "short"].iter().for_each(|topic| ledger.add_topic(topic, &recordings[0]));
 
         // These subscribers start to read after the last record, when the topic with the short retention has dropped
         // records.
@@ -121,7 +124,7 @@ mod tests {
             for subscriber in subscribers {
                 scope.spawn(|| reader.read(subscriber, &[]));
             }
-            while !reader.is_through(&ends) {
+            while !reader.has_read_all(&ends) {
                 std::thread::yield_now();
             }
             reader.stop();
@@ -130,7 +133,10 @@ mod tests {
         let [whole, short] = ["whole", "short"].map(|topic| ledger.judge(topic, &accounts[topic]));
         assert_eq!((whole.unaccounted, whole.gaps, whole.bytes), (0, 0, ContentMatch::Equal));
         assert_eq!((short.unaccounted, short.bytes), (0, ContentMatch::EqualButGaps));
-        assert!(short.missed > 0 && short.seen > 0 && short.seen + short.missed == 20_000, "{short:?}");
+        assert!(
+            short.missed > 0 && short.received > 0 && short.received + short.missed == 20_000,
+            "{short:?}"
+        );
     }
 
     #[test]
@@ -140,7 +146,7 @@ mod tests {
         let mut streams =
             [TopicStream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
         let mut ledger = LineLedger::default();
-        ledger.open("whole", &recordings[0]);
+        ledger.add_topic("whole", &recordings[0]);
         let until = |due: ScheduledLine| {
             Ok(if due.line < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         };

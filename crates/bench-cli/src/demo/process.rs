@@ -16,7 +16,7 @@ use super::reader::DemoReader;
 use super::report::{ChildOrder, ChildReport};
 
 /// How long a new process may take to subscribe.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A subscriber of the demo that runs in a child process and is controlled by pipes.
 #[derive(Debug)]
@@ -43,19 +43,19 @@ impl DemoProcess {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a subscriber's process")?;
-        let (told, ready) = channel();
+        let (ready_sender, ready) = channel();
         let listener = child.stdout.take().map(|reports| {
             let reader = Arc::clone(reader);
-            thread::spawn(move || listen(reports, &reader, &told))
+            thread::spawn(move || listen(reports, &reader, &ready_sender))
         });
         let mut process = DemoProcess { orders: child.stdin.take(), child, listener, ready };
-        process.tell(orders.iter().chain([&ChildOrder::Go]));
+        process.send(orders.iter().chain([&ChildOrder::Start]));
         Ok(process)
     }
 
     /// Waits until the process has subscribed.
     pub fn wait_ready(&self) -> Result<()> {
-        if self.ready.recv_timeout(READY_WITHIN).is_err() {
+        if self.ready.recv_timeout(READY_TIMEOUT).is_err() {
             bail!("the subscriber process (pid {}) did not become ready", self.child.id());
         }
         Ok(())
@@ -68,7 +68,7 @@ impl DemoProcess {
     /// Tells the process at which position each topic ends. No commands follow.
     pub fn end(&mut self, ends: impl Iterator<Item = ChildOrder>) {
         let ends: Vec<ChildOrder> = ends.collect();
-        self.tell(ends.iter());
+        self.send(ends.iter());
         self.orders = None;
     }
 
@@ -77,7 +77,7 @@ impl DemoProcess {
         self.finish();
     }
 
-    fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a ChildOrder>) {
+    fn send<'a>(&mut self, orders: impl Iterator<Item = &'a ChildOrder>) {
         let text: String = orders.map(|order| format!("{order}\n")).collect();
         if let Some(pipe) = &mut self.orders {
             // An error is ignored: if the process has died, its reports are missing, and the demo fails.
@@ -109,8 +109,8 @@ fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(ChildReport::Ready) => drop(ready.send(())),
-            Ok(ChildReport::At { topic, standing }) => {
-                standing.apply(reader.accounts().entry(topic).or_default());
+            Ok(ChildReport::At { topic, account_line }) => {
+                account_line.apply(reader.accounts().entry(topic).or_default());
             }
             Ok(ChildReport::Fault { topic, text }) => reader.fault(&[topic], &text),
             Ok(ChildReport::Finished) => {}

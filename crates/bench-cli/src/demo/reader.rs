@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_millis(50);
 const EVENTS_MAX: usize = 512;
 
 impl DemoReader {
-    pub fn slowed(sleep: Option<Duration>) -> DemoReader {
+    pub fn with_sleep(sleep: Option<Duration>) -> DemoReader {
         DemoReader { sleep, ..DemoReader::default() }
     }
 
@@ -39,7 +39,7 @@ impl DemoReader {
     }
 
     /// Whether the reader has read everything up to these positions.
-    pub fn is_through(&self, ends: &BTreeMap<String, Position>) -> bool {
+    pub fn has_read_all(&self, ends: &BTreeMap<String, Position>) -> bool {
         let accounts = self.accounts();
         ends.iter()
             .filter(|(_, last)| last.seq > 0)

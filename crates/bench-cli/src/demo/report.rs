@@ -15,10 +15,10 @@ use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 pub enum ChildOrder {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic at the position of `standing`, and continue this account of another process.
-    Resume { topic: String, standing: AccountLine },
+    /// Subscribe to this topic at the position of `account_line`, and continue this account of another process.
+    Resume { topic: String, account_line: AccountLine },
     /// All subscriptions have been sent; start to read.
-    Go,
+    Start,
     /// The last record of the topic has this position.
     End { topic: String, last: Position },
 }
@@ -30,7 +30,7 @@ pub enum ChildReport {
     Ready,
     At {
         topic: String,
-        standing: AccountLine,
+        account_line: AccountLine,
     },
     Fault {
         topic: String,
@@ -44,7 +44,7 @@ pub enum ChildReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountLine {
     pub through: Position,
-    pub seen: u64,
+    pub received: u64,
     pub content: ContentDigest,
     pub warnings: u64,
     pub missed: Vec<MissedRecords>,
@@ -55,7 +55,7 @@ impl AccountLine {
     pub fn of(account: &LogAccount, gaps_reported: usize) -> AccountLine {
         AccountLine {
             through: account.through,
-            seen: account.seen,
+            received: account.received,
             content: account.content,
             warnings: account.warnings,
             missed: account.missed[gaps_reported..].to_vec(),
@@ -65,7 +65,7 @@ impl AccountLine {
     /// Adds this line's totals and gaps to an account.
     pub fn apply(&self, account: &mut LogAccount) {
         account.through = self.through;
-        account.seen = self.seen;
+        account.received = self.received;
         account.content = self.content;
         account.warnings = self.warnings;
         account.missed.extend(&self.missed);
@@ -75,25 +75,25 @@ impl AccountLine {
 /// Sends the changes of a reader's accounts since the last report to the demo's main process.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    told: LogAccounts,
+    reported: LogAccounts,
 }
 
 impl Reporter {
     pub fn changes(&mut self, accounts: &LogAccounts) -> Vec<ChildReport> {
         let mut reports = Vec::new();
         for (topic, account) in accounts {
-            let told = self.told.entry(topic.clone()).or_default();
-            for text in &account.faults[told.faults.len()..] {
+            let reported = self.reported.entry(topic.clone()).or_default();
+            for text in &account.faults[reported.faults.len()..] {
                 reports.push(ChildReport::Fault { topic: topic.clone(), text: text.clone() });
             }
-            if told.through != account.through
-                || told.warnings != account.warnings
-                || told.seen != account.seen
+            if reported.through != account.through
+                || reported.warnings != account.warnings
+                || reported.received != account.received
             {
-                let standing = AccountLine::of(account, told.missed.len());
-                reports.push(ChildReport::At { topic: topic.clone(), standing });
+                let account_line = AccountLine::of(account, reported.missed.len());
+                reports.push(ChildReport::At { topic: topic.clone(), account_line });
             }
-            told.clone_from(account);
+            reported.clone_from(account);
         }
         reports
     }
@@ -101,8 +101,8 @@ impl Reporter {
 
 impl fmt::Display for AccountLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AccountLine { through, seen, content, warnings, missed } = self;
-        write!(f, "{through} {seen} {:016x} {warnings}", content.0)?;
+        let AccountLine { through, received, content, warnings, missed } = self;
+        write!(f, "{through} {received} {:016x} {warnings}", content.0)?;
         missed.iter().try_for_each(|gap| write!(f, " {}-{}", gap.first, gap.last))
     }
 }
@@ -114,7 +114,7 @@ impl FromStr for AccountLine {
         let parse = || {
             let mut words = text.split(' ');
             let through = words.next()?.parse().ok()?;
-            let seen = words.next()?.parse().ok()?;
+            let received = words.next()?.parse().ok()?;
             let content = ContentDigest(u64::from_str_radix(words.next()?, 16).ok()?);
             let warnings = words.next()?.parse().ok()?;
             let gap = |word: &str| {
@@ -122,7 +122,7 @@ impl FromStr for AccountLine {
                 Some(MissedRecords { first: first.parse().ok()?, last: last.parse().ok()? })
             };
             let missed = words.map(gap).collect::<Option<_>>()?;
-            Some(AccountLine { through, seen, content, warnings, missed })
+            Some(AccountLine { through, received, content, warnings, missed })
         };
         parse().ok_or_else(|| MalformedLine(text.to_owned()))
     }
@@ -144,8 +144,8 @@ impl fmt::Display for ChildOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChildOrder::Read { pattern } => write!(f, "read {pattern}"),
-            ChildOrder::Resume { topic, standing } => write!(f, "resume {topic} {standing}"),
-            ChildOrder::Go => f.write_str("go"),
+            ChildOrder::Resume { topic, account_line } => write!(f, "resume {topic} {account_line}"),
+            ChildOrder::Start => f.write_str("go"),
             ChildOrder::End { topic, last } => write!(f, "end {topic} {last}"),
         }
     }
@@ -157,12 +157,12 @@ impl FromStr for ChildOrder {
     fn from_str(line: &str) -> Result<ChildOrder, MalformedLine> {
         let parse = || match line.split_once(' ').unwrap_or((line, "")) {
             ("read", pattern) => Some(ChildOrder::Read { pattern: pattern.to_owned() }),
-            ("go", "") => Some(ChildOrder::Go),
+            ("go", "") => Some(ChildOrder::Start),
             (verb, rest) => {
                 let (topic, rest) = rest.split_once(' ')?;
                 match verb {
                     "resume" => {
-                        Some(ChildOrder::Resume { topic: topic.to_owned(), standing: rest.parse().ok()? })
+                        Some(ChildOrder::Resume { topic: topic.to_owned(), account_line: rest.parse().ok()? })
                     }
                     "end" => Some(ChildOrder::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
                     _ => None,
@@ -177,7 +177,7 @@ impl fmt::Display for ChildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChildReport::Ready => f.write_str("ready"),
-            ChildReport::At { topic, standing } => write!(f, "at {topic} {standing}"),
+            ChildReport::At { topic, account_line } => write!(f, "at {topic} {account_line}"),
             // A report is one line, so line breaks in the error are replaced.
             ChildReport::Fault { topic, text } => {
                 write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " "))
@@ -198,7 +198,9 @@ impl FromStr for ChildReport {
                 let (verb, rest) = line.split_once(' ')?;
                 let (topic, rest) = rest.split_once(' ')?;
                 match verb {
-                    "at" => Some(ChildReport::At { topic: topic.to_owned(), standing: rest.parse().ok()? }),
+                    "at" => {
+                        Some(ChildReport::At { topic: topic.to_owned(), account_line: rest.parse().ok()? })
+                    }
                     "fault" => Some(ChildReport::Fault { topic: topic.to_owned(), text: rest.to_owned() }),
                     _ => None,
                 }
@@ -216,9 +218,9 @@ mod tests {
         Position { epoch: 1, seq }
     }
 
-    fn standing() -> AccountLine {
+    fn account_line() -> AccountLine {
         let missed = vec![MissedRecords { first: 2, last: 4 }, MissedRecords { first: 9, last: 9 }];
-        AccountLine { through: position(10), seen: 6, content: ContentDigest(0xab), warnings: 1, missed }
+        AccountLine { through: position(10), received: 6, content: ContentDigest(0xab), warnings: 1, missed }
     }
 
     #[test]
@@ -226,7 +228,7 @@ mod tests {
         let topic = || "market.betfair.1.5".to_owned();
         let reports = [
             ChildReport::Ready,
-            ChildReport::At { topic: topic(), standing: standing() },
+            ChildReport::At { topic: topic(), account_line: account_line() },
             ChildReport::Fault { topic: topic(), text: "record 5 instead of 4".into() },
             ChildReport::Finished,
         ];
@@ -235,8 +237,8 @@ mod tests {
         }
         let orders = [
             ChildOrder::Read { pattern: "market.>".into() },
-            ChildOrder::Resume { topic: topic(), standing: AccountLine::default() },
-            ChildOrder::Go,
+            ChildOrder::Resume { topic: topic(), account_line: AccountLine::default() },
+            ChildOrder::Start,
             ChildOrder::End { topic: topic(), last: position(7) },
         ];
         for order in orders {
@@ -249,10 +251,10 @@ mod tests {
     fn demo_reports_contain_each_gap_only_once() {
         let (mut reporter, mut accounts, mut copy) =
             (Reporter::default(), LogAccounts::new(), LogAccount::default());
-        let mut tell = |accounts: &LogAccounts| {
+        let mut report_and_merge = |accounts: &LogAccounts| {
             for report in reporter.changes(accounts) {
                 match report {
-                    ChildReport::At { standing, .. } => standing.apply(&mut copy),
+                    ChildReport::At { account_line, .. } => account_line.apply(&mut copy),
                     other => panic!("{other}"),
                 }
             }
@@ -267,9 +269,9 @@ mod tests {
             account.clone()
         };
         let first = account(&mut accounts, 1, 2);
-        assert_eq!(tell(&accounts), first);
-        assert_eq!(tell(&accounts), first, "nothing new is reported");
+        assert_eq!(report_and_merge(&accounts), first);
+        assert_eq!(report_and_merge(&accounts), first, "nothing new is reported");
         let second = account(&mut accounts, 3, 4);
-        assert_eq!(tell(&accounts), second);
+        assert_eq!(report_and_merge(&accounts), second);
     }
 }

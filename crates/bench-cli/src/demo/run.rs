@@ -25,9 +25,9 @@ use super::report::{AccountLine, ChildOrder};
 use super::schedule::ScheduledLine;
 use super::verdicts::SubscriberVerdicts;
 
-const SHOW_EVERY: Duration = Duration::from_millis(100);
+const DISPLAY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest sleep before the next check of signals and the display.
-const NAP: Duration = Duration::from_millis(20);
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// The time without any progress after which the demo stops waiting.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
@@ -42,8 +42,8 @@ pub struct DemoRun {
     /// For each recording: the number of published lines, and the names of its topics.
     published: Vec<(u64, Vec<String>)>,
     lines: u64,
-    lines_all: u64,
-    shown: Instant,
+    lines_total: u64,
+    shown_at: Instant,
 }
 
 struct Member {
@@ -66,7 +66,7 @@ impl DemoRun {
         let member = |plan: &'static SubscriberPlan| Member {
             plan,
             topics: plan.topics(recordings.iter().flat_map(|recording| &recording.1).map(String::as_str)),
-            reader: Arc::new(DemoReader::slowed(plan.sleep)),
+            reader: Arc::new(DemoReader::with_sleep(plan.sleep)),
             process: None,
             remark: "",
         };
@@ -79,15 +79,15 @@ impl DemoRun {
             stop,
             start: now,
             lines: 0,
-            lines_all: recordings.iter().map(|recording| recording.0).sum(),
+            lines_total: recordings.iter().map(|recording| recording.0).sum(),
             published: recordings.into_iter().map(|(_, topics)| (0, topics)).collect(),
-            shown: now,
+            shown_at: now,
         }
     }
 
     /// Starts the subscribers that read from the first line, and waits until they have subscribed.
-    pub fn open(&mut self) -> Result<()> {
-        self.cue(-1.0, 0.0)?;
+    pub fn start_subscribers(&mut self) -> Result<()> {
+        self.run_steps(-1.0, 0.0)?;
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
             process.wait_ready()?;
         }
@@ -97,16 +97,19 @@ impl DemoRun {
 
     /// Waits until a line is due. While it waits, carries out the subscribers' due steps. Returns `Break` if
     /// interrupted.
-    pub fn before(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
+    pub fn wait_until_due(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
-        self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;
+        self.run_steps(
+            done(self.lines.saturating_sub(1), self.lines_total),
+            done(self.lines, self.lines_total),
+        )?;
         loop {
             self.show()?;
             if self.stop.is_set() {
                 return Ok(ControlFlow::Break(()));
             }
             match due.at.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
-                Some(left) => thread::sleep(left.min(NAP)),
+                Some(left) => thread::sleep(left.min(SLEEP_MAX)),
                 None => break,
             }
         }
@@ -116,9 +119,9 @@ impl DemoRun {
     }
 
     /// After the last line, starts the remaining subscribers and waits until all have read everything.
-    pub fn close(&mut self, ends: &[(String, Position)]) -> Result<()> {
-        let done = self.lines as f64 / self.lines_all.max(1) as f64;
-        self.cue(done, f64::INFINITY)?;
+    pub fn finish(&mut self, ends: &[(String, Position)]) -> Result<()> {
+        let done = self.lines as f64 / self.lines_total.max(1) as f64;
+        self.run_steps(done, f64::INFINITY)?;
         let ends: BTreeMap<String, Position> = ends.iter().cloned().collect();
         for member in &mut self.members {
             let orders = member.ends(&ends).into_iter().map(|(topic, last)| ChildOrder::End { topic, last });
@@ -126,16 +129,16 @@ impl DemoRun {
                 process.end(orders);
             }
         }
-        let (mut last_read, mut moved) = (0, Instant::now());
-        while !self.members.iter().all(|member| member.reader.is_through(&member.ends(&ends))) {
+        let (mut last_read, mut progressed_at) = (0, Instant::now());
+        while !self.members.iter().all(|member| member.reader.has_read_all(&member.ends(&ends))) {
             let read = self.members.iter().map(Member::accounted_for).sum();
             if read != last_read {
-                (last_read, moved) = (read, Instant::now());
+                (last_read, progressed_at) = (read, Instant::now());
             }
-            if moved.elapsed() > STALLED_AFTER {
+            if progressed_at.elapsed() > STALLED_AFTER {
                 break;
             }
-            thread::sleep(NAP);
+            thread::sleep(SLEEP_MAX);
             self.show()?;
         }
         self.members.iter().for_each(|member| member.reader.stop());
@@ -151,21 +154,21 @@ impl DemoRun {
         verdicts
     }
 
-    pub fn say(&self, text: &str) -> Result<()> {
-        self.display.say(text)
+    pub fn print(&self, text: &str) -> Result<()> {
+        self.display.print(text)
     }
 
-    fn cue(&mut self, after: f64, through: f64) -> Result<()> {
+    fn run_steps(&mut self, after: f64, through: f64) -> Result<()> {
         for at in 0..self.members.len() {
             let plan = self.members[at].plan;
-            for cue in plan.due(after, through) {
-                let said = match cue {
+            for step in plan.due(after, through) {
+                let text = match step {
                     PlanStep::Join => self.members[at].join(&self.node, &self.url)?,
                     PlanStep::Kill => self.members[at].kill(),
                 };
                 if self.lines > 0 {
                     let line = grouped(self.lines);
-                    self.say(&format!("{:>9} lines  {}: {said}", line, plan.name))?;
+                    self.print(&format!("{:>9} lines  {}: {text}", line, plan.name))?;
                 }
             }
         }
@@ -173,12 +176,16 @@ impl DemoRun {
     }
 
     fn show(&mut self) -> Result<()> {
-        if self.shown.elapsed() < SHOW_EVERY {
+        if self.shown_at.elapsed() < DISPLAY_INTERVAL {
             return Ok(());
         }
-        self.shown = Instant::now();
-        let published =
-            ProgressLine { name: "published", done: self.lines, of: self.lines_all, remark: String::new() };
+        self.shown_at = Instant::now();
+        let published = ProgressLine {
+            name: "published",
+            done: self.lines,
+            total: self.lines_total,
+            remark: String::new(),
+        };
         let progress: Vec<ProgressLine> = [published]
             .into_iter()
             .chain(self.members.iter().map(|member| member.progress(&self.published)))
@@ -190,7 +197,7 @@ impl DemoRun {
 impl Member {
     /// Starts the subscriber. If it ran before, it continues at its position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
-        if self.plan.place == SubscriberPlace::InProcess {
+        if self.plan.location == SubscriberPlace::InProcess {
             self.join_in_process(node)?;
             return Ok("reads".to_owned());
         }
@@ -229,9 +236,9 @@ impl Member {
             return vec![ChildOrder::Read { pattern: self.plan.pattern().to_owned() }];
         }
         let order = |topic: &String| match accounts.get(topic) {
-            Some(account) if account.seen > 0 => {
-                let standing = AccountLine::of(account, account.missed.len());
-                ChildOrder::Resume { topic: topic.clone(), standing }
+            Some(account) if account.received > 0 => {
+                let account_line = AccountLine::of(account, account.missed.len());
+                ChildOrder::Resume { topic: topic.clone(), account_line }
             }
             _ => ChildOrder::Read { pattern: topic.clone() },
         };
@@ -250,20 +257,20 @@ impl Member {
     }
 
     fn ends(&self, ends: &BTreeMap<String, Position>) -> BTreeMap<String, Position> {
-        let mine = |topic: &String| Some((topic.clone(), *ends.get(topic)?));
-        self.topics.iter().filter_map(mine).collect()
+        let own = |topic: &String| Some((topic.clone(), *ends.get(topic)?));
+        self.topics.iter().filter_map(own).collect()
     }
 
     /// Returns the number of records that the subscribers received or that were reported to them as missing.
     fn accounted_for(&self) -> u64 {
-        self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
+        self.reader.accounts().values().map(|account| account.received + account.missed_records()).sum()
     }
 
     fn progress(&self, published: &[(u64, Vec<String>)]) -> ProgressLine {
-        let mine = |topics: &Vec<String>| topics.iter().any(|topic| self.topics.contains(topic));
+        let own = |topics: &Vec<String>| topics.iter().any(|topic| self.topics.contains(topic));
         let (mut done, mut gaps, mut missed) = (0, 0, 0);
         for account in self.reader.accounts().values() {
-            done += account.seen + account.missed_records();
+            done += account.received + account.missed_records();
             gaps += account.missed.len() as u64;
             missed += account.missed_records();
         }
@@ -271,7 +278,7 @@ impl Member {
             0 => self.remark.to_owned(),
             _ => format!("{} gaps, {} records reported as missed", grouped(gaps), grouped(missed)),
         };
-        let of = published.iter().filter(|recording| mine(&recording.1)).map(|recording| recording.0).sum();
-        ProgressLine { name: self.plan.name, done, of, remark }
+        let total = published.iter().filter(|recording| own(&recording.1)).map(|recording| recording.0).sum();
+        ProgressLine { name: self.plan.name, done, total, remark }
     }
 }

@@ -44,8 +44,8 @@ pub struct ScheduledLine {
 pub fn schedule(recordings: &[MarketRecording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
     let mut next = vec![0; recordings.len()];
     std::iter::from_fn(move || {
-        let waiting = (0..recordings.len()).filter(|&at| next[at] < recordings[at].len());
-        let due = waiting.map(|at| (due(speed, &recordings[at], next[at]), at)).min()?;
+        let pending = (0..recordings.len()).filter(|&at| next[at] < recordings[at].len());
+        let due = pending.map(|at| (due(speed, &recordings[at], next[at]), at)).min()?;
         let line = next[due.1];
         next[due.1] += 1;
         Some(ScheduledLine { at: due.0, recording: due.1, line })

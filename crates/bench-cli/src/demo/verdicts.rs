@@ -50,7 +50,7 @@ impl SubscriberVerdicts {
                 name.clone(),
                 topic.clone(),
                 grouped(verdict.published),
-                grouped(verdict.seen),
+                grouped(verdict.received),
                 grouped(verdict.gaps as u64),
                 grouped(verdict.missed),
                 grouped(verdict.unaccounted),
@@ -63,22 +63,26 @@ impl SubscriberVerdicts {
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
             writeln!(out, "{} {name}, {topic}: {}{more}", console.paint.bad("fault:"), verdict.faults[0])?;
         }
-        self.write_sum(out, console)
+        self.write_totals(out, console)
     }
 
-    fn write_sum(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+    fn write_totals(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         let sum = |of: fn(&AccountVerdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
-        let (published, seen, missed) = (sum(|v| v.published), sum(|v| v.seen), sum(|v| v.missed));
-        let told = format!(
+        let (published, received, missed) = (sum(|v| v.published), sum(|v| v.received), sum(|v| v.missed));
+        let summary = format!(
             "{} records for all subscribers: {} received, {} reported as missed, ",
             grouped(published),
-            grouped(seen),
+            grouped(received),
             grouped(missed)
         );
         match self.unaccounted() {
-            0 => writeln!(out, "\n{told}{}", console.paint.good("0 unaccounted for")),
+            0 => writeln!(out, "\n{summary}{}", console.paint.good("0 unaccounted for")),
             lost => {
-                writeln!(out, "\n{told}{}", console.paint.bad(&format!("{} UNACCOUNTED FOR", grouped(lost))))
+                writeln!(
+                    out,
+                    "\n{summary}{}",
+                    console.paint.bad(&format!("{} UNACCOUNTED FOR", grouped(lost)))
+                )
             }
         }
     }
@@ -86,7 +90,7 @@ impl SubscriberVerdicts {
     fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         self.rows.iter().try_for_each(|(name, topic, verdict)| {
             let object = json!({
-                "subscriber": name, "topic": topic, "published": verdict.published, "seen": verdict.seen,
+                "subscriber": name, "topic": topic, "published": verdict.published, "seen": verdict.received,
                 "gaps": verdict.gaps, "missed": verdict.missed, "unaccounted": verdict.unaccounted,
                 "bytes": verdict.bytes.text(), "faults": verdict.faults,
             });

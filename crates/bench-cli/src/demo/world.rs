@@ -33,9 +33,9 @@ const RECORDING: &str = "aircraft-switzerland.json";
 const NEAR_KM: f32 = 10.0;
 /// The longest wait for any step of the demo. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The most output lines of the processes that are kept.
-const SAID_MAX: usize = 100;
+const OUTPUT_LINES_MAX: usize = 100;
 /// The duration for which the world runs between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);
 
@@ -52,7 +52,7 @@ struct Member {
 
 impl Member {
     /// Starts a process and waits until it is up.
-    fn start(arguments: &[String], said: &RecentOutput) -> Result<Member> {
+    fn start(arguments: &[String], output: &RecentOutput) -> Result<Member> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
@@ -61,16 +61,16 @@ impl Member {
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
         let (sender, lines) = channel();
-        let (said, id) = (Arc::clone(said), child.id());
+        let (output, id) = (Arc::clone(output), child.id());
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    if said.len() >= SAID_MAX {
-                        said.pop_front();
+                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                    if output.len() >= OUTPUT_LINES_MAX {
+                        output.pop_front();
                     }
-                    said.push_back(format!("pid {id}: {line}"));
-                    drop(said);
+                    output.push_back(format!("pid {id}: {line}"));
+                    drop(output);
                     // The demo waits only for the first line, so the receiver may be gone.
                     let _ = sender.send(line);
                 }
@@ -115,15 +115,15 @@ pub struct WorldDemoOptions<'a> {
 pub struct WorldDemo<'a> {
     world: &'a WorldDemoOptions<'a>,
     stop: &'a StopFlag,
-    say: Narrator<'a>,
+    print: Narrator<'a>,
     members: Vec<Member>,
     kv: Kv,
-    made: LoadedWorld,
+    loaded: LoadedWorld,
     watcher: Watcher,
     /// The time of the last response from the cluster.
-    answered: Instant,
-    said: RecentOutput,
-    looks: usize,
+    last_response: Instant,
+    output: RecentOutput,
+    checks: usize,
 }
 
 pub fn run(
@@ -134,7 +134,7 @@ pub fn run(
     stop: &StopFlag,
 ) -> Result<()> {
     let began = Instant::now();
-    let say = |text: &str| {
+    let print = |text: &str| {
         let mut out = std::io::stdout();
         let at = began.elapsed().as_secs_f64();
         if console.json {
@@ -145,18 +145,18 @@ pub fn run(
         Ok(out.flush()?)
     };
     let world = WorldDemoOptions { data, flock, without_aircraft, nodes: &[] };
-    let mut show = world.begin(stop, &say)?;
-    show.go_on(SPAN)?;
-    show.count("after a while")?;
-    show.kill_and_come_back()?;
-    show.go_on(SPAN)?;
-    let told = show.close()?;
-    say(&told)
+    let mut demo = world.start(stop, &print)?;
+    demo.run_for(SPAN)?;
+    demo.count_entities("after a while")?;
+    demo.kill_and_restart()?;
+    demo.run_for(SPAN)?;
+    let summary = demo.close()?;
+    print(&summary)
 }
 
 impl WorldDemoOptions<'_> {
     /// Starts the processes. Waits until all regions have owners and the demo has read their states.
-    pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
+    pub fn start<'a>(&'a self, stop: &'a StopFlag, print: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
         if !aircraft && !self.without_aircraft {
@@ -175,13 +175,13 @@ impl WorldDemoOptions<'_> {
         if self.nodes.is_empty() {
             run.extend(["--listen", "127.0.0.1:0"].map(str::to_owned));
         }
-        run.extend(self.agreeing(0));
-        let said = RecentOutput::default();
-        let first = Member::start(&run, &said)?;
-        let url = if self.nodes.is_empty() { first.url.clone() } else { any_of(self.nodes, 0) };
+        run.extend(self.connection_options(0));
+        let output = RecentOutput::default();
+        let first = Member::start(&run, &output)?;
+        let url = if self.nodes.is_empty() { first.url.clone() } else { rotated_urls(self.nodes, 0) };
         let mut members = vec![first];
         for nth in 1..PROCESSES {
-            members.push(patiently(|| self.join(nth, &members[0], &said))?);
+            members.push(retry(|| self.join(nth, &members[0], &output))?);
         }
         let client = Client::connect(
             &url,
@@ -189,53 +189,65 @@ impl WorldDemoOptions<'_> {
         )?;
         let kv = client.kv();
         let spec = WorldSpec::read(&kv, WORLD)?;
-        let made = spec.make()?;
+        let loaded = spec.load()?;
         let watcher = Watcher::of(kv.clone(), WORLD)?;
-        let answered = Instant::now();
-        let mut show =
-            WorldDemo { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
-        let all = show.made.entities();
-        say(&format!(
+        let last_response = Instant::now();
+        let mut demo = WorldDemo {
+            world: self,
+            stop,
+            print,
+            members,
+            kv,
+            loaded,
+            watcher,
+            last_response,
+            output,
+            checks: 0,
+        };
+        let all = demo.loaded.entities();
+        print(&format!(
             "{PROCESSES} processes, {} aircraft and a flock of {} birds; `dunlin space watch {WORLD} --url {url}` shows them",
             grouped(all - self.flock),
             grouped(self.flock)
         ))?;
-        show.until("all regions had owners and readable states", |show| show.whole() == PROCESSES)?;
-        Ok(show)
+        demo.wait_until("all regions had owners and readable states", |demo| {
+            demo.complete_regions() == PROCESSES
+        })?;
+        Ok(demo)
     }
 
     /// Returns the options that connect a process to the cluster. Each process tries a different node first.
-    fn agreeing(&self, nth: usize) -> Vec<String> {
+    fn connection_options(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
         }
         // With a longer lease, a process that loses its node can find the next in time.
-        ["--url", &any_of(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
+        ["--url", &rotated_urls(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 
-    fn join(&self, nth: usize, first: &Member, said: &RecentOutput) -> Result<Member> {
+    fn join(&self, nth: usize, first: &Member, output: &RecentOutput) -> Result<Member> {
         let mut arguments = vec!["join".to_owned(), WORLD.to_owned()];
         if self.nodes.is_empty() {
             arguments.extend(["--url".to_owned(), first.url.clone()]);
         }
-        arguments.extend(self.agreeing(nth));
-        Member::start(&arguments, said)
+        arguments.extend(self.connection_options(nth));
+        Member::start(&arguments, output)
     }
 }
 
 /// The addresses of all nodes, separated by commas, beginning with node `first`.
-fn any_of(urls: &[String], first: usize) -> String {
+fn rotated_urls(urls: &[String], first: usize) -> String {
     let (before, from) = urls.split_at(first % urls.len());
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
 }
 
 /// Repeats a call without side effects until it succeeds.
-fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Result<T> {
+fn retry<T, E: Into<anyhow::Error>>(call: impl Fn() -> Result<T, E>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match ask() {
+        match call() {
             Err(error) if Instant::now() > deadline => return Err(error.into()),
-            Err(_away) => std::thread::sleep(LOOK),
+            Err(_unreachable) => std::thread::sleep(POLL_INTERVAL),
             Ok(done) => return Ok(done),
         }
     }
@@ -243,26 +255,26 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 
 impl WorldDemo<'_> {
     /// Reads the latest states of all regions. Waits while a node of the cluster is unreachable.
-    fn look(&mut self) -> Result<()> {
-        match self.watcher.look() {
-            Ok(()) => self.answered = Instant::now(),
-            Err(error) if self.answered.elapsed() > PATIENCE => return Err(error),
-            Err(_away) => {}
+    fn refresh(&mut self) -> Result<()> {
+        match self.watcher.refresh() {
+            Ok(()) => self.last_response = Instant::now(),
+            Err(error) if self.last_response.elapsed() > PATIENCE => return Err(error),
+            Err(_unreachable) => {}
         }
         self.watcher.drain();
         Ok(())
     }
 
     /// Returns the number of regions that have an owner and a complete state.
-    fn whole(&self) -> usize {
+    fn complete_regions(&self) -> usize {
         let owned = self.watcher.owned.iter().filter(|owned| owned.owner.is_some());
         owned.count().min(self.watcher.states().filter(|(_, state)| state.tick() > 0).count())
     }
 
-    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Result<()> {
+    fn wait_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.look()?;
+            self.refresh()?;
             if done(self) {
                 return Ok(());
             }
@@ -270,28 +282,28 @@ impl WorldDemo<'_> {
                 bail!("the demo was stopped before {what}");
             }
             if Instant::now() > deadline {
-                bail!("{PATIENCE:?} passed before {what}\n{}", self.stands());
+                bail!("{PATIENCE:?} passed before {what}\n{}", self.describe_state());
             }
-            self.stop.sleep(LOOK);
+            self.stop.sleep(POLL_INTERVAL);
         }
     }
 
     /// Describes the world for error messages: each region's owner and progress, and the processes' output.
-    fn stands(&self) -> String {
+    fn describe_state(&self) -> String {
         let (ticks, mut text) = (self.ticks(), String::new());
         for owned in &self.watcher.owned {
             let tick = ticks.iter().find(|(region, _)| *region == owned.region).map(|(_, tick)| *tick);
             text += &format!("  {owned:?}, known to tick {tick:?}\n");
         }
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
     /// Lets the world run for `span`, and compares the pairs of close aircraft meanwhile.
-    pub fn go_on(&mut self, span: Duration) -> Result<()> {
+    pub fn run_for(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
-            self.look()?;
+            self.refresh()?;
             self.compare_pairs()?;
             self.stop.sleep(Duration::from_millis(100));
         }
@@ -300,8 +312,8 @@ impl WorldDemo<'_> {
 
     fn compare_pairs(&mut self) -> Result<()> {
         let states = self.watcher.states().map(|(_, state)| state);
-        let (found, all) = pairs(states, self.made.setup.world, NEAR_KM);
-        self.looks += 1;
+        let (found, all) = pairs(states, self.loaded.setup.world, NEAR_KM);
+        self.checks += 1;
         if found != all {
             bail!("the octree finds {found} of {all} close pairs of aircraft");
         }
@@ -313,85 +325,85 @@ impl WorldDemo<'_> {
     }
 
     /// Stops the ticks, counts all entities, and continues the ticks.
-    pub fn count(&mut self, when: &str) -> Result<EntityCount> {
+    pub fn count_entities(&mut self, when: &str) -> Result<EntityCount> {
         let key = format!("space/{WORLD}/hold/0");
-        patiently(|| self.kv.put(&key, b"1"))?;
+        retry(|| self.kv.put(&key, b"1"))?;
         let (mut before, mut since) = (Vec::new(), Instant::now());
-        self.until("all ticks had stopped", |show| {
-            let now = show.ticks();
-            let states = show.watcher.states().map(|(_, state)| state);
-            let under_way = EntityCount::of(states, std::iter::empty()).under_way;
-            if now != before || under_way > 0 || show.whole() < PROCESSES {
+        self.wait_until("all ticks had stopped", |demo| {
+            let now = demo.ticks();
+            let states = demo.watcher.states().map(|(_, state)| state);
+            let in_handover = EntityCount::of(states, std::iter::empty()).in_handover;
+            if now != before || in_handover > 0 || demo.complete_regions() < PROCESSES {
                 (before, since) = (now, Instant::now());
             }
             since.elapsed() > Duration::from_millis(600)
         })?;
-        let accounts = EntityCount::of(self.watcher.states().map(|(_, state)| state), self.made.ids());
-        if !accounts.are_right() {
+        let accounts = EntityCount::of(self.watcher.states().map(|(_, state)| state), self.loaded.ids());
+        if !accounts.is_correct() {
             bail!(
                 "{when}: {} entities are lost ({:?} …), {} duplicated ({:?} …), {} unknown",
                 accounts.lost.len(),
                 &accounts.lost[..accounts.lost.len().min(5)],
-                accounts.doubled.len(),
-                &accounts.doubled[..accounts.doubled.len().min(5)],
-                accounts.strange.len()
+                accounts.duplicated.len(),
+                &accounts.duplicated[..accounts.duplicated.len().min(5)],
+                accounts.unknown.len()
             );
         }
-        (self.say)(&format!("{when}: {} entities, each in one region", grouped(accounts.found as u64)))?;
-        patiently(|| self.kv.delete(&key))?;
+        (self.print)(&format!("{when}: {} entities, each in one region", grouped(accounts.found as u64)))?;
+        retry(|| self.kv.delete(&key))?;
         Ok(accounts)
     }
 
     /// Stops a process that owns a region with SIGKILL. Waits until another process owns the region, and restarts the
     /// process.
-    pub fn kill_and_come_back(&mut self) -> Result<()> {
+    pub fn kill_and_restart(&mut self) -> Result<()> {
         // Without a cluster, the first process holds the leases.
         let first = usize::from(self.world.nodes.is_empty());
-        let owned = |process: u64, show: &Self| {
-            let owned = show.watcher.owned.iter();
+        let owned = |process: u64, demo: &Self| {
+            let owned = demo.watcher.owned.iter();
             owned.filter_map(|owned| Some((owned.region, owned.owner?))).find(|(_, owner)| owner.0 == process)
         };
         let chosen =
             (first..self.members.len()).find_map(|nth| Some((nth, owned(self.members[nth].process, self)?)));
         let (nth, (region, before)) = chosen.context("no process other than the first owns a region")?;
-        let epoch = |show: &Self| {
-            let owned = show.watcher.owned.iter().find(|owned| owned.region == region);
+        let epoch = |demo: &Self| {
+            let owned = demo.watcher.owned.iter().find(|owned| owned.region == region);
             owned.and_then(|owned| owned.owner)
         };
         // Dropping kills and reaps the process.
         drop(self.members.remove(nth));
         let killed = Instant::now();
-        (self.say)(&format!("process {} is killed; it owned region {region}", before.0))?;
-        self.until("another process continued the region", |show| {
-            epoch(show).is_some_and(|now| now.1 != before.1) && show.whole() == PROCESSES
+        (self.print)(&format!("process {} is killed; it owned region {region}", before.0))?;
+        self.wait_until("another process continued the region", |demo| {
+            epoch(demo).is_some_and(|now| now.1 != before.1) && demo.complete_regions() == PROCESSES
         })?;
         let now = epoch(self).context("no process owns the region")?;
-        (self.say)(&format!(
+        (self.print)(&format!(
             "region {region} continues in process {}, in epoch {}, {:.1} s after the kill",
             now.0,
             now.1,
             killed.elapsed().as_secs_f64()
         ))?;
-        self.count("with two processes")?;
+        self.count_entities("with two processes")?;
         // A node may be killed during the call, so its response may be lost; the call is repeated.
-        let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
-        let process = back.process;
-        self.members.push(back);
-        (self.say)(&format!("process {process} joins in place of the killed one"))?;
-        self.until("the new process owned a region", |show| owned(process, show).is_some())?;
-        (self.say)(&format!("process {process} owns a region"))
+        let member = retry(|| self.world.join(nth, &self.members[0], &self.output))?;
+        let process = member.process;
+        self.members.push(member);
+        (self.print)(&format!("process {process} joins in place of the killed one"))?;
+        self.wait_until("the new process owned a region", |demo| owned(process, demo).is_some())?;
+        (self.print)(&format!("process {process} owns a region"))
     }
 
     /// Counts all entities once more. Returns the summary.
     pub fn close(&mut self) -> Result<String> {
-        let accounts = self.count("at the end")?;
-        let handed: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();
+        let accounts = self.count_entities("at the end")?;
+        let handovers: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();
         Ok(format!(
             "{} of {} entities accounted for: none lost, none duplicated; {} handovers by the present owners; pairs of aircraft within {NEAR_KM} km correct in {} checks",
             grouped(accounts.found as u64),
-            grouped(self.made.entities()),
-            grouped(handed),
-            self.looks
+            grouped(self.loaded.entities()),
+            grouped(handovers),
+            self.checks
         ))
     }
 }

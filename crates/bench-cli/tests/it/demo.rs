@@ -4,10 +4,10 @@ use crate::program::run;
 
 #[test]
 fn demo_accounts_for_every_record() {
-    let out = every_record_is_accounted_for(&["--lines", "6000"]);
+    let out = run_demo(&["--lines", "6000"]);
     // Whether the slow reader misses lines depends on the machine's speed, so both results are valid.
-    let is_true = |line: &str| line.ends_with(" equal") || line.ends_with(" equal except for gaps");
-    assert!(row(&out, "slow", "short.market").is_some_and(is_true), "{out}");
+    let is_valid = |line: &str| line.ends_with(" equal") || line.ends_with(" equal except for gaps");
+    assert!(row(&out, "slow", "short.market").is_some_and(is_valid), "{out}");
 }
 
 fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
@@ -15,9 +15,9 @@ fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
 }
 
 /// Runs the demo, checks that every record is accounted for, and returns the standard output.
-fn every_record_is_accounted_for(more: &[&str]) -> String {
+fn run_demo(options: &[&str]) -> String {
     let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
-    let out = run(&[&demo[..], more].concat()).done();
+    let out = run(&[&demo[..], options].concat()).done();
     let lines: Vec<&str> = out.lines().collect();
     assert!(
         lines[0].starts_with("GENERATED DATA") && lines[lines.len() - 1].starts_with("GENERATED DATA"),
@@ -45,7 +45,7 @@ mod long {
 
     #[test]
     fn demo_accounts_for_every_record() {
-        let out = every_record_is_accounted_for(&[]);
+        let out = run_demo(&[]);
         let slow = row(&out, "slow", "short.market");
         assert!(slow.is_some_and(|row| row.ends_with("equal except for gaps")), "{out}");
     }
@@ -72,8 +72,8 @@ mod long {
         assert!(out.contains("SIGKILL to node") && out.contains("the cluster recovered after"), "{out}");
         assert!(out.contains("the dashboard, in a browser"), "{out}");
         for part in ["topics", "feeds", "nodes", "space"] {
-            let holds = |line: &str| line.split_whitespace().take(2).eq([part, "yes"]);
-            assert!(out.lines().any(holds), "{part} in {out}");
+            let passed = |line: &str| line.split_whitespace().take(2).eq([part, "yes"]);
+            assert!(out.lines().any(passed), "{part} in {out}");
         }
         assert!(out.contains("4 of 4 parts passed"), "{out}");
     }

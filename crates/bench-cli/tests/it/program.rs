@@ -28,8 +28,8 @@ pub fn run(arguments: &[&str]) -> Outcome {
 /// Like [`run`], in another working directory.
 pub fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"));
-    let ours = std::env::vars_os().map(|(name, _)| name);
-    ours.filter(|name| name.to_string_lossy().starts_with("DUNLIN_")).for_each(|name| {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name.to_string_lossy().starts_with("DUNLIN_")).for_each(|name| {
         command.env_remove(name);
     });
     command.env("NO_COLOR", "1").args(arguments).current_dir(folder).stdin(Stdio::null());

@@ -19,10 +19,10 @@ mod long {
             "600",
         ]);
         let out = outcome.done();
-        for said in
+        for text in
             ["is killed", "continues in process", "owns a region", "600 of 600 entities accounted for"]
         {
-            assert!(out.contains(said), "{said}: {out}");
+            assert!(out.contains(text), "{text}: {out}");
         }
     }
 }

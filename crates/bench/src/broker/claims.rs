@@ -7,8 +7,8 @@ use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-const fn claim(what: &'static str, figure: f64, params: Pairs, metric: &'static str) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
+const fn claim(title: &'static str, figure: f64, params: Pairs, metric: &'static str) -> ClaimedFigure {
+    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
 }
 
 const SMALL: Pairs = &[("messages", "100000"), ("topics", "100"), ("subscribers", "10")];
@@ -19,9 +19,9 @@ const ULTIMATE: Pairs = &[("messages", "1000000"), ("topics", "1000"), ("subscri
 const BASELINE: Pairs = &[("topics", "1"), ("subscribers", "50")];
 const REALISTIC: Pairs = &[("topics", "10"), ("subscribers", "2000")];
 
-const fn internal(what: &'static str, figure: f64, metric: &'static str) -> ClaimedFigure {
+const fn internal(title: &'static str, figure: f64, metric: &'static str) -> ClaimedFigure {
     ClaimedFigure {
-        what,
+        title,
         figure,
         ours: RowPattern { target: "dunlin", case: "protocols", params: INTERNAL, metric },
     }

@@ -15,7 +15,7 @@ use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
 /// The number of files that a process opens in addition to its connections.
-const FILES_BESIDE: u64 = 200;
+const OTHER_FILES: u64 = 200;
 
 /// The measuring points of Dunlin, and with peers also those of nats-server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
@@ -33,17 +33,17 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
 }
 
 fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
-    allow_files(connections + FILES_BESIDE)?;
+    raise_file_limit(connections + OTHER_FILES)?;
     let broker = Broker::start(bench, target, Pin::Free)?;
-    let served = broker.served();
+    let endpoint = broker.endpoint();
     let idle = broker.memory("VmRSS")?;
     let start_ns = monotonic_ns();
     let mut lanes = (0..connections)
-        .map(|_| SubscribedConnection::subscribe(served, CROWD))
+        .map(|_| SubscribedConnection::subscribe(endpoint, CROWD))
         .collect::<Result<Vec<_>>>()?;
     let setup_ns = monotonic_ns() - start_ns;
     let resident = broker.memory("VmRSS")?;
-    let start_ns = throughput::publish(served, CROWD, 64, MESSAGES)?;
+    let start_ns = throughput::publish(endpoint, CROWD, 64, MESSAGES)?;
     let end_ns = fanout::receive(&mut lanes, MESSAGES)?;
     Ok(RunSample::new()
         .with("rss_bytes", resident as f64)
@@ -53,13 +53,13 @@ fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
         .with("deliveries_per_s", (connections * MESSAGES) as f64 * 1e9 / (end_ns - start_ns).max(1) as f64))
 }
 
-/// Raises this process's limit of open files to `wanted`. Its children inherit the limit.
-fn allow_files(wanted: u64) -> Result<()> {
+/// Raises this process's limit of open files to `needed`. Its children inherit the limit.
+fn raise_file_limit(needed: u64) -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);
-    if allowed < wanted {
-        let why = format!("{wanted} open files are needed and {allowed} allowed: see `ulimit -Hn`");
-        return Err(Unavailable(why).into());
+    if allowed < needed {
+        let reason = format!("{needed} open files are needed and {allowed} allowed: see `ulimit -Hn`");
+        return Err(Unavailable(reason).into());
     }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
         .context("cannot raise the limit of open files")

@@ -15,17 +15,17 @@ const fn listener(target: &'static str, params: Pairs, metric: &'static str) -> 
     row(target, "nats_listener", params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
-    Goal { what, ours, bar }
+const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Goal {
+    Goal { title, ours, threshold }
 }
 
 /// A goal that compares Dunlin with nats-server's row of the same parameters.
-const fn times_nats(what: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
-    goal(what, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
+const fn times_nats(title: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
+    goal(title, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
 }
 
-const fn times_redis(what: &'static str, params: Pairs, metric: &'static str) -> Goal {
-    goal(what, listener("dunlin", params, metric), TimesAtLeast(1.2, listener("redis", params, metric)))
+const fn times_redis(title: &'static str, params: Pairs, metric: &'static str) -> Goal {
+    goal(title, listener("dunlin", params, metric), TimesAtLeast(1.2, listener("redis", params, metric)))
 }
 
 const ULTIMATE: Pairs = &[("topics", "1000"), ("subscribers", "100000")];
@@ -36,9 +36,9 @@ const STREAM_8K: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "
 const STREAM_64K: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "65536")];
 const TEN: Pairs = &[("pattern", "fanout"), ("driver", "raw"), ("subscribers", "10")];
 const HUNDRED: Pairs = &[("pattern", "fanout"), ("driver", "raw"), ("subscribers", "100")];
-const ASK_SPIN: Pairs = &[("pattern", "request"), ("wait", "spin"), ("in_flight", "1")];
-const ASK_PARKED: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "1")];
-const ASK_MANY: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "256")];
+const REQUEST_SPIN: Pairs = &[("pattern", "request"), ("wait", "spin"), ("in_flight", "1")];
+const REQUEST_PARKED: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "1")];
+const REQUEST_PIPELINED: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "256")];
 
 const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
@@ -94,15 +94,15 @@ pub const GOALS: &[Goal] = &[
     times_redis("NATS listener 1→100, 64 B", HUNDRED, "deliveries_per_s"),
     goal(
         "NATS request/reply, one in flight, the node spinning",
-        listener("dunlin", ASK_SPIN, "p50_ns"),
-        TimesAtMost(0.7, listener("nats", ASK_PARKED, "p50_ns")),
+        listener("dunlin", REQUEST_SPIN, "p50_ns"),
+        TimesAtMost(0.7, listener("nats", REQUEST_PARKED, "p50_ns")),
     ),
     goal(
         "NATS request/reply, one in flight, all parked",
-        listener("dunlin", ASK_PARKED, "p50_ns"),
-        TimesAtMost(1.05, listener("nats", ASK_PARKED, "p50_ns")),
+        listener("dunlin", REQUEST_PARKED, "p50_ns"),
+        TimesAtMost(1.05, listener("nats", REQUEST_PARKED, "p50_ns")),
     ),
-    times_nats("NATS request/reply, 256 in flight", ASK_MANY, "msgs_per_s", 1.2),
+    times_nats("NATS request/reply, 256 in flight", REQUEST_PIPELINED, "msgs_per_s", 1.2),
     goal(
         "10,000 NATS connections with one subscription each",
         row("dunlin", "connections", CROWD, "rss_bytes"),

@@ -16,14 +16,14 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::Protocol;
 
 use super::use_cases::{UseCase, run};
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::protocols::route::{TOPIC, nats_ends};
 use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
@@ -74,12 +74,12 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<RunSam
     let limits = if kind == "flood_unlimited" { "" } else { LIMITS };
     let users = Some(format!("{USERS}{limits}"));
     let node = ListenerNode::start(bench, &NodeSetup { protocols, topics, users, ..NodeSetup::default() })?;
-    let served = Broker::nats_listener(&node)?.with_token(OTHERS_TOKEN);
+    let endpoint = Broker::nats_listener(&node)?.with_token(OTHERS_TOKEN);
     let mut sampled: Vec<(RunSample, RunSample)> = Vec::new();
     for _ in 0..pairs {
-        let alone = others(served, records)?;
-        let offender = offender(bench, kind, served)?;
-        let beside = others(served, records)?;
+        let alone = measure_others(endpoint, records)?;
+        let offender = start_offender(bench, kind, endpoint)?;
+        let beside = measure_others(endpoint, records)?;
         drop(offender);
         sampled.push((alone, beside));
     }
@@ -94,35 +94,35 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<RunSam
     };
     Ok(RunSample::new()
         .with("pairs", sampled.len() as f64)
-        .with_known("alone_p50_ns", median(&|(alone, _)| alone.get("p50_ns")))
-        .with_known("p50_ns", median(&|(_, beside)| beside.get("p50_ns")))
-        .with_known("p50_times_alone", median(&times("p50_ns")))
-        .with_known("alone_p99_ns", median(&|(alone, _)| alone.get("p99_ns")))
-        .with_known("p99_ns", median(&|(_, beside)| beside.get("p99_ns")))
-        .with_known("p99_times_alone", median(&times("p99_ns"))))
+        .with_optional("alone_p50_ns", median(&|(alone, _)| alone.get("p50_ns")))
+        .with_optional("p50_ns", median(&|(_, beside)| beside.get("p50_ns")))
+        .with_optional("p50_times_alone", median(&times("p50_ns")))
+        .with_optional("alone_p99_ns", median(&|(alone, _)| alone.get("p99_ns")))
+        .with_optional("p99_ns", median(&|(_, beside)| beside.get("p99_ns")))
+        .with_optional("p99_times_alone", median(&times("p99_ns"))))
 }
 
 /// Measures the publisher and the subscriber once, over new connections.
-fn others(served: BrokerEndpoint, records: u64) -> Result<RunSample> {
-    let (source, sink) = nats_ends(served)?;
+fn measure_others(endpoint: BrokerEndpoint, records: u64) -> Result<RunSample> {
+    let (source, sink) = nats_ends(endpoint)?;
     run(source, sink, &OTHERS, records, || ())
 }
 
-fn offender(bench: &Bench, kind: &str, served: BrokerEndpoint) -> Result<Child> {
-    let args = [("kind", kind.to_owned()), ("address", served.address.to_string())];
+fn start_offender(bench: &Bench, kind: &str, endpoint: BrokerEndpoint) -> Result<Child> {
+    let args = [("kind", kind.to_owned()), ("address", endpoint.address.to_string())];
     let mut child = bench.child.start("broker-offender", &args)?;
-    child.line::<()>(PATIENCE).context("the offending client did not start")?;
+    child.read_line::<()>(TIMEOUT).context("the offending client did not start")?;
     thread::sleep(SETTLE);
     Ok(child)
 }
 
 /// The main function of the offender's process. It runs until it is killed.
-pub fn offend(args: &RoleArgs) -> Result<()> {
-    let served = BrokerEndpoint::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
+pub fn run_offender(args: &RoleArgs) -> Result<()> {
+    let endpoint = BrokerEndpoint::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
-        "flood" | "flood_unlimited" => flood(served),
-        "never_reads" => never_read(served),
-        "slow_loris" => trickle(served),
+        "flood" | "flood_unlimited" => flood(endpoint),
+        "never_reads" => subscribe_without_reading(endpoint),
+        "slow_loris" => send_slowly(endpoint),
         unknown => bail!("unknown offender `{unknown}`"),
     }
 }
@@ -131,13 +131,13 @@ const FLOOD_BYTES: usize = 64;
 const FLOOD_WRITE: usize = 64 * 1024;
 
 /// Publishes as fast as the node allows.
-fn flood(served: BrokerEndpoint) -> Result<()> {
-    let mut client = RawClient::connect(served)?;
-    let mut one = served.dialect.publish_head(OFFENDED, FLOOD_BYTES);
-    one.extend_from_slice(&[b'x'; FLOOD_BYTES]);
-    one.extend_from_slice(b"\r\n");
-    let write = one.repeat(FLOOD_WRITE / one.len());
-    say(&())?;
+fn flood(endpoint: BrokerEndpoint) -> Result<()> {
+    let mut client = RawClient::connect(endpoint)?;
+    let mut message = endpoint.dialect.publish_head(OFFENDED, FLOOD_BYTES);
+    message.extend_from_slice(&[b'x'; FLOOD_BYTES]);
+    message.extend_from_slice(b"\r\n");
+    let write = message.repeat(FLOOD_WRITE / message.len());
+    print_line(&())?;
     loop {
         client.send(&write)?;
     }
@@ -147,20 +147,20 @@ const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Subscribes to its own large records and never reads them. Reconnects when the node closes the connection.
-fn never_read(served: BrokerEndpoint) -> Result<()> {
-    let mut publisher = RawClient::connect(served)?;
-    let mut one = served.dialect.publish_head(OFFENDED, LARGE_BYTES);
-    one.extend_from_slice(&[b'x'; LARGE_BYTES]);
-    one.extend_from_slice(b"\r\n");
+fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
+    let mut publisher = RawClient::connect(endpoint)?;
+    let mut message = endpoint.dialect.publish_head(OFFENDED, LARGE_BYTES);
+    message.extend_from_slice(&[b'x'; LARGE_BYTES]);
+    message.extend_from_slice(b"\r\n");
     let subscribe = || -> Result<RawClient> {
-        let mut client = RawClient::connect(served)?;
+        let mut client = RawClient::connect(endpoint)?;
         client.subscribe(OFFENDED)?;
         Ok(client)
     };
     let mut reader = subscribe()?;
-    say(&())?;
+    print_line(&())?;
     for nth in 1_u64.. {
-        publisher.send(&one)?;
+        publisher.send(&message)?;
         thread::sleep(LARGE_PAUSE);
         // The node closes the connection of a slow subscriber, and the next write then fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
@@ -175,15 +175,15 @@ const TRICKLE_BYTES: usize = 100_000;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Opens 200 connections that each send records endlessly, one byte at a time.
-fn trickle(served: BrokerEndpoint) -> Result<()> {
+fn send_slowly(endpoint: BrokerEndpoint) -> Result<()> {
     let mut clients = (0..TRICKLES)
         .map(|_| {
-            let mut client = RawClient::connect_small(served, 16 * 1024)?;
-            client.send(&served.dialect.publish_head(OFFENDED, TRICKLE_BYTES))?;
+            let mut client = RawClient::connect_small(endpoint, 16 * 1024)?;
+            client.send(&endpoint.dialect.publish_head(OFFENDED, TRICKLE_BYTES))?;
             Ok(client)
         })
         .collect::<Result<Vec<_>>>()?;
-    say(&())?;
+    print_line(&())?;
     loop {
         clients.iter_mut().try_for_each(|client| client.send(b"x"))?;
         thread::sleep(TRICKLE_PAUSE);

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::line::{BYTES, SequencePayload};
+use super::payload::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -26,58 +26,58 @@ const HISTORY_BYTES: u64 = 64 << 20;
 pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let publishes = options.count(10_000, 100);
     vec![
-        ProtocolRoute::OURS.map(|way| one_in_flight(way, publishes)).into(),
+        ProtocolRoute::OURS.map(|route| one_in_flight(route, publishes)).into(),
         ProtocolRoute::OURS.map(stream).into(),
     ]
 }
 
-fn params(way: ProtocolRoute, pattern: &str) -> Params {
-    Params::new().with("transport", way.name()).with("pattern", pattern).with("bytes", BYTES)
+fn params(route: ProtocolRoute, pattern: &str) -> Params {
+    Params::new().with("transport", route.name()).with("pattern", pattern).with("bytes", BYTES)
 }
 
-fn one_in_flight(way: ProtocolRoute, publishes: u64) -> MeasuringPoint {
-    let params = params(way, "one_in_flight").with("in_flight", 1u64);
-    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| {
-        publish_one_by_one(bench, way, publishes)
+fn one_in_flight(route: ProtocolRoute, publishes: u64) -> MeasuringPoint {
+    let params = params(route, "one_in_flight").with("in_flight", 1u64);
+    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| {
+        publish_one_by_one(bench, route, publishes)
     })
 }
 
-fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Result<RunSample> {
-    let mut ends = way.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
+fn publish_one_by_one(bench: &Bench, route: ProtocolRoute, publishes: u64) -> Result<RunSample> {
+    let mut ends = route.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
     drop(ends.sink);
-    let (mut line, mut latencies, unmeasured) =
+    let (mut buffer, mut latencies, unmeasured) =
         (SequencePayload::default(), Latencies::default(), publishes / 10);
-    let (mut took_ns, all) = (0, publishes + unmeasured);
+    let (mut elapsed_ns, all) = (0, publishes + unmeasured);
     for seq in 0..all {
-        let payload = line.of(seq, 0);
+        let payload = buffer.encode(seq, 0);
         let start_ns = monotonic_ns();
         ends.source.publish(payload)?;
         let ns = monotonic_ns() - start_ns;
         if seq >= unmeasured {
             latencies.record(ns);
-            took_ns += ns;
+            elapsed_ns += ns;
         }
     }
     receive(&mut *ends.node.read_back()?, all, |_| ()).context("cannot read the published records back")?;
-    let rate = publishes as f64 * 1e9 / took_ns.max(1) as f64;
+    let rate = publishes as f64 * 1e9 / elapsed_ns.max(1) as f64;
     Ok(RunSample::new().with("msgs_per_s", rate).and(latencies.sample()))
 }
 
-fn stream(way: ProtocolRoute) -> MeasuringPoint {
+fn stream(route: ProtocolRoute) -> MeasuringPoint {
     let mut measure = sustained(
         |bench| bench.options.count(20_000, 1_000),
-        move |bench, count| transfer(way.open(bench, way.lossless())?, count),
+        move |bench, count| transfer(route.open(bench, route.lossless())?, count),
     );
-    let params = params(way, "stream").with("subscribers", 1u64);
-    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+    let params = params(route, "stream").with("subscribers", 1u64);
+    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
 }
 
 fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     let RouteEnds { mut source, mut sink, node } = ends;
     let publishing = thread::spawn(move || -> Result<u64> {
-        let mut line = SequencePayload::default();
+        let mut buffer = SequencePayload::default();
         let start_ns = monotonic_ns();
-        (0..count).try_for_each(|seq| source.send(line.of(seq, 0)))?;
+        (0..count).try_for_each(|seq| source.send(buffer.encode(seq, 0)))?;
         source.finish()?;
         Ok(start_ns)
     });
@@ -92,15 +92,15 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
-/// Reads and checks `count` records, and passes the time in each to `time`. Returns the time of the last check.
-pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Result<u64> {
+/// Reads and checks `count` records, and passes the time in each to `on_time`. Returns the time of the last check.
+pub fn receive(sink: &mut dyn Sink, count: u64, mut on_time: impl FnMut(u64)) -> Result<u64> {
     let mut next = 0;
     while next < count {
         sink.read(&mut |payload| {
-            let carried = SequencePayload::time(payload, next)
+            let time_ns = SequencePayload::decode_time(payload, next)
                 .with_context(|| format!("record {next} was lost or damaged"))?;
             next += 1;
-            time(carried);
+            on_time(time_ns);
             Ok(())
         })?;
     }

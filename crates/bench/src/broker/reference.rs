@@ -23,5 +23,5 @@ const fn small(target: &'static str, params: Pairs, metric: &'static str, figure
 const STREAM: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
 
 /// The figures that peers of suite `broker` are known to reach.
-pub const KNOWN: &[PeerFigure] =
+pub const PEER_FIGURES: &[PeerFigure] =
     &[small("nats", STREAM, "msgs_per_s", 3.24e6), small("redis", STREAM, "msgs_per_s", 2.07e6)];

@@ -18,18 +18,18 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::memory::resident_bytes;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
-use crate::workload::note;
+use crate::workload::record_fault;
 
 /// The messages, topics and subscribers of each row: the document's five newer rows, then its two older ones. The
 /// document's row of 1,000 messages is missing, because so few messages cannot be timed.
@@ -48,22 +48,21 @@ const FRAME_BYTES: u64 = 128;
 /// The number of records in a round, over all topics. It gives each topic enough records for one read, and all of them
 /// fit into the processor's caches.
 const ROUND: u64 = 16_384;
-/// The number of rounds that a topic retains.
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
 /// The most rounds by which the publisher may be ahead of the subscribers.
-const AHEAD: u64 = 2;
+const ROUNDS_AHEAD_MAX: u64 = 2;
 /// The number of subscribers that a thread takes at a time.
-const CHUNK: usize = 100;
+const CHUNK_SUBSCRIBERS: usize = 100;
 /// The age of records is recorded for every nth subscriber.
-const NOTED: usize = 8;
+const AGE_SAMPLE_STEP: usize = 8;
 
 /// Returns a group of points for each row of the table.
 pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
-    let smaller = |(messages, topics, subscribers): (u64, u64, u64)| {
+    let scaled = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
     };
-    SHAPES.map(|shape| vec![point(smaller(shape))]).into()
+    SHAPES.map(|shape| vec![point(scaled(shape))]).into()
 }
 
 fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
@@ -77,15 +76,14 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
         let args = [("messages", messages), ("topics", topics), ("subscribers", subscribers)];
         let args = args.map(|(name, value)| (name, value.to_string()));
         let mut child: Child = bench.child.start("broker-stress", &args)?;
-        let done: Done = child.line(PATIENCE)?;
+        let report: StressReport = child.read_line(TIMEOUT)?;
         let peak = child.memory("VmHWM")?;
-        Ok(done.sample(messages, subscribers, peak.saturating_sub(done.baseline_bytes)))
+        Ok(report.sample(messages, subscribers, peak.saturating_sub(report.baseline_bytes)))
     })
 }
 
-/// Report of the measuring process.
 #[derive(Serialize, Deserialize)]
-struct Done {
+struct StressReport {
     /// The memory of the process before it creates the first topic.
     baseline_bytes: u64,
     deliveries: u64,
@@ -97,7 +95,7 @@ struct Done {
     p99_ns: Option<u64>,
 }
 
-impl Done {
+impl StressReport {
     fn sample(&self, messages: u64, subscribers: u64, grown_bytes: u64) -> RunSample {
         let per_s = |count: u64| count as f64 * 1e9 / self.elapsed_ns.max(1) as f64;
         RunSample::new()
@@ -108,7 +106,7 @@ impl Done {
             .with("rss_bytes", grown_bytes as f64)
             .with("subscriber_bytes", grown_bytes as f64 / subscribers as f64)
             .with("msgs_per_s_and_mb", per_s(messages) * 1e6 / grown_bytes.max(1) as f64)
-            .with_known("avg_ns", self.avg_ns)
+            .with_optional("avg_ns", self.avg_ns)
             .with_time("p50_ns", self.p50_ns)
             .with_time("p99_ns", self.p99_ns)
             .with("setup_ns", self.setup_ns as f64)
@@ -117,9 +115,9 @@ impl Done {
 
 /// The main function of the measuring process. After the measurement it waits to be killed, so that its memory can be
 /// read.
-pub fn grow(args: &RoleArgs) -> Result<()> {
+pub fn run_child(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
-    say(&run(shape)?)?;
+    print_line(&run(shape)?)?;
     loop {
         thread::park();
     }
@@ -145,7 +143,7 @@ impl Shape {
     }
 
     /// Returns the number of records of each topic up to the end of a round.
-    fn until(&self, round: u64) -> u64 {
+    fn records_until(&self, round: u64) -> u64 {
         self.records.min((round + 1) * self.in_round)
     }
 
@@ -155,26 +153,27 @@ impl Shape {
     }
 }
 
-fn run(shape: Shape) -> Result<Done> {
-    let stand = LocalNode::start()?;
+fn run(shape: Shape) -> Result<StressReport> {
+    let local_node = LocalNode::start()?;
     let baseline_bytes = resident_bytes()?;
     let setup_start_ns = monotonic_ns();
     let history = (HISTORY_ROUNDS * shape.in_round * FRAME_BYTES).max(HISTORY_BYTES_MIN);
     let name = |nth: u64| format!("bench.{nth}");
     for nth in 0..shape.topics {
-        stand.volatile(&name(nth), history)?;
+        local_node.volatile(&name(nth), history)?;
     }
     let publishers: Vec<Publisher> =
-        (0..shape.topics).map(|nth| stand.publisher(&name(nth))).collect::<Result<_>>()?;
-    let subscribe =
-        |nth| Ok(Reader { subscriber: stand.subscriber(&name(shape.topic_of(nth)), Wait::Spin)?, next: 0 });
+        (0..shape.topics).map(|nth| local_node.publisher(&name(nth))).collect::<Result<_>>()?;
+    let subscribe = |nth| {
+        Ok(Reader { subscriber: local_node.subscriber(&name(shape.topic_of(nth)), Wait::Spin)?, next: 0 })
+    };
     let readers: Vec<Reader> = (0..shape.subscribers).map(subscribe).collect::<Result<_>>()?;
     let setup_ns = monotonic_ns() - setup_start_ns;
     let work = Work::new(shape, readers);
     let start_ns = monotonic_ns();
-    let latencies = work.done_by_two(publishers)?;
+    let latencies = work.run_two_threads(publishers)?;
     let elapsed_ns = monotonic_ns() - start_ns;
-    Ok(Done {
+    Ok(StressReport {
         baseline_bytes,
         deliveries: work.deliveries()?,
         expected: shape.subscribers * shape.records,
@@ -196,12 +195,11 @@ struct Reader {
 struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
-    /// Number of published rounds.
     published: AtomicU64,
     /// Number of tickets that threads have taken. A ticket stands for one round of one chunk; the tickets of a round
     /// come before those of the next.
-    taken: AtomicU64,
-    done: AtomicU64,
+    claimed: AtomicU64,
+    completed: AtomicU64,
     failed: AtomicBool,
 }
 
@@ -209,16 +207,16 @@ impl Work {
     fn new(shape: Shape, readers: Vec<Reader>) -> Self {
         let (mut readers, mut chunks) = (readers.into_iter(), Vec::new());
         while readers.len() > 0 {
-            chunks.push(Mutex::new(readers.by_ref().take(CHUNK).collect()));
+            chunks.push(Mutex::new(readers.by_ref().take(CHUNK_SUBSCRIBERS).collect()));
         }
-        let [published, taken, done] = [0; 3].map(AtomicU64::new);
-        Self { shape, chunks, published, taken, done, failed: AtomicBool::new(false) }
+        let [published, claimed, completed] = [0; 3].map(AtomicU64::new);
+        Self { shape, chunks, published, claimed, completed, failed: AtomicBool::new(false) }
     }
 
-    fn done_by_two(&self, publishers: Vec<Publisher>) -> Result<Latencies> {
+    fn run_two_threads(&self, publishers: Vec<Publisher>) -> Result<Latencies> {
         thread::scope(|scope| {
-            let other = scope.spawn(|| self.fails_both(|| self.read_all(1)));
-            let mine = self.fails_both(|| self.publish_and_read(publishers));
+            let other = scope.spawn(|| self.stop_both_on_error(|| self.read_all(1)));
+            let mine = self.stop_both_on_error(|| self.publish_and_read(publishers));
             let other = other.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
             let mut latencies = mine?;
             latencies.add(&other?);
@@ -227,7 +225,7 @@ impl Work {
     }
 
     /// Runs `work`. If it fails, makes the other thread end too.
-    fn fails_both<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn stop_both_on_error<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {
             self.failed.store(true, Ordering::Release);
@@ -240,12 +238,13 @@ impl Work {
         let (mut latencies, mut payload) = (Latencies::default(), NumberedPayload::new(BYTES));
         for round in 0..self.shape.rounds {
             self.read_while(&mut latencies, |work| {
-                work.done.load(Ordering::Acquire) < round.saturating_sub(AHEAD) * work.chunks.len() as u64
+                work.completed.load(Ordering::Acquire)
+                    < round.saturating_sub(ROUNDS_AHEAD_MAX) * work.chunks.len() as u64
             })?;
-            for seq in self.shape.in_round * round..self.shape.until(round) {
+            for seq in self.shape.in_round * round..self.shape.records_until(round) {
                 let now_ns = monotonic_ns();
                 for publisher in &mut publishers {
-                    publisher.send(payload.of_at(seq, now_ns))?;
+                    publisher.send(payload.with_seq_and_time(seq, now_ns))?;
                 }
             }
             self.published.store(round + 1, Ordering::Release);
@@ -263,48 +262,48 @@ impl Work {
 
     fn read_rest(&self, latencies: &mut Latencies) -> Result<()> {
         let all = self.shape.rounds * self.chunks.len() as u64;
-        self.read_while(latencies, |work| work.done.load(Ordering::Acquire) < all)
+        self.read_while(latencies, |work| work.completed.load(Ordering::Acquire) < all)
     }
 
-    /// Reads published rounds, and waits for more, as long as `go_on` returns `true`.
-    fn read_while(&self, latencies: &mut Latencies, go_on: impl Fn(&Self) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut turns = 0_u64;
-        while go_on(self) {
-            if self.take(latencies)? {
+    /// Reads published rounds, and waits for more, as long as `should_continue` returns `true`.
+    fn read_while(&self, latencies: &mut Latencies, should_continue: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut spins = 0_u64;
+        while should_continue(self) {
+            if self.read_chunk(latencies)? {
                 continue;
             }
-            turns += 1;
+            spins += 1;
             ensure!(!self.failed.load(Ordering::Acquire), "the other thread failed");
             ensure!(
-                !turns.is_multiple_of(1 << 20) || Instant::now() < deadline,
+                !spins.is_multiple_of(1 << 20) || Instant::now() < deadline,
                 "the other thread made no progress"
             );
-            if turns.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
+            if spins.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
         }
         Ok(())
     }
 
     /// Reads one published round with one chunk of subscribers. Returns `false` if all published rounds are read.
-    fn take(&self, latencies: &mut Latencies) -> Result<bool> {
+    fn read_chunk(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;
-        let taken = self
-            .taken
+        let claimed = self
+            .claimed
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| (next < last).then_some(next + 1));
-        let Ok(ticket) = taken else { return Ok(false) };
-        let until = self.shape.until(ticket / chunks);
+        let Ok(ticket) = claimed else { return Ok(false) };
+        let until = self.shape.records_until(ticket / chunks);
         let mut readers = self.lock(&self.chunks[(ticket % chunks) as usize])?;
         for (nth, reader) in readers.iter_mut().enumerate() {
             let ages = reader.read(until)?;
-            if let Some((oldest_ns, newest_ns)) = ages.filter(|_| nth.is_multiple_of(NOTED)) {
+            if let Some((oldest_ns, newest_ns)) = ages.filter(|_| nth.is_multiple_of(AGE_SAMPLE_STEP)) {
                 let now_ns = monotonic_ns();
                 latencies.record(now_ns.saturating_sub(oldest_ns));
                 latencies.record(now_ns.saturating_sub(newest_ns));
             }
         }
         drop(readers);
-        self.done.fetch_add(1, Ordering::AcqRel);
+        self.completed.fetch_add(1, Ordering::AcqRel);
         Ok(true)
     }
 
@@ -336,7 +335,7 @@ impl Reader {
                     ages = Some(ages.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));
                     next += 1;
                 }
-                other => note(&mut fault, other),
+                other => record_fault(&mut fault, other),
             })?;
             if let Some(fault) = fault {
                 bail!("expected record {}, received: {fault}", next + 1);
@@ -361,9 +360,9 @@ mod tests {
     #[test]
     fn every_subscriber_reads_every_record_of_its_topic() {
         for (messages, topics, subscribers) in [(1_000, 10, 3), (2_000, 4, 250), (600, 1, 50)] {
-            let done = run(Shape::new(messages, topics, subscribers)).unwrap();
-            assert_eq!(done.deliveries, messages / topics * subscribers);
-            assert_eq!(done.deliveries, done.expected);
+            let report = run(Shape::new(messages, topics, subscribers)).unwrap();
+            assert_eq!(report.deliveries, messages / topics * subscribers);
+            assert_eq!(report.deliveries, report.expected);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use rustix::thread::set_current_timer_slack;
 
-use super::line::{BYTES, SequencePayload};
+use super::payload::{BYTES, SequencePayload};
 use super::protocols::receive;
 use crate::clock::monotonic_ns;
 use crate::options::BenchOptions;
@@ -57,35 +57,35 @@ pub const USE_CASES: [UseCase; 7] = [
 /// Returns a group of points for each use case: one point for each protocol, and nats-server with the raw client.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let group = |case: UseCase| {
-        let mut ways = ProtocolRoute::OURS.to_vec();
+        let mut routes = ProtocolRoute::OURS.to_vec();
         if case.durable {
             // Durable topics are measured only over connections, because the node with a disk runs in another process.
-            ways.retain(|way| *way != ProtocolRoute::Inproc);
+            routes.retain(|route| *route != ProtocolRoute::Inproc);
         } else if with_peers {
-            ways.push(ProtocolRoute::NatsServer);
+            routes.push(ProtocolRoute::NatsServer);
         }
-        ways.into_iter().map(|way| point(way, case, options)).collect()
+        routes.into_iter().map(|route| point(route, case, options)).collect()
     };
     USE_CASES.map(group).into()
 }
 
-fn point(way: ProtocolRoute, case: UseCase, options: &BenchOptions) -> MeasuringPoint {
+fn point(route: ProtocolRoute, case: UseCase, options: &BenchOptions) -> MeasuringPoint {
     let params = Params::new()
         .with("use", case.name)
-        .with("transport", way.name())
+        .with("transport", route.name())
         .with("wait", "parked")
         .with("bytes", BYTES)
         .with("rate", case.per_s)
         .with("storage", if case.durable { "synced" } else { "memory" });
-    let least = if options.quick { 50 } else { RECORDS_MIN };
-    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| {
-        let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(least);
+    let records_min = if options.quick { 50 } else { RECORDS_MIN };
+    MeasuringPoint::new(CASE, route.target(), params, move |bench: &Bench| {
+        let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(records_min);
         let topic = if case.durable {
             TopicSetup::durable(TOPIC, HISTORY_BYTES)
         } else {
             TopicSetup::volatile(TOPIC, HISTORY_BYTES)
         };
-        measure(way.open(bench, topic)?, &case, count)
+        measure(route.open(bench, topic)?, &case, count)
     })
 }
 
@@ -95,14 +95,14 @@ fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads a few records to warm up, then `count` measured ones. `give_up` must make the publisher's
+/// Publishes and reads a few records to warm up, then `count` measured ones. `cancel` must make the publisher's
 /// pending calls return.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,
     case: &UseCase,
     count: u64,
-    give_up: impl FnOnce(),
+    cancel: impl FnOnce(),
 ) -> Result<RunSample> {
     let (all, per_s) = (count + count / UNMEASURED, case.per_s);
     let publishing = thread::spawn(move || publish(&mut *source, all, per_s));
@@ -117,7 +117,7 @@ pub fn run(
         nth += 1;
     });
     if received.is_err() {
-        give_up();
+        cancel();
     }
     let start_ns = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (received?, start_ns?);
@@ -133,7 +133,7 @@ pub fn run(
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // By default the kernel ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut line = SequencePayload::default();
+    let mut buffer = SequencePayload::default();
     let start_ns = monotonic_ns() + 1_000_000;
     let due_ns = |nth: u64| start_ns + nth * 1_000_000_000 / per_s;
     let mut nth = 0;
@@ -144,7 +144,7 @@ fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
             continue;
         }
         while nth < count && due_ns(nth) <= now_ns {
-            source.send(line.of(nth, due_ns(nth)))?;
+            source.send(buffer.encode(nth, due_ns(nth)))?;
             nth += 1;
         }
         source.push()?;

@@ -34,7 +34,7 @@ struct Inner {
 }
 
 /// Name of a key.
-pub fn key_of(nth: usize) -> String {
+pub fn key_name(nth: usize) -> String {
     format!("key-{nth:012}")
 }
 
@@ -62,8 +62,8 @@ impl ExpectedValues {
 
     /// Writes a key once more.
     pub async fn put(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
-        let seq = self.count(nth);
-        let (key, value) = (key_of(nth), payload.of(seq));
+        let seq = self.increment(nth);
+        let (key, value) = (key_name(nth), payload.with_seq(seq));
         let command = ControlCommand::Put { key: key.as_bytes(), value, lease: 0 };
         self.connection(lane).command(&command).await.map(drop)
     }
@@ -71,11 +71,11 @@ impl ExpectedValues {
     /// Writes a key, on the condition that nobody else has written it since our last write.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
-        let (key, value) = (key_of(nth), payload.of(seq));
+        let (key, value) = (key_name(nth), payload.with_seq(seq));
         let command = ControlCommand::PutIf { key: key.as_bytes(), value, lease: 0, expect };
         match self.connection(lane).command(&command).await? {
             ControlReply::Changed { revision, keys: 1 } => {
-                self.count(nth);
+                self.increment(nth);
                 self.0.revisions.borrow_mut()[nth] = revision;
                 Ok(())
             }
@@ -87,7 +87,7 @@ impl ExpectedValues {
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
         let mut payload = NumberedPayload::new(self.0.work.bytes);
         let pairs: Vec<(String, Vec<u8>)> =
-            keys.map(|nth| (key_of(nth), payload.of(self.count(nth)).to_vec())).collect();
+            keys.map(|nth| (key_name(nth), payload.with_seq(self.increment(nth)).to_vec())).collect();
         let then: Vec<KeyOperation<'_>> = pairs
             .iter()
             .map(|(key, value)| KeyOperation::Put { key: key.as_bytes(), value, lease: 0 })
@@ -103,24 +103,24 @@ impl ExpectedValues {
 
     /// Reads a key and compares its value with the expected one.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
-        let key = key_of(nth);
+        let key = key_name(nth);
         let QueryAnswer::Found { found, .. } =
             self.connection(lane).query(&ControlQuery::Get { key: key.as_bytes() }).await?
         else {
             bail!("unexpected response to a read")
         };
         let seq = self.0.written.borrow()[nth];
-        let right = match found.items.first() {
+        let is_expected = match found.items.first() {
             Some(pair) => seq > 0 && ReadExtent::All.check(&pair.item.value, seq) && pair.item.version == seq,
             None => seq == 0,
         };
-        ensure!(right, "key {key} does not have the value of write {seq}, the last acknowledged write");
+        ensure!(is_expected, "key {key} does not have the value of write {seq}, the last acknowledged write");
         Ok(())
     }
 
     /// Reads a range of keys and compares the values with the expected ones.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
-        let key = key_of(from);
+        let key = key_name(from);
         let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
         let QueryAnswer::Found { found, .. } = self.connection(lane).query(&query).await? else {
             bail!("unexpected response to a read")
@@ -130,24 +130,26 @@ impl ExpectedValues {
             "a range read returned {} keys, expected {count}",
             found.items.len()
         );
-        let right = found.items.iter().all(|pair| ReadExtent::All.check(&pair.item.value, 1));
-        ensure!(right, "a range read returned a value that was not written");
+        let is_expected = found.items.iter().all(|pair| ReadExtent::All.check(&pair.item.value, 1));
+        ensure!(is_expected, "a range read returned a value that was not written");
         Ok(())
     }
 
     /// Writes all keys once.
     pub async fn load(&self) -> Result<()> {
-        self.each(LOAD_LANES, LOAD_BATCH, async |keeper, lane, from, to| keeper.put_all(lane, from..to).await)
-            .await
+        self.for_each_key(LOAD_LANES, LOAD_BATCH, async |values, lane, from, to| {
+            values.put_all(lane, from..to).await
+        })
+        .await
     }
 
     /// Reads every key back.
     pub async fn verify(&self) -> Result<()> {
-        self.each(VERIFY_LANES, 1, async |keeper, lane, nth, _| keeper.get(lane, nth).await).await
+        self.for_each_key(VERIFY_LANES, 1, async |values, lane, nth, _| values.get(lane, nth).await).await
     }
 
     /// Reads every thousandth key back.
-    pub async fn look(&self) -> Result<()> {
+    pub async fn verify_sample(&self) -> Result<()> {
         self.0.written.borrow_mut().fill(1);
         for nth in (0..self.0.work.keys).step_by(1_000) {
             self.get(0, nth).await?;
@@ -155,7 +157,7 @@ impl ExpectedValues {
         Ok(())
     }
 
-    async fn each(
+    async fn for_each_key(
         &self,
         lanes: usize,
         step: usize,
@@ -163,14 +165,14 @@ impl ExpectedValues {
     ) -> Result<()> {
         self.0.next.set(0);
         let lane = |lane: usize| {
-            let keeper = self.clone();
+            let values = self.clone();
             tokio::task::spawn_local(async move {
                 loop {
-                    let from = keeper.0.next.replace(keeper.0.next.get() + step);
-                    if from >= keeper.0.work.keys {
+                    let from = values.0.next.replace(values.0.next.get() + step);
+                    if from >= values.0.work.keys {
                         return anyhow::Ok(());
                     }
-                    work(&keeper, lane, from, (from + step).min(keeper.0.work.keys)).await?;
+                    work(&values, lane, from, (from + step).min(values.0.work.keys)).await?;
                 }
             })
         };
@@ -182,7 +184,7 @@ impl ExpectedValues {
     }
 
     /// Adds one to the number of writes of a key and returns the new number.
-    fn count(&self, nth: usize) -> u64 {
+    fn increment(&self, nth: usize) -> u64 {
         let written = &mut self.0.written.borrow_mut()[nth];
         *written += 1;
         *written

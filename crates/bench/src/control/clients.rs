@@ -1,4 +1,4 @@
-//! The clients of our cluster, which run in a separate process. For rivals, `peers/kv/load` does the same work.
+//! The clients of our cluster, which run in a separate process. For peers, `peers/kv/load` does the same work.
 
 use std::time::{Duration, Instant};
 
@@ -8,155 +8,153 @@ use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
 use dunlin_client::{Client, ClientOptions, Kv};
 
 use super::acknowledged::{self, ExpectedValues};
+use super::connection::ConnectionHandle;
 use super::frame;
 use super::lanes;
-use super::line::ConnectionHandle;
 use super::node::NodeUsage;
 use super::probe;
 use super::session;
 use super::watch;
 use super::work::{ControlReport, ControlWork};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::stats::Latencies;
 
 /// The most log entries by which an up-to-date follower may be behind the leader.
 const BEHIND_MAX: u64 = 1_000;
 
-/// The main function of the clients' process.
-pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     let work: ControlWork = serde_json::from_str(args.text("work")?)
         .context("cannot parse the workload from the parent process")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let nodes: Vec<StoreConnection> =
-            work.endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
+            work.endpoints.iter().map(|endpoint| StoreConnection::new(endpoint)).collect();
         if work.case == "probe" {
-            return probe::answer(nodes).await;
+            return probe::run(nodes).await;
         }
-        let leader = leader(&nodes, None).await?;
+        let leader = wait_for_leader(&nodes, None).await?;
         let connect = |nth: usize| match work.via.as_str() {
-            "all" => StoreConnection::to(&work.endpoints[nth % work.endpoints.len()]),
-            _ => StoreConnection::to(&work.endpoints[leader]),
+            "all" => StoreConnection::new(&work.endpoints[nth % work.endpoints.len()]),
+            _ => StoreConnection::new(&work.endpoints[leader]),
         };
         let mut connections: Vec<StoreConnection> = (0..work.clients).map(connect).collect();
         for connection in &mut connections {
-            connection.enter().await?;
+            connection.connect_client().await?;
         }
-        let keeper = ExpectedValues::new(work.clone(), connections);
+        let values = ExpectedValues::new(work.clone(), connections);
         let mut leader = nodes[leader].clone();
-        leader.enter().await?;
+        leader.connect_client().await?;
         if work.case == "round_trip" {
-            return say(&round_trips(&work, &nodes).await?);
+            return print_line(&round_trips(&work, &nodes).await?);
         }
-        let won = elections(&nodes).await?;
-        let report = answer(&work, &leader, &keeper).await?;
-        let (elections, links) = (elections(&nodes).await? - won, links(&nodes).await?);
-        say(&ControlReport { elections, links, ..report })
+        let won = count_elections(&nodes).await?;
+        let report = run_case(&work, &leader, &values).await?;
+        let (elections, links) = (count_elections(&nodes).await? - won, link_reuse_share(&nodes).await?);
+        print_line(&ControlReport { elections, links, ..report })
     })
 }
 
 /// Carries out the described requests and returns the measurements.
-async fn answer(
+async fn run_case(
     work: &ControlWork,
     leader: &StoreConnection,
-    keeper: &ExpectedValues,
+    values: &ExpectedValues,
 ) -> Result<ControlReport> {
-    let begun_ns = monotonic_ns();
+    let start_ns = monotonic_ns();
     match work.case.as_str() {
         "fill" => {
-            keeper.load().await?;
-            let elapsed_ns = monotonic_ns() - begun_ns;
+            values.load().await?;
+            let elapsed_ns = monotonic_ns() - start_ns;
             Ok(ControlReport { ops: work.keys as u64, elapsed_ns, ..ControlReport::default() })
         }
         "look" => {
-            leader.query(&ControlQuery::Get { key: acknowledged::key_of(0).as_bytes() }).await?;
+            leader.query(&ControlQuery::Get { key: acknowledged::key_name(0).as_bytes() }).await?;
             let first_ns = monotonic_ns();
-            keeper.look().await?;
+            values.verify_sample().await?;
             Ok(ControlReport { first_ns, ..ControlReport::default() })
         }
         "snapshot" => {
-            keeper.load().await?;
-            let (report, first_ns) = tokio::try_join!(lanes::run(keeper, work.rate), snapshot(leader))?;
+            values.load().await?;
+            let (report, first_ns) = tokio::try_join!(lanes::run(values, work.rate), snapshot(leader))?;
             Ok(ControlReport { first_ns, ..report })
         }
-        "watch" => watch::run(work, leader, keeper).await,
+        "watch" => watch::run(work, leader, values).await,
         "get" | "range" => {
-            keeper.load().await?;
-            loaded(work, leader, keeper).await
+            values.load().await?;
+            run_load(work, leader, values).await
         }
         _ => {
-            let report = loaded(work, leader, keeper).await?;
-            keeper.verify().await?;
+            let report = run_load(work, leader, values).await?;
+            values.verify().await?;
             Ok(report)
         }
     }
 }
 
 /// Measures requests at the peak rate, or at half of it.
-async fn loaded(
+async fn run_load(
     work: &ControlWork,
     leader: &StoreConnection,
-    keeper: &ExpectedValues,
+    values: &ExpectedValues,
 ) -> Result<ControlReport> {
-    let before = leader.seen().await?.last;
-    let full = lanes::run(keeper, work.rate).await?;
-    let entries = leader.seen().await?.last - before;
+    let before = leader.usage().await?.last;
+    let full = lanes::run(values, work.rate).await?;
+    let entries = leader.usage().await?.last - before;
     if !work.half {
         let entries_per_s = entries as f64 * 1e9 / (work.warmup_ns + full.elapsed_ns) as f64;
         return Ok(ControlReport { entries_per_s, ..full });
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
-    leader.seen_anew().await?;
+    leader.usage_and_reset().await?;
     // Waits for at least a few requests, even if the time is short.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
-    let half = lanes::run(keeper, rate).await?;
-    let commit_avg_ns = leader.seen().await?.commit_ns;
+    let half = lanes::run(values, rate).await?;
+    let commit_avg_ns = leader.usage().await?.commit_ns;
     Ok(ControlReport { peak_per_s, commit_avg_ns, ..half })
 }
 
-/// Returns the number of elections that the nodes have won.
-async fn elections(nodes: &[StoreConnection]) -> Result<u64> {
+async fn count_elections(nodes: &[StoreConnection]) -> Result<u64> {
     let mut won = 0;
     for node in nodes {
-        won += node.seen().await?.elections_ns.len() as u64;
+        won += node.usage().await?.elections_ns.len() as u64;
     }
     Ok(won)
 }
 
 /// Returns the share of the requests between nodes that found an open connection.
-async fn links(nodes: &[StoreConnection]) -> Result<f64> {
-    let (mut asked, mut opened) = (0, 0);
+async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
+    let (mut requests, mut opened) = (0, 0);
     for node in nodes {
-        let seen = node.seen().await?;
-        (asked, opened) = (asked + seen.asked, opened + seen.opened);
+        let usage = node.usage().await?;
+        (requests, opened) = (requests + usage.asked, opened + usage.opened);
     }
-    Ok(if asked == 0 { 0.0 } else { asked.saturating_sub(opened) as f64 / asked as f64 })
+    Ok(if requests == 0 { 0.0 } else { requests.saturating_sub(opened) as f64 / requests as f64 })
 }
 
 /// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for
 /// the read index, and the leader confirms that it still leads.
 async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<ControlReport> {
-    let leads = leader(nodes, None).await?;
+    let leader = wait_for_leader(nodes, None).await?;
     let follower = nodes
         .iter()
         .enumerate()
-        .find(|(nth, _)| *nth != leads)
+        .find(|(nth, _)| *nth != leader)
         .context("the benchmark started only one node")?
         .1;
     let mut latencies = Latencies::default();
-    let begun_ns = monotonic_ns();
+    let start_ns = monotonic_ns();
     for _ in 0..work.keys {
-        let took = follower.line.ask(frame::ROUND_TRIP, Bytes::new()).await?;
+        let latency = follower.connection.request(frame::ROUND_TRIP, Bytes::new()).await?;
         latencies.record(u64::from_le_bytes(
-            took.as_ref().try_into().context("the response does not have eight bytes")?,
+            latency.as_ref().try_into().context("the response does not have eight bytes")?,
         ));
     }
     Ok(ControlReport {
         ops: work.keys as u64,
-        elapsed_ns: monotonic_ns() - begun_ns,
+        elapsed_ns: monotonic_ns() - start_ns,
         ..ControlReport::default()
     }
     .with(&latencies))
@@ -164,37 +162,37 @@ async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<Co
 
 /// Lets the leader take a snapshot. Returns the time from the request until the snapshot is on disk, in ns.
 async fn snapshot(leader: &StoreConnection) -> Result<u64> {
-    let before = leader.seen().await?.applied;
-    let begun_ns = monotonic_ns();
-    while leader.seen().await?.snapshot < before {
+    let before = leader.usage().await?.applied;
+    let start_ns = monotonic_ns();
+    while leader.usage().await?.snapshot < before {
         ensure!(
-            monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64,
-            "the node made no snapshot within {PATIENCE:?}"
+            monotonic_ns() - start_ns < TIMEOUT.as_nanos() as u64,
+            "the node made no snapshot within {TIMEOUT:?}"
         );
         // The log's length may have started a snapshot. This request waits for its end, so that it is not measured.
-        leader.line.ask(frame::SNAPSHOT, Bytes::new()).await?;
+        leader.connection.request(frame::SNAPSHOT, Bytes::new()).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(monotonic_ns() - begun_ns)
+    Ok(monotonic_ns() - start_ns)
 }
 
-/// A connection to a key-value node, by the benchmark's own protocol and, after `enter`, also by Dunlin's client.
+/// A connection to a key-value node, by the benchmark's own protocol and, after `connect_client`, by Dunlin's client.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
-    line: ConnectionHandle,
+    connection: ConnectionHandle,
     kv: Option<Kv>,
 }
 
 impl StoreConnection {
     /// Creates a client of a node.
-    pub fn to(endpoint: &str) -> Self {
-        let line = ConnectionHandle::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
-        Self { line, kv: None }
+    pub fn new(endpoint: &str) -> Self {
+        let connection = ConnectionHandle::connect(endpoint.to_owned(), &tokio::runtime::Handle::current());
+        Self { connection, kv: None }
     }
 
     /// Connects to the node's listener `tcp`.
-    pub async fn enter(&mut self) -> Result<()> {
-        let listener = self.seen().await?.listener;
+    pub async fn connect_client(&mut self) -> Result<()> {
+        let listener = self.usage().await?.listener;
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
         self.kv = Some(client.kv());
         Ok(())
@@ -218,53 +216,54 @@ impl StoreConnection {
     pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        session::answered(&self.line.ask(frame::COMMAND, bytes.into()).await?)
+        session::decode_reply(&self.connection.request(frame::COMMAND, bytes.into()).await?)
     }
 
     /// Returns the state of the cluster according to the node.
-    pub async fn seen(&self) -> Result<NodeUsage> {
+    pub async fn usage(&self) -> Result<NodeUsage> {
         self.status(Bytes::new()).await
     }
 
     /// Returns the state of the cluster according to the node, which then resets its count of commits.
-    pub async fn seen_anew(&self) -> Result<NodeUsage> {
+    pub async fn usage_and_reset(&self) -> Result<NodeUsage> {
         self.status(Bytes::from_static(b"anew")).await
     }
 
     async fn status(&self, body: Bytes) -> Result<NodeUsage> {
-        let within = tokio::time::timeout(Duration::from_secs(1), self.line.ask(frame::STATUS, body));
+        let within =
+            tokio::time::timeout(Duration::from_secs(1), self.connection.request(frame::STATUS, body));
         Ok(serde_json::from_slice(&within.await.context("a node does not respond")??)?)
     }
 }
 
 /// Waits until all nodes agree on the leader, are up to date, and count `voters` voters. Returns the index of the
 /// leader.
-pub async fn leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn wait_for_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let why = match agreed(nodes, voters).await {
+        let error = match agreed_leader(nodes, voters).await {
             Ok(leader) => return Ok(leader),
-            Err(why) => why,
+            Err(error) => error,
         };
         ensure!(
             Instant::now() < deadline,
-            "the nodes did not agree on a leader within {PATIENCE:?}: {why:#}"
+            "the nodes did not agree on a leader within {TIMEOUT:?}: {error:#}"
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-async fn agreed(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
+async fn agreed_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let mut all: Vec<NodeUsage> = Vec::new();
     for node in nodes {
-        all.push(node.seen().await?);
+        all.push(node.usage().await?);
     }
-    let last = all.iter().map(|seen| seen.last).max().unwrap_or(0);
+    let last = all.iter().map(|usage| usage.last).max().unwrap_or(0);
     let Some(leader) = all[0].leader else { bail!("no node leads: {all:?}") };
-    let agree = |seen: &NodeUsage| {
-        seen.leader == Some(leader)
-            && seen.applied + BEHIND_MAX >= last
-            && voters.is_none_or(|voters| seen.voters == voters)
+    let agree = |usage: &NodeUsage| {
+        usage.leader == Some(leader)
+            && usage.applied + BEHIND_MAX >= last
+            && voters.is_none_or(|voters| usage.voters == voters)
     };
     ensure!(all.iter().all(agree), "the nodes do not agree yet: {all:?}");
     Ok(leader as usize - 1)

@@ -4,12 +4,12 @@
 use anyhow::Result;
 
 use super::ours::OwnCluster;
-use super::rival::Rival;
+use super::peer::PeerCluster;
 use super::work::ControlWork;
 use crate::child::Child;
 use crate::point::{Bench, target};
 
-/// A running cluster of Dunlin or of a rival. Dropping it kills the nodes.
+/// A running cluster of Dunlin or of a peer. Dropping it kills the nodes.
 pub trait MeasuredCluster {
     /// Addresses for clients.
     fn endpoints(&self) -> Vec<String>;
@@ -31,6 +31,6 @@ pub trait MeasuredCluster {
 pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn MeasuredCluster>> {
     match target {
         target::DUNLIN => Ok(Box::new(OwnCluster::start(bench, nodes)?)),
-        rival => Ok(Box::new(Rival::start(bench, rival, nodes)?)),
+        peer => Ok(Box::new(PeerCluster::start(bench, peer, nodes)?)),
     }
 }

@@ -44,13 +44,12 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
         .and(latencies.sample()))
 }
 
-/// Time between samples of the device's counter.
-const LOOK: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Measures how many bytes are written to a disk, according to the disk's counter in the operating system.
 /// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
 pub struct DiskWatch {
-    looks: JoinHandle<Vec<DiskSample>>,
+    samples: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,
 }
 
@@ -64,39 +63,39 @@ impl DiskWatch {
         let device = std::fs::metadata(dir.path())?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
-        if written(&path).is_none() {
+        if bytes_written(&path).is_none() {
             return Ok(None);
         }
         let (stop, stopped) = channel();
-        let looks = thread::spawn(move || {
-            let mut looks = Vec::new();
-            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                looks.extend(written(&path).map(|bytes| (monotonic_ns(), bytes)));
+        let samples = thread::spawn(move || {
+            let mut samples = Vec::new();
+            while stopped.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                samples.extend(bytes_written(&path).map(|bytes| (monotonic_ns(), bytes)));
             }
-            looks
+            samples
         });
-        Ok(Some(Self { looks, stop }))
+        Ok(Some(Self { samples, stop }))
     }
 
     /// Returns the highest rate in any window of this length, in bytes per second.
-    pub fn most_per_s(self, within: Duration) -> Option<f64> {
+    pub fn max_bytes_per_s(self, window: Duration) -> Option<f64> {
         let _ = self.stop.send(());
-        most_per_s(&self.looks.join().ok()?, within)
+        max_bytes_per_s(&self.samples.join().ok()?, window)
     }
 }
 
-fn most_per_s(looks: &[DiskSample], within: Duration) -> Option<f64> {
-    let per_s = |(from, (begun_ns, before)): (usize, &DiskSample)| {
-        let long = |(now_ns, _): &&DiskSample| now_ns - begun_ns >= within.as_nanos() as u64;
-        let (now_ns, bytes) = looks[from..].iter().find(long)?;
-        Some((bytes - before) as f64 * 1e9 / (now_ns - begun_ns) as f64)
+fn max_bytes_per_s(samples: &[DiskSample], window: Duration) -> Option<f64> {
+    let per_s = |(from, (start_ns, before)): (usize, &DiskSample)| {
+        let spans_window = |(now_ns, _): &&DiskSample| now_ns - start_ns >= window.as_nanos() as u64;
+        let (now_ns, bytes) = samples[from..].iter().find(spans_window)?;
+        Some((bytes - before) as f64 * 1e9 / (now_ns - start_ns) as f64)
     };
-    looks.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
+    samples.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
 }
 
 /// Returns the bytes written, from the seventh field of the device's file `stat`, which counts sectors of 512 bytes
 /// (the kernel's Documentation/block/stat.rst).
-fn written(stat: &Path) -> Option<u64> {
+fn bytes_written(stat: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(stat).ok()?;
     Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
 }
@@ -108,8 +107,12 @@ mod tests {
     #[test]
     fn highest_write_rate_is_measured_over_the_busiest_window() {
         let seconds = |at: u64, bytes: u64| (at * 1_000_000_000, bytes);
-        let looks = [seconds(0, 0), seconds(1, 10), seconds(2, 110), seconds(3, 230), seconds(4, 231)];
-        assert_eq!(most_per_s(&looks, Duration::from_secs(2)), Some(110.0));
-        assert_eq!(most_per_s(&looks, Duration::from_secs(5)), None, "never looked so long");
+        let samples = [seconds(0, 0), seconds(1, 10), seconds(2, 110), seconds(3, 230), seconds(4, 231)];
+        assert_eq!(max_bytes_per_s(&samples, Duration::from_secs(2)), Some(110.0));
+        assert_eq!(
+            max_bytes_per_s(&samples, Duration::from_secs(5)),
+            None,
+            "the samples span less than five seconds"
+        );
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster;
 use super::work::ControlWork;
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
 use crate::stats::Latencies;
@@ -18,11 +18,11 @@ use crate::stats::Latencies;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCommand {
-    /// Asks for the leader.
+    /// Requests the leader.
     Leader(bool),
-    /// Asks for the first acknowledged write that was started after this time.
+    /// Requests the first acknowledged write that was started after this time.
     AfterNs(u64),
-    /// Asks for the duration of the last election that the present leader won; only for Dunlin.
+    /// Requests the duration of the last election that the present leader won; only for Dunlin.
     Elections(bool),
 }
 
@@ -39,41 +39,41 @@ pub enum ProbeReply {
 }
 
 /// Kills `kills` leaders, one after another, and measures each failover.
-pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
-    let mut cluster = cluster::start(bench, whose, nodes)?;
+pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
+    let mut cluster = cluster::start(bench, target, nodes)?;
     let mut clients = cluster.clients(bench, &ControlWork::probe())?;
     let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());
     for _ in 0..kills {
-        let leader = match ask(&mut clients, ProbeCommand::Leader(true))? {
+        let leader = match request(&mut clients, ProbeCommand::Leader(true))? {
             ProbeReply::Leader(leader) => leader,
-            told => anyhow::bail!("unexpected response to a request for the leader: {told:?}"),
+            reply => anyhow::bail!("unexpected response to a request for the leader: {reply:?}"),
         };
         let killed_ns = monotonic_ns();
         cluster.kill(leader)?;
-        match ask(&mut clients, ProbeCommand::AfterNs(monotonic_ns()))? {
+        match request(&mut clients, ProbeCommand::AfterNs(monotonic_ns()))? {
             ProbeReply::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
-            told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
+            reply => anyhow::bail!("unexpected response to a request for a write: {reply:?}"),
         }
-        if whose == target::DUNLIN {
+        if target == target::DUNLIN {
             // The clients return only the present leader's last election, so no earlier election is counted again.
-            match ask(&mut clients, ProbeCommand::Elections(true))? {
+            match request(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
-                told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),
+                reply => anyhow::bail!("unexpected response to a request for elections: {reply:?}"),
             }
         }
         cluster.restart(bench, leader)?;
     }
     let sample = latencies.sample().with("kills", kills as f64);
-    if whose != target::DUNLIN {
+    if target != target::DUNLIN {
         return Ok(sample);
     }
     Ok(sample
-        .with_known("election_avg_ns", elections.mean_ns())
+        .with_optional("election_avg_ns", elections.mean_ns())
         .with_time("election_p99_ns", elections.quantile_ns(0.99))
         .with("elections", elections.count() as f64))
 }
 
-fn ask(clients: &mut Child, ask: ProbeCommand) -> Result<ProbeReply> {
-    clients.tell(&ask)?;
-    clients.line(2 * PATIENCE)
+fn request(clients: &mut Child, command: ProbeCommand) -> Result<ProbeReply> {
+    clients.write_line(&command)?;
+    clients.read_line(2 * TIMEOUT)
 }

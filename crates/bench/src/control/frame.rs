@@ -65,15 +65,15 @@ mod tests {
         let mut all = BytesMut::new();
         push(&mut all, 7, COMMAND, b"one");
         push(&mut all, 8, DONE, b"");
-        let mut seen = BytesMut::new();
+        let mut received = BytesMut::new();
         let mut frames = Vec::new();
         for byte in all {
-            seen.put_u8(byte);
-            frames.extend(pull(&mut seen));
+            received.put_u8(byte);
+            frames.extend(pull(&mut received));
         }
         let body = Bytes::from_static(b"one");
         assert_eq!(frames[0], RequestFrame { id: 7, kind: COMMAND, body });
         assert_eq!(frames[1], RequestFrame { id: 8, kind: DONE, body: Bytes::new() });
-        assert!(seen.is_empty());
+        assert!(received.is_empty());
     }
 }

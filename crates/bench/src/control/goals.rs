@@ -19,8 +19,8 @@ const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPat
     row("dunlin", case, params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
-    Goal { what, ours, bar }
+const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Goal {
+    Goal { title, ours, threshold }
 }
 
 const OPS: &str = "ops_per_s";
@@ -169,8 +169,8 @@ pub const GOALS: &[Goal] = &[
     goal("elections at full load", ours("soak", &[], "elections"), AtMost(0.0)),
 ];
 
-const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
+    ClaimedFigure { title, figure, ours }
 }
 
 /// The Grey document's consensus, network and storage tables.

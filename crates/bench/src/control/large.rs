@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cluster::{self, MeasuredCluster};
 use super::work::{ControlReport, ControlWork};
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
 
@@ -19,22 +19,22 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWork { case: "fill".to_owned(), ..work.clone() })?;
-    let filled: ControlReport = filling.line(FILL_MAX)?;
+    let filled: ControlReport = filling.read_line(FILL_MAX)?;
     drop(filling);
     cluster.kill(0)?;
     let start_ns = monotonic_ns();
     cluster.restart(bench, 0)?;
-    let look = ControlWork { case: "look".to_owned(), ..work.clone() };
-    let looked: ControlReport = cluster.clients(bench, &look)?.line(FILL_MAX)?;
-    ensure!(looked.first_ns > start_ns, "the node answered before it was started");
+    let verify_work = ControlWork { case: "look".to_owned(), ..work.clone() };
+    let first_read: ControlReport = cluster.clients(bench, &verify_work)?.read_line(FILL_MAX)?;
+    ensure!(first_read.first_ns > start_ns, "the node answered before it was started");
     Ok(RunSample::new()
-        .with("serving_ns", (looked.first_ns - start_ns) as f64)
+        .with("serving_ns", (first_read.first_ns - start_ns) as f64)
         .with("keys_per_s", filled.ops as f64 * 1e9 / filled.elapsed_ns as f64)
         .with("keys", work.keys as f64)
-        .with("rss_bytes", resident(&*cluster)?))
+        .with("rss_bytes", resident_bytes(&*cluster)?))
 }
 
-fn resident(cluster: &dyn MeasuredCluster) -> Result<f64> {
+fn resident_bytes(cluster: &dyn MeasuredCluster) -> Result<f64> {
     let path = format!("/proc/{}/status", cluster.processes()[0]);
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
@@ -46,9 +46,9 @@ fn resident(cluster: &dyn MeasuredCluster) -> Result<f64> {
 /// writes during that time.
 pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    let order = ControlWork { case: "snapshot".to_owned(), ..work.clone() };
-    let mut clients: Child = cluster.clients(bench, &order)?;
-    let report: ControlReport = clients.line(FILL_MAX + PATIENCE)?;
+    let snapshot_work = ControlWork { case: "snapshot".to_owned(), ..work.clone() };
+    let mut clients: Child = cluster.clients(bench, &snapshot_work)?;
+    let report: ControlReport = clients.read_line(FILL_MAX + TIMEOUT)?;
     Ok(RunSample::new()
         .with("snapshot_ns", report.first_ns as f64)
         .with("keys", work.keys as f64)

@@ -13,22 +13,22 @@ use crate::point::{Bench, RunSample, target};
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and clients, and measures the requests of `work`.
-pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &ControlWork) -> Result<RunSample> {
-    let cluster = cluster::start(bench, whose, nodes)?;
+pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+    let cluster = cluster::start(bench, target, nodes)?;
     let device = disk::DiskWatch::start()?;
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
-    let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
+    let per_s = device.and_then(|device| device.max_bytes_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
     // Disk writes are not reported for half of the peak rate: that measurement first makes requests at the peak rate.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
     let share = floor.get("bytes_per_s").map(|floor| per_s / floor);
-    Ok(sample.with("disk_bytes_per_s", per_s).with_known("disk_share", share))
+    Ok(sample.with("disk_bytes_per_s", per_s).with_optional("disk_share", share))
 }
 
 /// Applies full load for a long time and counts elections. As no node is killed, there should be none.
-pub fn soaked(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_soak(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;
@@ -36,13 +36,13 @@ pub fn soaked(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSamp
 }
 
 /// Measures round trips between nodes that have no other work.
-pub fn between(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_round_trips(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
 /// Writes at a rate while watchers read every event. Measures which part of the requested rate is reached.
-pub fn watched(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
+pub fn measure_watch(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;

@@ -15,10 +15,9 @@ use crate::payload::NumberedPayload;
 use crate::point::{MeasuringPoint, RunSample, target};
 use crate::stats::Latencies;
 
-/// Requests in flight over the connection.
 const IN_FLIGHT: usize = 256;
 /// The number of puts that are timed together, because a single put takes as little time as reading the clock.
-const TOGETHER: u64 = 100;
+const PUTS_PER_SAMPLE: u64 = 100;
 
 /// Measures publishing through listener `grpc`, over one connection.
 pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
@@ -32,7 +31,7 @@ pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
     MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
         let sample = unary::measure(bench, Callee::Node, load)?;
         let per_s = sample.get("msgs_per_s");
-        Ok(sample.with_known("ops_per_s", per_s))
+        Ok(sample.with_optional("ops_per_s", per_s))
     })
 }
 
@@ -45,16 +44,16 @@ pub fn serialisation(options: &BenchOptions) -> MeasuringPoint {
             (NumberedPayload::new(256), Latencies::default(), Vec::new());
         for round in 0..rounds {
             let start_ns = monotonic_ns();
-            for nth in 0..TOGETHER {
-                there_and_back(payload.of(round * TOGETHER + nth), &mut bytes)?;
+            for nth in 0..PUTS_PER_SAMPLE {
+                encode_and_decode(payload.with_seq(round * PUTS_PER_SAMPLE + nth), &mut bytes)?;
             }
-            latencies.record((monotonic_ns() - start_ns) / TOGETHER);
+            latencies.record((monotonic_ns() - start_ns) / PUTS_PER_SAMPLE);
         }
         Ok(RunSample::new().and(latencies.sample()))
     })
 }
 
-fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
+fn encode_and_decode(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
     black_box(ControlCommand::Put { key: b"key-000000000001", value, lease: 0 }).encode(bytes);
     let decoded = ControlCommand::decode(black_box(bytes))?;
@@ -64,9 +63,9 @@ fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     );
     bytes.clear();
     black_box(ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }).encode(bytes);
-    let answered = ControlOutcome::decode(black_box(bytes))?;
+    let outcome = ControlOutcome::decode(black_box(bytes))?;
     ensure!(
-        matches!(answered, ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, .. } }),
+        matches!(outcome, ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, .. } }),
         "the decoded reply differs"
     );
     Ok(())

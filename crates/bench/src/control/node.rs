@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::session;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 /// The line that a node process prints when it is ready to serve clients.
 #[derive(Serialize, Deserialize)]
@@ -71,27 +71,26 @@ const KEY_BYTES_MAX: u64 = 8 << 30;
 /// The memory limit for tasks, in bytes: enough for ten million waiting tasks.
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
-/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let (data_dir, ports): (PathBuf, [u16; 3]) =
         (args.get("dir")?, serde_json::from_str(args.text("ports")?)?);
-    let [between, listeners, suite] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let [peer, client, suite] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let join = match args.text("join")? {
         "" => None,
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
     };
     if join.is_none() && !data_dir.join("cluster").exists() {
-        init(&data_dir, &between.to_string()).context("cannot start a new cluster")?;
+        init(&data_dir, &peer.to_string()).context("cannot start a new cluster")?;
     }
     let limits = NodeLimits::with_memory(MEMORY_BYTES_MAX);
     let (control, tasks) = (limits.control, limits.tasks);
-    let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
+    let config = Config { name: "bench".to_owned(), limits, is_cluster_member: true, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("cannot open the node")?;
     let cluster = ClusterConfig {
-        listen: between,
+        listen: peer,
         advertise: None,
         data_dir,
-        give_up: Default::default(),
+        cancel_join: Default::default(),
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits { state_bytes_max: KEY_BYTES_MAX, ..control },
@@ -99,17 +98,17 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         ownership: OwnershipLimits::default(),
     };
     let cluster = Cluster::start(&node, cluster).context("cannot take part in the cluster")?;
-    let listeners = ServerConfig { tcp: vec![listeners], ..ServerConfig::default() };
+    let listeners = ServerConfig { tcp: vec![client], ..ServerConfig::default() };
     let server = Server::start(node.clone(), listeners).context("cannot open the listener")?;
-    server.take_part(&cluster).context("cannot own topics of the cluster")?;
+    server.join_cluster(&cluster).context("cannot own topics of the cluster")?;
     let listener = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
-    let serving = ControlNodeState { control, node, listener, cluster, before: Mutex::default() };
+    let state = ControlNodeState { control, node, listener, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
-        say(&NodeReady { id: serving.cluster.node() })?;
-        accept(listener, Arc::new(serving)).await;
+        print_line(&NodeReady { id: state.cluster.node() })?;
+        accept(listener, Arc::new(state)).await;
         Ok(())
     })
 }
@@ -121,7 +120,7 @@ async fn accept(listener: TcpListener, node: Arc<ControlNodeState>) {
 }
 
 impl ControlNodeState {
-    fn leads_of_tasks(&self) -> Option<Vec<(u64, usize)>> {
+    fn task_leaders(&self) -> Option<Vec<(u64, usize)>> {
         let shards = self.node.tasks_if_any()?.shards();
         let lead = |shard: &Arc<TaskShard>| {
             shard.status().ok().and_then(|status| Some((status.leader?, status.voters.len())))
@@ -129,16 +128,16 @@ impl ControlNodeState {
         shards.iter().map(lead).collect()
     }
 
-    /// Returns the state of the cluster. If `anew` is set, resets the count of commits afterwards.
-    pub fn seen(&self, anew: bool) -> Result<NodeUsage> {
+    /// Returns the state of the cluster. If `reset` is set, resets the count of commits afterwards.
+    pub fn usage(&self, reset: bool) -> Result<NodeUsage> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let (commands, took) = self.control.commits()?;
+        let (commands, commit_time) = self.control.commits()?;
         let counted = (commands - before.0).max(1);
-        let commit_ns = (took - before.1).as_nanos() as f64 / counted as f64;
-        if anew {
-            *before = (commands, took);
+        let commit_ns = (commit_time - before.1).as_nanos() as f64 / counted as f64;
+        if reset {
+            *before = (commands, commit_time);
         }
         Ok(NodeUsage {
             leader: status.leader,
@@ -146,12 +145,12 @@ impl ControlNodeState {
             last: status.last.unwrap_or(0),
             applied: status.applied.unwrap_or(0),
             snapshot: status.snapshot.unwrap_or(0),
-            elections_ns: elections.iter().map(|took| took.as_nanos() as u64).collect(),
+            elections_ns: elections.iter().map(|election| election.as_nanos() as u64).collect(),
             commit_ns,
             listener: self.listener,
-            asked: links.asked,
-            opened: links.opened,
-            tasks: self.leads_of_tasks(),
+            asked: links.requests,
+            opened: links.connections,
+            tasks: self.task_leaders(),
         })
     }
 }

@@ -7,9 +7,9 @@ use dunlin_server::cluster::ClusterClient;
 use super::clients::{self, StoreConnection};
 use super::cluster::MeasuredCluster;
 use super::node::NodeReady;
-use super::rival::{ports_of, reserve_ports};
+use super::peer::{ports_of, reserve_ports};
 use super::work::ControlWork;
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
 
@@ -31,11 +31,11 @@ struct Node {
 impl OwnCluster {
     /// Starts nodes with a single shard of tasks.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
-        Self::sharded(bench, count, 1)
+        Self::with_shards(bench, count, 1)
     }
 
     /// Starts nodes with `shards` shards of tasks: the first founds a cluster, the others join and become voters.
-    pub fn sharded(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
+    pub fn with_shards(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(3 * count)?;
         let ports = ports_of(&reserved);
@@ -44,38 +44,37 @@ impl OwnCluster {
         let mut ours = Self { nodes: Vec::new(), _disk: disk, _reserved: reserved };
         let (mut join, mut token) = (String::new(), String::new());
         for nth in 0..count {
-            let [between, listeners, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);
+            let [peer, client, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);
             let args = vec![
                 ("dir", dir(nth).display().to_string()),
-                ("ports", serde_json::to_string(&[between, listeners, suite])?),
+                ("ports", serde_json::to_string(&[peer, client, suite])?),
                 ("join", join.clone()),
                 ("token", token.clone()),
                 ("shards", shards.to_string()),
             ];
             let child = bench.child.start("control-node", &args)?;
             ours.nodes.push(Node { args, endpoint: format!("127.0.0.1:{suite}"), child });
-            ours.ready(nth)?;
+            ours.wait_until_ready(nth)?;
             if nth == 0 && count > 1 {
                 token = ClusterClient::open(&dir(0))?.token(None, true)?.to_string();
-                join = format!("127.0.0.1:{between}");
+                join = format!("127.0.0.1:{peer}");
             }
         }
-        ours.vote()?;
+        ours.wait_for_voters()?;
         Ok(ours)
     }
 
-    fn ready(&mut self, nth: usize) -> Result<()> {
-        let NodeReady { id } = self.nodes[nth].child.line(PATIENCE)?;
+    fn wait_until_ready(&mut self, nth: usize) -> Result<()> {
+        let NodeReady { id } = self.nodes[nth].child.read_line(TIMEOUT)?;
         ensure!(id == nth as u64 + 1, "node {id} is ready, but node {} was started", nth + 1);
         Ok(())
     }
 
-    /// Waits until all nodes are voters.
-    fn vote(&self) -> Result<()> {
+    fn wait_for_voters(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let nodes: Vec<_> = self.nodes.iter().map(|node| StoreConnection::to(&node.endpoint)).collect();
-            clients::leader(&nodes, Some(nodes.len())).await.map(drop)
+            let nodes: Vec<_> = self.nodes.iter().map(|node| StoreConnection::new(&node.endpoint)).collect();
+            clients::wait_for_leader(&nodes, Some(nodes.len())).await.map(drop)
         })
     }
 }
@@ -100,6 +99,6 @@ impl MeasuredCluster for OwnCluster {
 
     fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
         self.nodes[nth].child = bench.child.start("control-node", &self.nodes[nth].args)?;
-        self.ready(nth)
+        self.wait_until_ready(nth)
     }
 }

@@ -15,13 +15,10 @@ const BYTES: usize = 256;
 const CLIENTS: usize = 8;
 /// The number of requests in flight over all connections, as in etcd's measurements.
 const IN_FLIGHT: usize = 256;
-/// The number of puts in one batch.
 const BATCH: usize = 100;
 /// The number of keys that one range request reads.
 const RANGE: usize = 1_000;
-/// The number of range requests in flight.
 const RANGES_IN_FLIGHT: usize = 8;
-/// The number of batches in flight.
 const BATCHES_IN_FLIGHT: usize = 64;
 /// The numbers of nodes of the measured clusters.
 const NODES: [usize; 4] = [1, 3, 5, 7];
@@ -48,7 +45,7 @@ impl ControlLoad {
         Self { case, nodes, in_flight: IN_FLIGHT, batch: 1, half: false, via: "leader" }
     }
 
-    fn params(self, whose: &str) -> Params {
+    fn params(self, target: &str) -> Params {
         let params = Params::new()
             .with("bytes", BYTES)
             .with("clients", self.clients())
@@ -56,7 +53,7 @@ impl ControlLoad {
             .with("nodes", self.nodes)
             .with("load", if self.half { "half" } else { "full" });
         let params = if self.batch > 1 { params.with("batch", self.batch) } else { params };
-        params.with("via", if whose == target::DUNLIN { self.via } else { "all" })
+        params.with("via", if target == target::DUNLIN { self.via } else { "all" })
     }
 
     fn clients(self) -> usize {
@@ -83,7 +80,7 @@ impl ControlLoad {
     }
 }
 
-/// Returns the loads, each with the rivals that run it too.
+/// Returns the loads, each with the peers that run it too.
 fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
@@ -109,22 +106,26 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
 
 /// The groups of points of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
-    let mut groups = vec![floors(options)];
+    let mut groups = vec![floor_points(options)];
     // Points with five nodes are left out in quick runs.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
-    for (load, rivals) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
-        let rivals = if with_peers { rivals } else { &[] };
-        let targets = [target::DUNLIN].iter().chain(rivals);
-        groups.push(targets.map(|target| loaded(target, load, options)).collect());
+    for (load, peers) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
+        let peers = if with_peers { peers } else { &[] };
+        let targets = [target::DUNLIN].iter().chain(peers);
+        groups.push(targets.map(|target| load_point(target, load, options)).collect());
     }
-    groups.extend(failovers(options, with_peers));
-    groups.push(vec![network::grpc(options), network::serialisation(options), between(options)]);
-    groups.push(vec![watched(options), restarted(options), snapshotted(options), soaked(options)]);
+    groups.extend(failover_points(options, with_peers));
+    groups.push(vec![network::grpc(options), network::serialisation(options), round_trip_point(options)]);
+    groups.push(vec![
+        watch_point(options),
+        restart_point(options),
+        snapshot_point(options),
+        soak_point(options),
+    ]);
     groups
 }
 
-/// Floors of the disk and the sockets.
-fn floors(options: &BenchOptions) -> PointGroup {
+fn floor_points(options: &BenchOptions) -> PointGroup {
     let round_trips = options.count(20_000, 200);
     let link =
         PingPong { transport: SocketKind::Tcp, wait: WaitMethod::Parked, pin: Pin::Free, bytes: BYTES };
@@ -140,7 +141,7 @@ fn floors(options: &BenchOptions) -> PointGroup {
     vec![disk(disk::LARGE_BYTES), disk(disk::SMALL_BYTES), link]
 }
 
-fn loaded(target: &'static str, load: ControlLoad, options: &BenchOptions) -> MeasuringPoint {
+fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -> MeasuringPoint {
     let work = load.work(options);
     MeasuringPoint::new(load.case, target, load.params(target), move |bench| {
         load::measure(bench, target, load.nodes, &work)
@@ -149,17 +150,17 @@ fn loaded(target: &'static str, load: ControlLoad, options: &BenchOptions) -> Me
 
 /// The points that measure failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of etcd
 /// are killed less often, because each kill takes a second.
-fn failovers(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
-    let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
+fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
+    let ours = |nodes: usize| failover_point(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
     let mut groups: Vec<PointGroup> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
     if with_peers {
-        groups[0].push(failover(target::ETCD, 3, options.count(10, 1)));
+        groups[0].push(failover_point(target::ETCD, 3, options.count(10, 1)));
     }
     groups
 }
 
-fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
+fn failover_point(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
     let params = Params::new().with("nodes", nodes);
     MeasuringPoint::new("failover", target, params, move |bench| {
         failover::measure(bench, target, nodes, kills)
@@ -167,7 +168,7 @@ fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
 }
 
 /// The point that measures writes while many watchers read every event.
-fn watched(options: &BenchOptions) -> MeasuringPoint {
+fn watch_point(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("watch", 3) };
@@ -175,36 +176,39 @@ fn watched(options: &BenchOptions) -> MeasuringPoint {
     work.time_ns = work.time_ns.max(options.count(10_000_000_000, 50_000_000));
     work.warmup_ns = work.time_ns / 2;
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
-    MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
+    MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| {
+        load::measure_watch(bench, base.nodes, &work)
+    })
 }
 
 /// The point that measures elections under full load. It runs as long as the user requested, because elections without
 /// a killed node are rare.
-fn soaked(options: &BenchOptions) -> MeasuringPoint {
+fn soak_point(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);
     let params = base.params(target::DUNLIN);
-    MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
+    MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| {
+        load::measure_soak(bench, base.nodes, &work)
+    })
 }
 
-/// The point that measures round trips between nodes.
-fn between(options: &BenchOptions) -> MeasuringPoint {
+fn round_trip_point(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
     let work = ControlWork { keys: options.count(5_000, 50) as usize, ..base.work(options) };
     let params = Params::new().with("of", "nodes").with("nodes", 3_usize);
     MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
-        load::between(bench, base.nodes, &work)
+        load::measure_round_trips(bench, base.nodes, &work)
     })
 }
 
-fn restarted(options: &BenchOptions) -> MeasuringPoint {
+fn restart_point(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(10_000_000, 10_000) as usize;
     let work = ControlWork { keys, ..ControlLoad::of("restart", 1).work(options) };
     let params = Params::new().with("bytes", BYTES).with("nodes", 1_usize).with("keys", keys);
     MeasuringPoint::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
 }
 
-fn snapshotted(options: &BenchOptions) -> MeasuringPoint {
+fn snapshot_point(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(1_000_000, 10_000) as usize;
     let base = ControlLoad { in_flight: 64, ..ControlLoad::of("snapshot", 3) };
     let mut work = ControlWork { keys, ..base.work(options) };

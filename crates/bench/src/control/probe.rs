@@ -10,12 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::clients::{self, StoreConnection};
 use super::failover::{ProbeCommand, ProbeReply};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::role::say;
+use crate::role::print_line;
 
 /// Time between writes to each node, which does not depend on the results of earlier writes.
-const PACE: Duration = Duration::from_millis(7);
+const WRITE_INTERVAL: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
 /// A request for the first acknowledged write that was started after a given time; it waits until there is such a
@@ -23,67 +23,69 @@ const WRITE_MAX: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct PendingProbe {
     after_ns: Cell<u64>,
-    told: RefCell<Option<oneshot::Sender<u64>>>,
+    sender: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
 /// Writes to the nodes, and responds to commands until standard input ends.
-pub async fn answer(nodes: Vec<StoreConnection>) -> Result<()> {
-    let waiting = Rc::<PendingProbe>::default();
+pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
+    let pending = Rc::<PendingProbe>::default();
     for (nth, node) in nodes.iter().enumerate() {
-        tokio::task::spawn_local(write(nth, node.clone(), Rc::clone(&waiting)));
+        tokio::task::spawn_local(write(nth, node.clone(), Rc::clone(&pending)));
     }
-    let mut asked = asked();
-    while let Some(ask) = asked.recv().await {
-        match ask? {
-            ProbeCommand::Leader(_) => say(&ProbeReply::Leader(clients::leader(&nodes, None).await?))?,
+    let mut commands = read_commands();
+    while let Some(command) = commands.recv().await {
+        match command? {
+            ProbeCommand::Leader(_) => {
+                print_line(&ProbeReply::Leader(clients::wait_for_leader(&nodes, None).await?))?
+            }
             ProbeCommand::AfterNs(after_ns) => {
-                let (sender, told) = oneshot::channel();
-                waiting.told.replace(Some(sender));
-                waiting.after_ns.set(after_ns);
-                let told = tokio::time::timeout(PATIENCE, told).await;
-                say(&ProbeReply::AnsweredNs(told.context("no write succeeded")??))?;
+                let (sender, receiver) = oneshot::channel();
+                pending.sender.replace(Some(sender));
+                pending.after_ns.set(after_ns);
+                let answered_ns = tokio::time::timeout(TIMEOUT, receiver).await;
+                print_line(&ProbeReply::AnsweredNs(answered_ns.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
                 // The last election that the present leader won is the one after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
-                    let Ok(seen) = node.seen().await else { continue };
-                    won.extend(seen.elections_ns.last().filter(|_| seen.leader == Some(nth as u64 + 1)));
+                    let Ok(usage) = node.usage().await else { continue };
+                    won.extend(usage.elections_ns.last().filter(|_| usage.leader == Some(nth as u64 + 1)));
                 }
-                say(&ProbeReply::Elections(won))?;
+                print_line(&ProbeReply::Elections(won))?;
             }
         }
     }
     Ok(())
 }
 
-async fn write(nth: usize, node: StoreConnection, waiting: Rc<PendingProbe>) {
+async fn write(nth: usize, node: StoreConnection, pending: Rc<PendingProbe>) {
     let key = format!("probe-{nth}");
-    let mut beat = tokio::time::interval(PACE);
+    let mut interval = tokio::time::interval(WRITE_INTERVAL);
     loop {
-        beat.tick().await;
-        let (node, key, waiting) = (node.clone(), key.clone(), Rc::clone(&waiting));
+        interval.tick().await;
+        let (node, key, pending) = (node.clone(), key.clone(), Rc::clone(&pending));
         tokio::task::spawn_local(async move {
-            let asked_ns = monotonic_ns();
+            let start_ns = monotonic_ns();
             let command = ControlCommand::Put { key: key.as_bytes(), value: b"probe", lease: 0 };
             let written = tokio::time::timeout(WRITE_MAX, node.propose(&command)).await;
             if matches!(written, Ok(Ok(_)))
-                && asked_ns > waiting.after_ns.get()
-                && let Some(told) = waiting.told.take()
+                && start_ns > pending.after_ns.get()
+                && let Some(sender) = pending.sender.take()
             {
-                let _ = told.send(monotonic_ns());
+                let _ = sender.send(monotonic_ns());
             }
         });
     }
 }
 
 /// Reads commands from standard input in a thread that may block, and returns their receiver.
-fn asked() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
+fn read_commands() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            let ask = serde_json::from_str(&line).with_context(|| format!("cannot parse {line}"));
-            if sender.send(ask).is_err() {
+            let command = serde_json::from_str(&line).with_context(|| format!("cannot parse {line}"));
+            if sender.send(command).is_err() {
                 return;
             }
         }

@@ -19,7 +19,7 @@ const fn etcd(
 }
 
 /// The figures that peers of suite `control` are known to reach.
-pub const KNOWN: &[PeerFigure] = &[
+pub const PEER_FIGURES: &[PeerFigure] = &[
     etcd("put", &[("nodes", "1"), ("in_flight", "256")], 22_937.0),
     etcd("put", &[("nodes", "3"), ("in_flight", "256")], 11_781.0),
     etcd("put", &[("nodes", "5"), ("in_flight", "256")], 8_357.0),

@@ -16,8 +16,8 @@ use crate::clock::monotonic_ns;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A response to be written: the id of the request, and its result.
-type Answer = (u64, Result<Bytes, String>);
-type Answers = mpsc::UnboundedSender<Answer>;
+type Response = (u64, Result<Bytes, String>);
+type ResponseSender = mpsc::UnboundedSender<Response>;
 
 /// Serves requests until the client closes the connection.
 pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
@@ -25,53 +25,54 @@ pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
         return;
     }
     let (mut reader, writer) = stream.into_split();
-    let (answers, written) = mpsc::unbounded_channel();
-    tokio::spawn(write(writer, written));
+    let (responses, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(write(writer, receiver));
     let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
     while let Ok(1..) = reader.read_buf(&mut buffer).await {
         while let Some(frame) = frame::pull(&mut buffer) {
             match frame.kind {
-                STATUS => answer_status(&node, &answers, &frame),
-                COMMAND => drop(tokio::spawn(propose(Arc::clone(&node), answers.clone(), frame))),
-                ROUND_TRIP => drop(tokio::spawn(round_trip(Arc::clone(&node), answers.clone(), frame.id))),
-                _ => drop(tokio::spawn(snapshot(Arc::clone(&node), answers.clone(), frame.id))),
+                STATUS => send_status(&node, &responses, &frame),
+                COMMAND => drop(tokio::spawn(propose(Arc::clone(&node), responses.clone(), frame))),
+                ROUND_TRIP => drop(tokio::spawn(round_trip(Arc::clone(&node), responses.clone(), frame.id))),
+                _ => drop(tokio::spawn(snapshot(Arc::clone(&node), responses.clone(), frame.id))),
             }
         }
     }
 }
 
-async fn propose(node: Arc<ControlNodeState>, answers: Answers, frame: RequestFrame) {
+async fn propose(node: Arc<ControlNodeState>, responses: ResponseSender, frame: RequestFrame) {
     let mut commands = Commands::default();
     commands.push(&frame.body);
-    let done = node.control.propose(commands).await.map_err(|error| error.to_string());
-    let done = done.and_then(|mut done| done.pop().ok_or_else(|| "the node did not answer".to_owned()));
-    let _ = answers.send((frame.id, done));
+    let outcome = node.control.propose(commands).await.map_err(|error| error.to_string());
+    let outcome =
+        outcome.and_then(|mut outcome| outcome.pop().ok_or_else(|| "the node did not answer".to_owned()));
+    let _ = responses.send((frame.id, outcome));
 }
 
-fn answer_status(node: &ControlNodeState, answers: &Answers, frame: &RequestFrame) {
-    let seen = node.seen(!frame.body.is_empty()).and_then(|seen| Ok(serde_json::to_vec(&seen)?));
-    let _ = answers.send((frame.id, seen.map(Bytes::from).map_err(|error| error.to_string())));
+fn send_status(node: &ControlNodeState, responses: &ResponseSender, frame: &RequestFrame) {
+    let usage = node.usage(!frame.body.is_empty()).and_then(|usage| Ok(serde_json::to_vec(&usage)?));
+    let _ = responses.send((frame.id, usage.map(Bytes::from).map_err(|error| error.to_string())));
 }
 
-async fn snapshot(node: Arc<ControlNodeState>, answers: Answers, id: u64) {
-    let asked = node.control.snapshot().await;
-    let _ = answers.send((id, asked.map(|()| Bytes::new()).map_err(|error| error.to_string())));
+async fn snapshot(node: Arc<ControlNodeState>, responses: ResponseSender, id: u64) {
+    let result = node.control.snapshot().await;
+    let _ = responses.send((id, result.map(|()| Bytes::new()).map_err(|error| error.to_string())));
 }
 
-async fn round_trip(node: Arc<ControlNodeState>, answers: Answers, id: u64) {
-    let begun_ns = monotonic_ns();
-    let done = node.control.catch_up().await;
-    let took_ns = monotonic_ns() - begun_ns;
-    let answer = done.map(|()| Bytes::copy_from_slice(&took_ns.to_le_bytes()));
-    let _ = answers.send((id, answer.map_err(|error| error.to_string())));
+async fn round_trip(node: Arc<ControlNodeState>, responses: ResponseSender, id: u64) {
+    let start_ns = monotonic_ns();
+    let outcome = node.control.catch_up().await;
+    let elapsed_ns = monotonic_ns() - start_ns;
+    let result = outcome.map(|()| Bytes::copy_from_slice(&elapsed_ns.to_le_bytes()));
+    let _ = responses.send((id, result.map_err(|error| error.to_string())));
 }
 
-async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<Answer>) {
+async fn write(mut writer: OwnedWriteHalf, mut receiver: mpsc::UnboundedReceiver<Response>) {
     let mut out = BytesMut::new();
-    while let Some((id, answer)) = written.recv().await {
-        match answer {
+    while let Some((id, result)) = receiver.recv().await {
+        match result {
             Ok(body) => frame::push(&mut out, id, DONE, &body),
-            Err(why) => frame::push(&mut out, id, FAILED, why.as_bytes()),
+            Err(error) => frame::push(&mut out, id, FAILED, error.as_bytes()),
         }
         if writer.write_all(&out).await.is_err() {
             return;
@@ -81,6 +82,6 @@ async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<
 }
 
 /// Decodes the response to a command, as a client does.
-pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
+pub fn decode_reply(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
     Ok(Result::from(dunlin::state::ControlOutcome::decode(body)?)?)
 }

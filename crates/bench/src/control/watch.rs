@@ -17,16 +17,16 @@ use super::acknowledged::ExpectedValues;
 use super::clients::StoreConnection;
 use super::lanes;
 use super::work::{ControlReport, ControlWork};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::payload::{NumberedPayload, ReadExtent};
 
 /// Starts the watchers, writes the keys, and waits until all events are read.
 pub async fn run(
     work: &ControlWork,
     leader: &StoreConnection,
-    keeper: &ExpectedValues,
+    values: &ExpectedValues,
 ) -> Result<ControlReport> {
-    let listener = leader.seen().await?.listener;
+    let listener = leader.usage().await?.listener;
     let connect = |_| -> Result<(Client, Subscriber)> {
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
@@ -43,17 +43,15 @@ pub async fn run(
             read(watcher, &events, &total).await
         }));
     }
-    let report = lanes::run(keeper, work.rate).await?;
+    let report = lanes::run(values, work.rate).await?;
     // One more write wakes the watchers that wait for an event, so that they notice the end.
-    total.set(Some(keeper.writes() + 1));
-    keeper.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
+    total.set(Some(values.writes() + 1));
+    values.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
-        tokio::time::timeout(PATIENCE, watcher)
-            .await
-            .context("a watcher did not receive all events")???;
+        tokio::time::timeout(TIMEOUT, watcher).await.context("a watcher did not receive all events")???;
     }
-    let due = keeper.writes() * work.watchers as u64;
-    ensure!(events.get() == due, "a watcher received {} of {due} events", events.get());
+    let expected = values.writes() * work.watchers as u64;
+    ensure!(events.get() == expected, "a watcher received {} of {expected} events", events.get());
     Ok(ControlReport { events: events.get(), ..report })
 }
 
@@ -69,7 +67,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
                     record.seq()
                 );
                 last = Some(record.seq());
-                if is_clients(record.payload())? {
+                if is_client_write(record.payload())? {
                     mine += 1;
                     events.set(events.get() + 1);
                 }
@@ -82,7 +80,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
 }
 
 /// Whether the event is a put of one key by a client, with a complete value. Nodes write other keys in between.
-fn is_clients(payload: &[u8]) -> Result<bool> {
+fn is_client_write(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {
         let (key, item) = match change? {
@@ -90,9 +88,9 @@ fn is_clients(payload: &[u8]) -> Result<bool> {
             Changed::Put { key, item } => (key, item),
             Changed::Deleted { .. } => bail!("a watcher received a deletion, but keys were only put"),
         };
-        let seq = item.value.first_chunk().map(|word| u64::from_le_bytes(*word)).unwrap_or(0);
-        let is_whole = ReadExtent::Ends.check(&item.value, seq);
-        ensure!(is_whole, "the value of {} is damaged", String::from_utf8_lossy(key));
+        let seq = item.value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or(0);
+        let is_intact = ReadExtent::Ends.check(&item.value, seq);
+        ensure!(is_intact, "the value of {} is damaged", String::from_utf8_lossy(key));
         changes += 1;
     }
     ensure!(changes == 1, "one revision has {changes} changes");

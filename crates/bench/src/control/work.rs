@@ -1,5 +1,5 @@
-//! The work of a key-value store's clients, and their report: the same for Dunlin and for rivals. Dunlin's role is
-//! `control-load` of this program, the rivals' program is `peers/kv/load`. Both read the work as JSON. They send
+//! The work of a key-value store's clients, and their report: the same for Dunlin and for peers. Dunlin's role is
+//! `control-load` of this program, the peers' program is `peers/kv/load`. Both read the work as JSON. They send
 //! requests from several lanes, each with its own keys. Both report only after they have read back all acknowledged
 //! writes.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
@@ -102,15 +102,15 @@ impl ControlWork {
 
     /// Returns the longest wait for the report. It includes loading the keys before the measurement, and reading them
     /// back afterwards.
-    pub fn patience(&self) -> Duration {
-        Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
+    pub fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
     }
 }
 
 impl ControlReport {
     /// Waits for the report of a clients' process.
     pub fn of(work: &ControlWork, child: &mut Child) -> Result<Self> {
-        let report: Self = child.line(work.patience()).context("the clients did not finish")?;
+        let report: Self = child.read_line(work.timeout()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
         ensure!(share <= ERRORS_MAX, "{} requests failed, {} were answered", report.errors, report.ops);
         Ok(report)
@@ -131,7 +131,7 @@ impl ControlReport {
     pub fn sample(&self) -> RunSample {
         let sample = RunSample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)
-            .with_known("avg_ns", self.avg_ns)
+            .with_optional("avg_ns", self.avg_ns)
             .with_time("p50_ns", self.p50_ns)
             .with_time("p95_ns", self.p95_ns)
             .with_time("p99_ns", self.p99_ns)

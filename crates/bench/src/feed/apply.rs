@@ -45,14 +45,14 @@ pub struct RecordedUpdates {
 pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";
-    let (taken_ns, events) = if by_order {
+    let (elapsed_ns, events) = if by_order {
         orders(&records).context("cannot measure the reducer `orders`")?
     } else {
         levels(&records).context("cannot measure the reducer `book`")?
     };
     Ok(RunSample::new()
-        .with("event_ns", taken_ns as f64 / events as f64)
-        .with("events_per_s", events as f64 * 1e9 / taken_ns.max(1) as f64)
+        .with("event_ns", elapsed_ns as f64 / events as f64)
+        .with("events_per_s", events as f64 * 1e9 / elapsed_ns.max(1) as f64)
         .with("events", events as f64)
         .with("records", records.records.len() as f64))
 }
@@ -86,20 +86,20 @@ fn levels(records: &RecordedUpdates) -> Result<(u64, u64)> {
     for (seq, (book, payload)) in (1..).zip(&records.records) {
         books[*book].apply_payload(seq, &records.bytes[payload.clone()])?;
     }
-    let taken_ns = monotonic_ns() - start_ns;
+    let elapsed_ns = monotonic_ns() - start_ns;
     let mut plain: Vec<BTreeMap<(Side, i64), i64>> = vec![BTreeMap::new(); books.len()];
     for (book, payload) in &records.records {
         for entry in BookEntry::decode_all(&records.bytes[payload.clone()]) {
-            apply_plainly(&mut plain[*book], &entry?);
+            apply_to_map(&mut plain[*book], &entry?);
         }
     }
     for (nth, book) in books.iter().enumerate() {
         compare(book, &plain[nth]).with_context(|| format!("order book {nth} is wrong"))?;
     }
-    Ok((taken_ns, (records.bytes.len() / BOOK_ENTRY_BYTES) as u64))
+    Ok((elapsed_ns, (records.bytes.len() / BOOK_ENTRY_BYTES) as u64))
 }
 
-fn apply_plainly(plain: &mut BTreeMap<(Side, i64), i64>, entry: &BookEntry) {
+fn apply_to_map(plain: &mut BTreeMap<(Side, i64), i64>, entry: &BookEntry) {
     match *entry {
         BookEntry::Set { side, price, size } => drop(plain.insert((side, price), size)),
         BookEntry::Remove { side, price } => drop(plain.remove(&(side, price))),
@@ -114,7 +114,7 @@ fn orders(records: &RecordedUpdates) -> Result<(u64, u64)> {
     for (seq, (_, payload)) in (1..).zip(&records.records) {
         book.apply_payload(seq, &records.bytes[payload.clone()])?;
     }
-    let taken_ns = monotonic_ns() - start_ns;
+    let elapsed_ns = monotonic_ns() - start_ns;
     let mut plain: HashMap<u64, (Side, i64, i64)> = HashMap::new();
     for entry in OrderEntry::decode_all(&records.bytes) {
         match entry? {
@@ -137,7 +137,7 @@ fn orders(records: &RecordedUpdates) -> Result<(u64, u64)> {
     let mut sums = BTreeMap::new();
     plain.values().for_each(|(side, price, size)| *sums.entry((*side, *price)).or_default() += size);
     compare(&book, &sums)?;
-    Ok((taken_ns, (records.bytes.len() / ORDER_ENTRY_BYTES) as u64))
+    Ok((elapsed_ns, (records.bytes.len() / ORDER_ENTRY_BYTES) as u64))
 }
 
 fn compare(book: &impl PriceLevels, plain: &BTreeMap<(Side, i64), i64>) -> Result<()> {

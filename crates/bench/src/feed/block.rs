@@ -17,7 +17,7 @@ fn block(row: &FigureRow, rows: &RowSet) -> String {
         other.case == row.case && other.target == row.target && other.params == row.params
     };
     let of = |metric: &str| rows.iter().filter(same).find(|row| row.metric == metric).map(|row| row.median);
-    let whole = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.0}"));
+    let rounded = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.0}"));
     let exact = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.2}"));
     let param = |name: &str| row.params.get(name).map_or_else(String::new, ToString::to_string);
     let host = if param("transport") == "tcp" { "127.0.0.1" } else { "inprocess" };
@@ -29,17 +29,17 @@ fn block(row: &FigureRow, rows: &RowSet) -> String {
         text,
         "host={host} clients={} instruments={} depth={} duration={}s",
         param("clients"),
-        whole("instruments"),
-        whole("depth"),
+        rounded("instruments"),
+        rounded("depth"),
         metric::number(seconds)
     );
     let _ = writeln!(text, "throughput_incrementals_per_sec={}", exact("deliveries_per_s"));
-    let (p50, p99, p999) = (whole("sent_p50_ns"), whole("sent_p99_ns"), whole("sent_p999_ns"));
+    let (p50, p99, p999) = (rounded("sent_p50_ns"), rounded("sent_p99_ns"), rounded("sent_p999_ns"));
     let _ = writeln!(text, "latency_ns_p50={p50} latency_ns_p99={p99} latency_ns_p999={p999}");
-    let (resyncs, errors, drops) = (whole("resyncs"), whole("errors"), whole("drops"));
+    let (resyncs, errors, drops) = (rounded("resyncs"), rounded("errors"), rounded("drops"));
     let _ = writeln!(text, "total_resyncs={resyncs} total_errors={errors} total_drops={drops}");
     let _ = writeln!(text, "server_incremental_rate_per_sec={}", exact("source_per_s"));
-    text + &ours(&whole, &exact, &of) + "\n"
+    text + &ours(&rounded, &exact, &of) + "\n"
 }
 
 fn absent() -> String {
@@ -47,29 +47,29 @@ fn absent() -> String {
 }
 
 fn ours(
-    whole: &dyn Fn(&str) -> String,
+    rounded: &dyn Fn(&str) -> String,
     exact: &dyn Fn(&str) -> String,
     of: &dyn Fn(&str) -> Option<f64>,
 ) -> String {
     let mut text = format!(
         "intended_latency_ns_p50={} intended_latency_ns_p99={} intended_latency_ns_p999={} source_slip_ns_max={}\n",
-        whole("intended_p50_ns"),
-        whole("intended_p99_ns"),
-        whole("intended_p999_ns"),
-        whole("slip_ns")
+        rounded("intended_p50_ns"),
+        rounded("intended_p99_ns"),
+        rounded("intended_p999_ns"),
+        rounded("slip_ns")
     );
     if of("stale_p50_ns").is_some() {
         let _ = writeln!(
             text,
             "staleness_ns_p50={} staleness_ns_p99={} staleness_p99_by_processing={} merged={}",
-            whole("stale_p50_ns"),
-            whole("stale_p99_ns"),
+            rounded("stale_p50_ns"),
+            rounded("stale_p99_ns"),
             exact("stale_p99_by_processing"),
-            whole("merged")
+            rounded("merged")
         );
     }
     if of("direct_p50_ns").is_some() {
-        let [p50, p99, p999] = ["direct_p50_ns", "direct_p99_ns", "direct_p999_ns"].map(whole);
+        let [p50, p99, p999] = ["direct_p50_ns", "direct_p99_ns", "direct_p999_ns"].map(rounded);
         let _ = writeln!(
             text,
             "direct_latency_ns_p50={p50} direct_latency_ns_p99={p99} direct_latency_ns_p999={p999}"
@@ -78,11 +78,11 @@ fn ours(
     let _ = writeln!(
         text,
         "deliveries={} delivered_within_sec={} holes={} healed={} divergent={} node_cpu_sec={} client_cpu_sec={}",
-        whole("deliveries"),
+        rounded("deliveries"),
         of("read_ns").map_or_else(absent, |ns| format!("{:.2}", ns / 1e9)),
-        whole("holes"),
-        whole("healed"),
-        whole("divergent"),
+        rounded("holes"),
+        rounded("healed"),
+        rounded("divergent"),
         exact("node_cpu_s"),
         exact("client_cpu_s")
     );

@@ -10,13 +10,13 @@ use crate::row::RowPattern;
 type Pairs = &'static [(&'static str, &'static str)];
 
 const fn claim(
-    what: &'static str,
+    title: &'static str,
     figure: f64,
     case: &'static str,
     params: Pairs,
     metric: &'static str,
 ) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
+    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
 }
 
 const BASELINE: &str = "baseline_1x1_10k";

@@ -37,7 +37,7 @@ pub fn journal(commits: u64) -> Result<RunSample> {
         MeasureError::NotADisk(_) => anyhow::Error::from(Unavailable(error.to_string())),
         other => other.into(),
     })?;
-    Ok(sample(measured.records, measured.took_ns, &mut measured.commits_ns))
+    Ok(sample(measured.records, measured.elapsed_ns, &mut measured.commits_ns))
 }
 
 /// Measures a durable topic, with its publisher in the node's process or over a connection.
@@ -48,7 +48,7 @@ pub fn topic(transport: &str, commits: u64) -> Result<RunSample> {
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
     node.create_topic("durable", config, false)?;
-    let (took_ns, mut commits_ns) = if transport == "tcp" {
+    let (elapsed_ns, mut commits_ns) = if transport == "tcp" {
         let listen = ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], ..ServerConfig::default() };
         let server = Server::start(node.clone(), listen)?;
         let client =
@@ -59,7 +59,7 @@ pub fn topic(transport: &str, commits: u64) -> Result<RunSample> {
     };
     check(&node, commits * IN_FLIGHT)?;
     node.stop();
-    Ok(sample(commits * IN_FLIGHT, took_ns, &mut commits_ns))
+    Ok(sample(commits * IN_FLIGHT, elapsed_ns, &mut commits_ns))
 }
 
 fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)> {
@@ -69,7 +69,7 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
     let mut before_ns = start_ns;
     for commit in 0..commits {
         for nth in 0..IN_FLIGHT {
-            publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("cannot send a record")?;
+            publisher.send(payload.with_seq(commit * IN_FLIGHT + nth)).context("cannot send a record")?;
         }
         let receipt = publisher
             .flush()
@@ -91,26 +91,26 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
 fn check(node: &Node, records: u64) -> Result<()> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("durable", &options)?;
-    let (mut seen, mut sound) = (0, true);
+    let (mut read, mut is_intact) = (0, true);
     while subscriber.drain(4_096, |event| match event {
         Event::Record(record) => {
-            sound &= record.seq() == seen + 1 && ReadExtent::All.check(record.payload(), seen);
-            seen += 1;
+            is_intact &= record.seq() == read + 1 && ReadExtent::All.check(record.payload(), read);
+            read += 1;
         }
         Event::Notice(_) => {}
     })? > 0
     {}
-    ensure!(sound, "a record that was read back differs from the published one");
-    ensure!(seen == records, "{seen} of {records} records were read back");
+    ensure!(is_intact, "a record that was read back differs from the published one");
+    ensure!(read == records, "{read} of {records} records were read back");
     Ok(())
 }
 
-fn sample(records: u64, took_ns: u64, commits_ns: &mut [u64]) -> RunSample {
+fn sample(records: u64, elapsed_ns: u64, commits_ns: &mut [u64]) -> RunSample {
     commits_ns.sort_unstable();
     let at = |share: f64| commits_ns.get(((commits_ns.len() as f64 - 1.0) * share) as usize);
     let quantile = |share| at(share).copied();
     RunSample::new()
-        .with("msgs_per_s", records as f64 * 1e9 / took_ns.max(1) as f64)
+        .with("msgs_per_s", records as f64 * 1e9 / elapsed_ns.max(1) as f64)
         .with_time("p50_ns", quantile(0.5))
         .with_time("p99_ns", quantile(0.99))
         .with("records", records as f64)

@@ -6,13 +6,13 @@ use crate::row::RowPattern;
 type Pairs = &'static [(&'static str, &'static str)];
 
 const fn goal(
-    what: &'static str,
+    title: &'static str,
     case: &'static str,
     params: Pairs,
     metric: &'static str,
-    bar: Threshold,
+    threshold: Threshold,
 ) -> Goal {
-    Goal { what, ours: RowPattern { target: "dunlin", case, params, metric }, bar }
+    Goal { title, ours: RowPattern { target: "dunlin", case, params, metric }, threshold }
 }
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};

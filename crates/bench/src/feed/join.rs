@@ -15,7 +15,7 @@ use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, ClientOptions, Subscriber};
 use dunlin_feed::{Book, InstrumentsText, Notation, Replica, Scale};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::feed::node::FeedNode;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
 use crate::point::{Bench, RunSample};
@@ -25,7 +25,7 @@ const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Measures `readers` joining subscribers; 0 makes the comparison run.
 pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
@@ -36,17 +36,17 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
         Client::connect(node.url(), options).with_context(|| format!("cannot connect to {}", node.url()))
     };
     let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
-    let standing = ResidentReader::start(&connect(0)?)?;
+    let resident = ResidentReader::start(&connect(0)?)?;
     let before = node.memory("VmRSS")?;
     let window = MeasuringWindow::from(now_ns(), &scenario);
-    node.begin(&window)?;
+    node.start_source(&window)?;
     std::thread::sleep(scenario.warmup);
     let start_ns = now_ns();
     let joined = join_all(&clients)?;
     let sync_ns = now_ns() - start_ns;
     let grown = node.memory("VmHWM")?.saturating_sub(before);
-    let published = node.published(PATIENCE)?;
-    standing.end()?;
+    let published = node.wait_for_totals(TIMEOUT)?;
+    resident.end()?;
     drop(joined);
     let sample = RunSample::new().with_time("p99_ns", published.publish_ns_p99);
     if readers == 0 {
@@ -63,7 +63,7 @@ fn scenario(readers: usize) -> FeedScenario {
     FeedScenario {
         config: InstrumentsText { text, notation: Notation::Json },
         rate: None,
-        place: ReaderPlacement::Tcp,
+        placement: ReaderPlacement::Tcp,
         wait: WaitMode::Parked,
         clients: readers,
         instruments: Vec::new(),
@@ -101,7 +101,7 @@ impl ResidentReader {
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 replica.drain(now_ns(), 64, |_| {})?;
-                replica.wait(Some(LOOK))?;
+                replica.wait(Some(POLL_INTERVAL))?;
             }
             ensure!(
                 replica.is_whole() && replica.states().next().is_some(),
@@ -126,11 +126,11 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
         // Clients subscribe one after another, and each of them reads the events that have already arrived.
         let all = async {
             for replica in &mut replicas {
-                until_whole(replica).await?;
+                wait_until_complete(replica).await?;
             }
             Ok::<_, anyhow::Error>(())
         };
-        tokio::time::timeout(PATIENCE, all)
+        tokio::time::timeout(TIMEOUT, all)
             .await
             .context("not all subscribers received the order book in time")?
     })?;
@@ -146,7 +146,7 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     Ok(replicas)
 }
 
-async fn until_whole(replica: &mut Replica<Book, Subscriber>) -> Result<()> {
+async fn wait_until_complete(replica: &mut Replica<Book, Subscriber>) -> Result<()> {
     loop {
         replica.drain(now_ns(), 64, |_| {})?;
         if replica.is_whole() && replica.states().next().is_some() {

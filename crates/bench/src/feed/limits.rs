@@ -24,25 +24,25 @@ const HISTORY_BYTES: u64 = 256 << 20;
 
 /// Finds the highest sustained rate: doubles the rate until it is not sustained, then searches between the last two
 /// rates.
-pub fn rate_held(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
+pub fn measure_sustained_rate(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
-    let (mut best, mut broken) = (None, None);
+    let (mut best, mut failed_rate) = (None, None);
     let mut rate = first;
     for _ in 0..STEPS_UP_MAX {
-        match hold(bench, base, rate)? {
+        match try_rate(bench, base, rate)? {
             Some(sample) => best = Some((rate, sample)),
             None => {
-                broken = Some(rate);
+                failed_rate = Some(rate);
                 break;
             }
         }
         rate *= 2;
     }
-    if let Some(mut high) = broken {
+    if let Some(mut high) = failed_rate {
         for _ in 0..STEPS_BETWEEN {
             let low = best.as_ref().map_or(0, |(rate, _)| *rate);
             let middle = low + (high - low) / 2;
-            match hold(bench, base, middle)? {
+            match try_rate(bench, base, middle)? {
                 Some(sample) => best = Some((middle, sample)),
                 None => high = middle,
             }
@@ -55,7 +55,7 @@ pub fn rate_held(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
 
 /// Runs the scenario at a rate and returns the sample if the rate was sustained. A failed step is repeated once,
 /// because the machine may have been busy.
-fn hold(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
+fn try_rate(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
     let step = FeedScenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
         let outcome = run::run(bench, &step)?;
@@ -69,7 +69,7 @@ fn hold(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSampl
 }
 
 /// Offers all subscribers more updates than the node can deliver, from a topic that retains all records.
-pub fn most_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
+pub fn measure_max_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = FeedScenario {
         rate: Some(rate),

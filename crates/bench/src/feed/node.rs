@@ -10,12 +10,12 @@ use dunlin_feed::{BOOK, Instruments};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::source::{FeedSource, SourceTotals};
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::point::Bench;
-use crate::role::{RoleArgs, hear, say};
+use crate::role::{RoleArgs, print_line, read_line};
 
 #[derive(Serialize, Deserialize)]
 struct Ready {
@@ -33,7 +33,7 @@ impl FeedNode {
     /// Starts the node and waits for its listener.
     pub fn start(bench: &Bench, scenario: &FeedScenario) -> Result<Self> {
         let mut child = bench.child.start("feed-node", &[("scenario", serde_json::to_string(scenario)?)])?;
-        let Ready { url } = child.line(PATIENCE)?;
+        let Ready { url } = child.read_line(TIMEOUT)?;
         Ok(Self { child, url })
     }
 
@@ -43,8 +43,8 @@ impl FeedNode {
     }
 
     /// Starts the source, which publishes in the given window.
-    pub fn begin(&mut self, window: &MeasuringWindow) -> Result<()> {
-        self.child.tell(window)
+    pub fn start_source(&mut self, window: &MeasuringWindow) -> Result<()> {
+        self.child.write_line(window)
     }
 
     /// Returns a field of the process's memory as the kernel reports it, in bytes.
@@ -53,18 +53,17 @@ impl FeedNode {
     }
 
     /// Waits until the source has ended, and returns its totals.
-    pub fn published(&mut self, patience: Duration) -> Result<SourceTotals> {
-        self.child.line(patience)
+    pub fn wait_for_totals(&mut self, timeout: Duration) -> Result<SourceTotals> {
+        self.child.read_line(timeout)
     }
 }
 
-/// Main function of the node's process.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let scenario: FeedScenario = serde_json::from_str(args.text("scenario")?)
         .context("cannot read the scenario from the parent process")?;
     let instruments = scenario.instruments()?;
     let _pinned = scenario.pin().side(1)?;
-    let stand = stand(&scenario, &instruments)?;
+    let local_node = create_local_node(&scenario, &instruments)?;
     let spin = scenario.wait == WaitMode::Spin;
     let config = ServerConfig {
         spin,
@@ -73,13 +72,13 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
     };
-    let server = Server::start(stand.node().clone(), config).context("cannot open the listeners")?;
+    let server = Server::start(local_node.node().clone(), config).context("cannot open the listeners")?;
     let address = server.tcp_addresses().first().context("the node has no open listener")?;
-    say(&Ready { url: format!("dunlin://{address}") })?;
-    let window: MeasuringWindow = hear()?;
-    let source = FeedSource::new(stand.node(), &scenario, instruments);
+    print_line(&Ready { url: format!("dunlin://{address}") })?;
+    let window: MeasuringWindow = read_line()?;
+    let source = FeedSource::new(local_node.node(), &scenario, instruments);
     let publishing = thread::spawn(move || source.run(&window));
-    say(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
+    print_line(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
         // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
@@ -89,8 +88,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 }
 
 /// Creates a node in this process with a topic for each instrument.
-pub fn stand(scenario: &FeedScenario, instruments: &Instruments) -> Result<LocalNode> {
-    let stand = LocalNode::start()?;
+pub fn create_local_node(scenario: &FeedScenario, instruments: &Instruments) -> Result<LocalNode> {
+    let local_node = LocalNode::start()?;
     for instrument in instruments.list() {
         let scale = instrument.scale();
         let reducer = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
@@ -98,10 +97,10 @@ pub fn stand(scenario: &FeedScenario, instruments: &Instruments) -> Result<Local
         let retention = Retention { bytes, records, ..Retention::default() };
         let config = TopicConfig { retention, reducer: Some(reducer), ..TopicConfig::default() };
         let topic = instrument.topic();
-        stand
+        local_node
             .node()
             .create_topic(&topic, config, false)
             .with_context(|| format!("cannot create topic {topic}"))?;
     }
-    Ok(stand)
+    Ok(local_node)
 }

@@ -31,7 +31,7 @@ impl FeedFigures {
         client_ns: Option<u64>,
     ) -> Self {
         let mut tally = DeliveryTally::default();
-        tallies.iter().for_each(|one| tally.add(one));
+        tallies.iter().for_each(|other| tally.add(other));
         let read = match scenario.instruments.as_slice() {
             [] => instruments.list().len(),
             some => some.len(),
@@ -77,9 +77,9 @@ impl FeedFigures {
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
             // A subscriber that recovered with a state may not have noticed records that were withheld before it.
-            let jumped = self.due > tally.delivered + tally.merged;
+            let has_skipped = self.due > tally.delivered + tally.merged;
             ensure!(
-                tally.holes == self.withheld || jumped && tally.holes < self.withheld,
+                tally.holes == self.withheld || has_skipped && tally.holes < self.withheld,
                 "{} records were dropped, but subscribers noticed {} gaps",
                 self.withheld,
                 tally.holes
@@ -108,10 +108,9 @@ impl FeedFigures {
 fn due(published: &SourceTotals, scenario: &FeedScenario, instruments: &Instruments) -> u64 {
     let is_read = |topic: &str| {
         scenario.instruments.is_empty()
-            || instruments
-                .list()
-                .iter()
-                .any(|one| one.topic() == topic && scenario.instruments.contains(&one.id))
+            || instruments.list().iter().any(|instrument| {
+                instrument.topic() == topic && scenario.instruments.contains(&instrument.id)
+            })
     };
     let due: u64 = published.lines.iter().filter(|line| is_read(&line.topic)).map(|line| line.due).sum();
     due * scenario.clients as u64
@@ -144,5 +143,5 @@ fn with_latencies(sample: RunSample, tally: &DeliveryTally) -> RunSample {
     sample
         .with_time("stale_p50_ns", tally.stale.quantile_ns(0.50))
         .with_time("stale_p99_ns", tally.stale.quantile_ns(0.99))
-        .with_known("stale_p99_by_processing", by_processing.map(|thousandths| thousandths as f64 / 1e3))
+        .with_optional("stale_p99_by_processing", by_processing.map(|thousandths| thousandths as f64 / 1e3))
 }

@@ -8,8 +8,8 @@ use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 use crate::cores::Pin;
 use crate::feed::scenario::{FeedScenario, ReaderPlacement, WaitMode};
 use crate::feed::{
-    apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
-    replay as replaying, run,
+    apply, durable as durability, join as joining, limits as limit, replay as replaying, run,
+    running_node as reading_from_running_node,
 };
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -34,41 +34,45 @@ const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
-        return places(&base).map(|one| vec![point("custom", one)]).collect();
+        return placements(&base).map(|scenario| vec![point("custom", scenario)]).collect();
     }
     let mut groups = baseline(options);
-    groups.extend(places(&shipped(1, 100, options)).map(|one| vec![point(SCENARIOS[1].0, one)]));
+    groups
+        .extend(placements(&built_in(1, 100, options)).map(|scenario| vec![point(SCENARIOS[1].0, scenario)]));
     groups.extend(multi(options));
     groups.extend(slow(options));
-    let mut loss = shipped(3, 10, options);
+    let mut loss = built_in(3, 10, options);
     loss.test_loss_every = loss.test_loss_every.or(Some(LOSS_EVERY));
-    groups.extend(places(&loss).map(|one| vec![point(SCENARIOS[3].0, one)]));
+    groups.extend(placements(&loss).map(|scenario| vec![point(SCENARIOS[3].0, scenario)]));
     groups
 }
 
 /// The point that measures subscribers of a running node (`--url`).
-pub fn elsewhere(options: &BenchOptions) -> PointGroup {
+pub fn running_node(options: &BenchOptions) -> PointGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
     vec![MeasuringPoint::new("custom", target::DUNLIN, params, move |bench: &Bench| {
-        reading_elsewhere::measure(&bench.options, clients)
+        reading_from_running_node::measure(&bench.options, clients)
     })]
 }
 
 fn baseline(options: &BenchOptions) -> Vec<PointGroup> {
-    let base = shipped(0, 1, options);
+    let base = built_in(0, 1, options);
     let waits = [WaitMode::Spin, WaitMode::Default, WaitMode::Parked];
-    let of = |place: ReaderPlacement| {
-        waits.map(|wait| point(SCENARIOS[0].0, FeedScenario { place, wait, ..base.clone() }))
+    let of = |placement: ReaderPlacement| {
+        waits.map(|wait| point(SCENARIOS[0].0, FeedScenario { placement, wait, ..base.clone() }))
     };
     vec![of(ReaderPlacement::Inproc).into(), of(ReaderPlacement::Tcp).into()]
 }
 
 fn multi(options: &BenchOptions) -> Vec<PointGroup> {
-    let base = shipped(2, 10, options);
+    let base = built_in(2, 10, options);
     let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
     let step = |rate: &u32| {
-        point(SCENARIOS[2].0, FeedScenario { rate: Some(*rate), place: ReaderPlacement::Tcp, ..base.clone() })
+        point(
+            SCENARIOS[2].0,
+            FeedScenario { rate: Some(*rate), placement: ReaderPlacement::Tcp, ..base.clone() },
+        )
     };
     let inproc = FeedScenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
     let mut groups = vec![vec![point(SCENARIOS[2].0, inproc)]];
@@ -77,22 +81,23 @@ fn multi(options: &BenchOptions) -> Vec<PointGroup> {
 }
 
 fn slow(options: &BenchOptions) -> Vec<PointGroup> {
-    let mut base = shipped(1, 10, options);
+    let mut base = built_in(1, 10, options);
     base.delay = base.delay.or(Some(DELAY));
     let of = |conflate: bool| {
-        let mut one = FeedScenario { conflate, ..base.clone() };
+        let mut scenario = FeedScenario { conflate, ..base.clone() };
         if !conflate {
-            (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
+            (scenario.history_records, scenario.history_bytes) =
+                (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
             // Without a warm-up: this client is so slow that it would still be reading the updates of the warm-up
             // during the measurement.
-            one.warmup = Duration::ZERO;
+            scenario.warmup = Duration::ZERO;
         }
-        places(&one).map(|one| point("slow_client", one)).collect::<PointGroup>()
+        placements(&scenario).map(|scenario| point("slow_client", scenario)).collect::<PointGroup>()
     };
     vec![of(true), of(false)]
 }
 
-fn shipped(nth: usize, clients: usize, options: &BenchOptions) -> FeedScenario {
+fn built_in(nth: usize, clients: usize, options: &BenchOptions) -> FeedScenario {
     let config = InstrumentsText { text: SCENARIOS[nth].1.to_owned(), notation: Notation::Json };
     scenario(config, options.feed.clients.unwrap_or(clients), options)
 }
@@ -102,7 +107,7 @@ fn scenario(config: InstrumentsText, clients: usize, options: &BenchOptions) -> 
     FeedScenario {
         config,
         rate: None,
-        place: ReaderPlacement::Inproc,
+        placement: ReaderPlacement::Inproc,
         wait: WaitMode::Default,
         clients,
         instruments: feed.instruments.clone(),
@@ -119,15 +124,15 @@ fn scenario(config: InstrumentsText, clients: usize, options: &BenchOptions) -> 
     }
 }
 
-fn places(base: &FeedScenario) -> impl Iterator<Item = FeedScenario> {
+fn placements(base: &FeedScenario) -> impl Iterator<Item = FeedScenario> {
     [ReaderPlacement::Inproc, ReaderPlacement::Tcp]
-        .map(|place| FeedScenario { place, ..base.clone() })
+        .map(|placement| FeedScenario { placement, ..base.clone() })
         .into_iter()
 }
 
 fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
     let mut params = Params::new()
-        .with("transport", scenario.place.name())
+        .with("transport", scenario.placement.name())
         .with("wait", scenario.wait.name())
         .with("clients", scenario.clients);
     if scenario.pin() == Pin::Apart {
@@ -156,28 +161,28 @@ fn yes_or_no(yes: bool) -> &'static str {
 
 /// The points that measure the highest sustained rate and the highest delivery rate.
 pub fn limits(options: &BenchOptions) -> PointGroup {
-    let held = |clients: usize| {
-        let base = FeedScenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
+    let sustained_rate = |clients: usize| {
+        let base = FeedScenario { placement: ReaderPlacement::Tcp, ..built_in(0, clients, options) };
         let params = Params::new()
             .with("transport", "tcp")
             .with("wait", "default")
             .with("clients", clients)
             .with("of", "rate");
         MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
-            limit::rate_held(bench, &base)
+            limit::measure_sustained_rate(bench, &base)
         })
     };
     let clients = options.feed.clients.unwrap_or(if options.quick { 10 } else { 100 });
-    let base = FeedScenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
+    let base = FeedScenario { placement: ReaderPlacement::Tcp, ..built_in(0, clients, options) };
     let params = Params::new()
         .with("transport", "tcp")
         .with("wait", "default")
         .with("clients", clients)
         .with("of", "deliveries");
-    let most = MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
-        limit::most_deliveries(bench, &base)
+    let max_deliveries = MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
+        limit::measure_max_deliveries(bench, &base)
     });
-    vec![held(1), held(clients), most]
+    vec![sustained_rate(1), sustained_rate(clients), max_deliveries]
 }
 
 /// The points that measure the cost of applying real recordings to books.

@@ -18,7 +18,7 @@ use crate::feed::tally::DeliveryTally;
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// The most changes that one read applies.
-const TURN: usize = 256;
+const BATCH_MAX: usize = 256;
 
 /// A subscriber that keeps order books, and checks and times every update.
 #[derive(Debug)]
@@ -26,12 +26,11 @@ pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,
     /// The time that a slow subscriber spends on each read; `None` for others.
     delay: Option<Duration>,
-    notes: Notes,
+    stats: ReaderStats,
 }
 
-/// The counts and latencies of this subscriber.
 #[derive(Debug)]
-struct Notes {
+struct ReaderStats {
     window: MeasuringWindow,
     /// For each topic, the time between two updates, in ns.
     intervals: HashMap<String, u64>,
@@ -41,9 +40,9 @@ struct Notes {
     /// The ages of the changes in the last read. They are recorded once the read is processed.
     read: Vec<u64>,
     /// When processing of the last read began.
-    began_ns: u64,
+    start_ns: u64,
     /// How long processing of the read before the last one took.
-    before_ns: Option<u64>,
+    previous_ns: Option<u64>,
     /// For each topic with a loss that is being repaired, the position at which the repair ends.
     repaired_to: HashMap<String, u64>,
 }
@@ -58,35 +57,35 @@ impl<S: Subscribe> FeedSubscriber<S> {
         Self {
             replica: Replica::new(subscriber, |_| Book::new(dunlin_feed::Scale::default())),
             delay: scenario.delay,
-            notes: Notes {
+            stats: ReaderStats {
                 window: MeasuringWindow::NEVER,
                 intervals,
                 tally: DeliveryTally::default(),
                 is_slow: scenario.delay.is_some(),
                 read: Vec::new(),
-                began_ns: 0,
-                before_ns: None,
+                start_ns: 0,
+                previous_ns: None,
                 repaired_to: HashMap::new(),
             },
         }
     }
 
     /// Counts only the updates that are due in this window from now on.
-    pub fn count(&mut self, window: MeasuringWindow) {
-        self.notes.window = window;
+    pub fn set_window(&mut self, window: MeasuringWindow) {
+        self.stats.window = window;
     }
 
     /// Applies the available events. Returns their number.
     pub fn read(&mut self) -> Result<usize> {
-        let turn = if self.delay.is_some() { 1 } else { TURN };
-        let notes = &mut self.notes;
-        notes.began_ns = if notes.is_slow { now_ns() } else { 0 };
-        let read = self.replica.drain(now_ns(), turn, |report| notes.take(&report))?;
+        let limit = if self.delay.is_some() { 1 } else { BATCH_MAX };
+        let stats = &mut self.stats;
+        stats.start_ns = if stats.is_slow { now_ns() } else { 0 };
+        let read = self.replica.drain(now_ns(), limit, |report| stats.handle_report(&report))?;
         if read > 0
             && let Some(delay) = self.delay
         {
             thread::sleep(delay);
-            self.notes.processed();
+            self.stats.record_ages();
         }
         Ok(read)
     }
@@ -108,24 +107,24 @@ impl<S: Subscribe> FeedSubscriber<S> {
 
     /// Returns the number of changes applied so far.
     pub fn applied(&self) -> u64 {
-        self.notes.tally.applied
+        self.stats.tally.applied
     }
 
     /// Whether all books have reached the last published record.
-    pub fn is_through(&self, ends: &PublishedTotals) -> bool {
-        let Some(lines) = ends.get() else { return false };
-        let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
+    pub fn has_read_all(&self, totals: &PublishedTotals) -> bool {
+        let Some(lines) = totals.get() else { return false };
+        let expected = lines.iter().filter(|line| self.stats.intervals.contains_key(&line.topic)).count();
         let of = |log: &LogName| lines.iter().find(|line| line.topic == log.topic);
-        let through = |(log, at, _): (&Arc<LogName>, dunlin::topic::Position, &Book)| {
+        let has_reached_end = |(log, at, _): (&Arc<LogName>, dunlin::topic::Position, &Book)| {
             of(log).is_some_and(|line| at.seq >= line.last_seq)
         };
-        self.replica.states().filter(|state| through((state.0, state.1, state.2))).count() >= wanted
+        self.replica.states().filter(|state| has_reached_end((state.0, state.1, state.2))).count() >= expected
     }
 
     /// Compares the books with those of their owner and returns the results.
-    pub fn finish(self, ends: &PublishedTotals) -> Result<DeliveryTally> {
-        let lines = ends.get().context("the publisher reported no totals")?;
-        let mut tally = self.notes.tally;
+    pub fn finish(self, totals: &PublishedTotals) -> Result<DeliveryTally> {
+        let lines = totals.get().context("the publisher reported no totals")?;
+        let mut tally = self.stats.tally;
         let counts = self.replica.counts();
         for (log, _, book) in self.replica.states() {
             let line = lines.iter().find(|line| line.topic == log.topic);
@@ -142,9 +141,9 @@ impl<S: Subscribe> FeedSubscriber<S> {
     }
 }
 
-impl Notes {
+impl ReaderStats {
     #[inline]
-    fn take(&mut self, report: &ReplicaReport<'_, Book>) {
+    fn handle_report(&mut self, report: &ReplicaReport<'_, Book>) {
         let change = match report {
             ReplicaReport::Changed(change) => change,
             ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
@@ -160,10 +159,10 @@ impl Notes {
         if !self.window.counts(due_ns) {
             return;
         }
-        match change.by {
+        match change.cause {
             ChangeCause::Record(frame) => {
                 let now = now_ns();
-                self.tally.deliver(now);
+                self.tally.record_delivery(now);
                 let sent_ns = now.saturating_sub(frame.append_time_ns());
                 self.tally.sent.record(sent_ns);
                 if !repairs {
@@ -198,15 +197,15 @@ impl Notes {
     }
 
     /// Records the ages of the changes of a read, whose processing has just ended.
-    fn processed(&mut self) {
+    fn record_ages(&mut self) {
         let now = now_ns();
-        let took_ns = now.saturating_sub(self.began_ns);
-        let before_ns = self.before_ns.replace(took_ns);
+        let elapsed_ns = now.saturating_sub(self.start_ns);
+        let previous_ns = self.previous_ns.replace(elapsed_ns);
         for due_ns in self.read.drain(..) {
             let stale_ns = now.saturating_sub(due_ns);
             self.tally.stale.record(stale_ns);
-            if let Some(before_ns) = before_ns {
-                self.tally.stale_by_processing.record(stale_ns * 2_000 / (took_ns + before_ns).max(1));
+            if let Some(previous_ns) = previous_ns {
+                self.tally.stale_by_processing.record(stale_ns * 2_000 / (elapsed_ns + previous_ns).max(1));
             }
         }
     }

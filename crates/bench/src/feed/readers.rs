@@ -13,31 +13,30 @@ use anyhow::{Context, Result, anyhow, ensure};
 use dunlin::topic::Subscribe;
 use tokio::task::{JoinHandle, LocalSet};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::feed::reader::{FeedSubscriber, PublishedTotals};
 use crate::feed::tally::DeliveryTally;
 
-/// The time between two checks whether all subscribers have finished.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reads with all subscribers until each has read its topics to their ends.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
     slow: bool,
-    ends: &PublishedTotals,
+    totals: &PublishedTotals,
 ) -> Result<Vec<DeliveryTally>> {
-    if readers.len() == 1 || slow { in_threads(readers, ends) } else { in_tasks(readers, ends) }
+    if readers.len() == 1 || slow { read_in_threads(readers, totals) } else { read_in_tasks(readers, totals) }
 }
 
-fn in_threads<S: Subscribe + Send + 'static>(
+fn read_in_threads<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
-    ends: &PublishedTotals,
+    totals: &PublishedTotals,
 ) -> Result<Vec<DeliveryTally>> {
     let start = |mut reader: FeedSubscriber<S>| {
-        let ends = Arc::clone(ends);
+        let totals = Arc::clone(totals);
         thread::spawn(move || {
-            read_to_the_end(&mut reader, &ends)?;
-            reader.finish(&ends)
+            read_to_end(&mut reader, &totals)?;
+            reader.finish(&totals)
         })
     };
     let threads: Vec<_> = readers.into_iter().map(start).collect();
@@ -47,40 +46,40 @@ fn in_threads<S: Subscribe + Send + 'static>(
         .collect()
 }
 
-fn read_to_the_end<S: Subscribe>(reader: &mut FeedSubscriber<S>, ends: &PublishedTotals) -> Result<()> {
-    let mut moved = Instant::now();
+fn read_to_end<S: Subscribe>(reader: &mut FeedSubscriber<S>, totals: &PublishedTotals) -> Result<()> {
+    let mut last_progress = Instant::now();
     loop {
         if reader.read()? > 0 {
-            moved = Instant::now();
-        } else if reader.is_through(ends) {
+            last_progress = Instant::now();
+        } else if reader.has_read_all(totals) {
             return Ok(());
-        } else if !reader.wait(LOOK)? {
-            ensure!(moved.elapsed() < PATIENCE, "no record arrived for {PATIENCE:?}");
+        } else if !reader.wait(POLL_INTERVAL)? {
+            ensure!(last_progress.elapsed() < TIMEOUT, "no record arrived for {TIMEOUT:?}");
         }
     }
 }
 
-fn in_tasks<S: Subscribe + 'static>(
+fn read_in_tasks<S: Subscribe + 'static>(
     readers: Vec<FeedSubscriber<S>>,
-    ends: &PublishedTotals,
+    totals: &PublishedTotals,
 ) -> Result<Vec<DeliveryTally>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start a Tokio runtime")?;
     let readers: Vec<_> = readers.into_iter().map(|reader| Rc::new(RefCell::new(reader))).collect();
     let tasks = LocalSet::new();
     let reading: Vec<_> =
-        readers.iter().map(|reader| tasks.spawn_local(read_on(Rc::clone(reader)))).collect();
-    tasks.block_on(&runtime, until_through(&readers, ends, &reading))?;
+        readers.iter().map(|reader| tasks.spawn_local(read_loop(Rc::clone(reader)))).collect();
+    tasks.block_on(&runtime, wait_until_read(&readers, totals, &reading))?;
     drop((tasks, reading));
     let finish = |reader: Rc<RefCell<FeedSubscriber<S>>>| {
         let reader = Rc::into_inner(reader).context("a subscriber task has not ended")?;
-        reader.into_inner().finish(ends)
+        reader.into_inner().finish(totals)
     };
     readers.into_iter().map(finish).collect()
 }
 
 /// Reads until the subscriber fails. Another thread checks whether all is read, because that costs less.
-async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
+async fn read_loop<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
             // Lets the other tasks run before this one continues.
@@ -90,7 +89,7 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result
         let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
         if reader.borrow().is_pending() {
             // If no event arrives in this time, the loop continues, so that the subscriber repeats a pending request.
-            if let Ok(ready) = tokio::time::timeout(LOOK, ready).await {
+            if let Ok(ready) = tokio::time::timeout(POLL_INTERVAL, ready).await {
                 ready?;
             }
         } else {
@@ -99,20 +98,20 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result
     }
 }
 
-async fn until_through<S: Subscribe>(
+async fn wait_until_read<S: Subscribe>(
     readers: &[Rc<RefCell<FeedSubscriber<S>>>],
-    ends: &PublishedTotals,
+    totals: &PublishedTotals,
     reading: &[JoinHandle<Result<()>>],
 ) -> Result<()> {
-    let (mut last, mut moved) = (0, Instant::now());
-    while !readers.iter().all(|reader| reader.borrow().is_through(ends)) {
-        tokio::time::sleep(LOOK).await;
+    let (mut last, mut last_progress) = (0, Instant::now());
+    while !readers.iter().all(|reader| reader.borrow().has_read_all(totals)) {
+        tokio::time::sleep(POLL_INTERVAL).await;
         ensure!(!reading.iter().any(JoinHandle::is_finished), "a subscriber failed");
         let applied = readers.iter().map(|reader| reader.borrow().applied()).sum();
         if applied != last {
-            (last, moved) = (applied, Instant::now());
+            (last, last_progress) = (applied, Instant::now());
         }
-        ensure!(moved.elapsed() < PATIENCE, "no record arrived for {PATIENCE:?}");
+        ensure!(last_progress.elapsed() < TIMEOUT, "no record arrived for {TIMEOUT:?}");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use dunlin_journal::{AppendBatch, Journal, JournalConfig, Position, Reader, Real
 
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
-use crate::sockets::fresh_path;
+use crate::sockets::unused_path;
 
 const NAME: &str = "md.BTC-USD";
 /// The number of records in a block, about as many as a busy feed commits together.
@@ -18,7 +18,7 @@ const BLOCK_RECORDS: u32 = 512;
 
 /// Writes a recording with `updates` updates, and replays it.
 pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
-    let folder = fresh_path("replay");
+    let folder = unused_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
     // An error is ignored: the operating system removes leftover temporary directories.
     let _ = std::fs::remove_dir_all(&folder);
@@ -84,21 +84,21 @@ fn replay(folder: &Path, updates: u64, sum: u64) -> Result<RunSample> {
         let ScanItem::Records(records) = item else { bail!("the recording has a gap after record {seq}") };
         bytes += records.frames.len();
         let mut rest = records.frames;
-        while let Some((frame, taken)) = Frame::split(rest) {
+        while let Some((frame, frame_bytes)) = Frame::split(rest) {
             seq += 1;
             book.apply_payload(seq, frame.payload())?;
-            rest = &rest[taken..];
+            rest = &rest[frame_bytes..];
         }
     }
-    let taken_ns = monotonic_ns() - start_ns;
+    let elapsed_ns = monotonic_ns() - start_ns;
     ensure!(seq == updates, "{seq} of {updates} records arrived");
     ensure!(
         dunlin::topic::Reducer::checksum(&book) == sum,
         "the replayed book differs from the recorded one"
     );
-    let per_s = |count: f64| count * 1e9 / taken_ns.max(1) as f64;
+    let per_s = |count: f64| count * 1e9 / elapsed_ns.max(1) as f64;
     Ok(RunSample::new()
         .with("events_per_s", per_s(seq as f64))
         .with("bytes_per_s", per_s(bytes as f64))
-        .with("event_ns", taken_ns as f64 / seq as f64))
+        .with("event_ns", elapsed_ns as f64 / seq as f64))
 }

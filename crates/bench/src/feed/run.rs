@@ -12,7 +12,7 @@ use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_feed::Instruments;
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::processor_ns;
 use crate::feed::node::{self, FeedNode};
 use crate::feed::outcome::FeedFigures;
@@ -32,38 +32,38 @@ const SLOW_CREDIT_BYTES: usize = 16 << 10;
 /// Runs the scenario once.
 pub fn run(bench: &Bench, scenario: &FeedScenario) -> Result<FeedFigures> {
     let instruments = scenario.instruments()?;
-    match scenario.place {
-        ReaderPlacement::Inproc => inproc(scenario, instruments),
-        ReaderPlacement::Tcp => tcp(bench, scenario, &instruments),
+    match scenario.placement {
+        ReaderPlacement::Inproc => run_inproc(scenario, instruments),
+        ReaderPlacement::Tcp => run_tcp(bench, scenario, &instruments),
     }
 }
 
-fn inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedFigures> {
-    let stand = node::stand(scenario, &instruments)?;
+fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedFigures> {
+    let local_node = node::create_local_node(scenario, &instruments)?;
     let patterns = scenario.patterns(&instruments)?;
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let options = subscribe_options(scenario);
     let subscribers: Vec<_> = (0..scenario.clients)
-        .map(|_| stand.node().subscribe_all(&patterns, &options))
+        .map(|_| local_node.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
     // A subscriber starts at the position of its first read, so all read once before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
-    let source = FeedSource::new(stand.node(), scenario, instruments.clone());
+    let source = FeedSource::new(local_node.node(), scenario, instruments.clone());
     let pin = scenario.pin();
-    let (ends, publishing) = telling(move || {
+    let (totals, publishing) = spawn_publisher(move || {
         let _pinned = pin.side(1)?;
         source.run(&window)
     });
     // Threads started from here on inherit this pinning.
     let _pinned = pin.side(0)?;
-    let tallies = read(readers, window, scenario, &ends)?;
+    let tallies = read(readers, window, scenario, &totals)?;
     let published = join(publishing)?;
     Ok(FeedFigures::new(scenario, &instruments, &published, &tallies, None))
 }
 
-fn tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Result<FeedFigures> {
+fn run_tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Result<FeedFigures> {
     let mut node = FeedNode::start(bench, scenario)?;
     let patterns = scenario.patterns(instruments)?;
     let options = subscribe_options(scenario);
@@ -71,12 +71,13 @@ fn tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Res
         .map(|_| subscribe(node.url(), &patterns, &options, scenario))
         .collect::<Result<Vec<_>>>()?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
-    node.begin(&window)?;
-    let patience = PATIENCE + scenario.warmup + scenario.time;
-    let (ends, publishing) = telling(move || node.published(patience).map(|published| (node, published)));
+    node.start_source(&window)?;
+    let timeout = TIMEOUT + scenario.warmup + scenario.time;
+    let (totals, publishing) =
+        spawn_publisher(move || node.wait_for_totals(timeout).map(|published| (node, published)));
     let _pinned = scenario.pin().side(0)?;
     let before_ns = processor_ns();
-    let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &ends)?;
+    let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &totals)?;
     let client_ns = processor_ns() - before_ns;
     let (_node, published) = join(publishing)?;
     Ok(FeedFigures::new(scenario, instruments, &published, &tallies, Some(client_ns)))
@@ -84,35 +85,35 @@ fn tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Res
 
 /// The report of a publishing thread, which contains the totals of the source.
 trait PublisherReport {
-    fn published(&self) -> &SourceTotals;
+    fn totals(&self) -> &SourceTotals;
 }
 
 impl PublisherReport for SourceTotals {
-    fn published(&self) -> &SourceTotals {
+    fn totals(&self) -> &SourceTotals {
         self
     }
 }
 
 impl PublisherReport for (FeedNode, SourceTotals) {
-    fn published(&self) -> &SourceTotals {
+    fn totals(&self) -> &SourceTotals {
         &self.1
     }
 }
 
 /// Runs a function in a thread. The function publishes, or waits for the publishing process. When the function ends,
 /// the subscribers receive its totals.
-fn telling<T: PublisherReport + Send + 'static>(
+fn spawn_publisher<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {
-    let ends: PublishedTotals = Arc::new(OnceLock::new());
-    let told = Arc::clone(&ends);
+    let totals: PublishedTotals = Arc::new(OnceLock::new());
+    let cell = Arc::clone(&totals);
     let publishing = thread::spawn(move || {
-        let said = publish()?;
+        let report = publish()?;
         // `set` succeeds, because no other thread sets the totals.
-        let _ = told.set(said.published().lines.clone());
-        Ok(said)
+        let _ = cell.set(report.totals().lines.clone());
+        Ok(report)
     });
-    (ends, publishing)
+    (totals, publishing)
 }
 
 fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
@@ -131,10 +132,10 @@ fn read<S: Subscribe + Send + 'static>(
     mut readers: Vec<FeedSubscriber<S>>,
     window: MeasuringWindow,
     scenario: &FeedScenario,
-    ends: &PublishedTotals,
+    totals: &PublishedTotals,
 ) -> Result<Vec<DeliveryTally>> {
-    readers.iter_mut().for_each(|reader| reader.count(window));
-    read_all(readers, scenario.delay.is_some(), ends)
+    readers.iter_mut().for_each(|reader| reader.set_window(window));
+    read_all(readers, scenario.delay.is_some(), totals)
 }
 
 fn subscribe(
@@ -148,10 +149,8 @@ fn subscribe(
         limits.credit_bytes = SLOW_CREDIT_BYTES;
     }
     let wait = scenario.wait.wait();
-    let options_of_client =
-        ClientOptions { name: "bench".to_owned(), wait, limits, ..ClientOptions::default() };
-    let client =
-        Client::connect(url, options_of_client).with_context(|| format!("cannot connect to {url}"))?;
+    let client_options = ClientOptions { name: "bench".to_owned(), wait, limits, ..ClientOptions::default() };
+    let client = Client::connect(url, client_options).with_context(|| format!("cannot connect to {url}"))?;
     let [pattern] = patterns else { anyhow::bail!("over TCP, a subscriber reads one instrument or all") };
     client.subscribe(pattern, options.clone()).context("cannot subscribe")
 }

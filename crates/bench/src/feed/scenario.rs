@@ -70,7 +70,7 @@ pub struct FeedScenario {
     /// The updates per second of each instrument; `None` for the configured rates.
     pub rate: Option<u32>,
     /// Where the subscribers run: in the node's process or in another.
-    pub place: ReaderPlacement,
+    pub placement: ReaderPlacement,
     /// How threads wait.
     pub wait: WaitMode,
     /// The number of subscribers. Each subscribes to all of `instruments`.

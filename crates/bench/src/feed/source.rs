@@ -78,14 +78,14 @@ impl FeedSource {
         }
         simulation.run_until(window.from_ns, || false)?;
         times.take();
-        let of = |simulation: &Simulation<TimedPublisher<Publisher>>| -> Vec<u64> {
+        let published = |simulation: &Simulation<TimedPublisher<Publisher>>| -> Vec<u64> {
             (0..self.instruments.list().len()).map(|nth| simulation.published(nth)).collect()
         };
-        let (before, before_ns) = (of(&simulation), processor_ns());
+        let (before, before_ns) = (published(&simulation), processor_ns());
         let ran = simulation.run_until(window.until_ns, || false)?;
         let (elapsed_ns, processor_ns) =
             (now_ns().saturating_sub(window.from_ns), processor_ns() - before_ns);
-        let lines = self.lines(&before, &of(&simulation))?;
+        let lines = self.lines(&before, &published(&simulation))?;
         let (slip_ns_max, slip_ns_last) = (ran.late_ns_max, ran.late_ns_last);
         let publish_ns_p99 = times.borrow().quantile_ns(0.99);
         Ok(SourceTotals { lines, slip_ns_max, slip_ns_last, elapsed_ns, processor_ns, publish_ns_p99 })
@@ -109,9 +109,8 @@ impl FeedSource {
     }
 }
 
-/// Returns the checksum of a topic's state.
 fn checksum(node: &Node, topic: &str) -> Result<u64> {
-    let there = node.topic(topic).with_context(|| format!("topic {topic} does not exist"))?;
-    let info = there.logs()[0].state_info();
+    let topic_handle = node.topic(topic).with_context(|| format!("topic {topic} does not exist"))?;
+    let info = topic_handle.logs()[0].state_info();
     Ok(info.with_context(|| format!("topic {topic} keeps no state"))?.1.checksum)
 }

@@ -72,7 +72,7 @@ impl DeliveryTally {
     }
 
     /// Counts an update that was applied at `now_ns`.
-    pub fn deliver(&mut self, now_ns: u64) {
+    pub fn record_delivery(&mut self, now_ns: u64) {
         self.delivered += 1;
         self.first_ns.get_or_insert(now_ns);
         self.last_ns = now_ns;
@@ -99,7 +99,7 @@ mod tests {
 
     fn read_at(times_ns: impl Iterator<Item = u64>) -> DeliveryTally {
         let mut tally = DeliveryTally::default();
-        times_ns.for_each(|now_ns| tally.deliver(now_ns));
+        times_ns.for_each(|now_ns| tally.record_delivery(now_ns));
         tally
     }
 

@@ -13,7 +13,7 @@ use v1::publish_outcome::Outcome;
 use super::node::{ServedProcess, TOPIC};
 use super::proto::Message;
 use super::proto::echo_client::EchoClient;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::cores::Pin;
 use crate::point::{Bench, target};
 
@@ -59,7 +59,7 @@ impl Callee {
 /// Opens a connection.
 pub async fn channel(address: SocketAddr) -> Result<Channel> {
     let endpoint =
-        Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE).timeout(PATIENCE);
+        Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(TIMEOUT).timeout(TIMEOUT);
     endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))
 }
 
@@ -78,23 +78,24 @@ impl Caller {
         let count = payloads.len();
         match self {
             Self::Echo(echo) => {
-                let answer = echo.say(Message { payloads }).await?.into_inner();
+                let response = echo.echo(Message { payloads }).await?.into_inner();
                 ensure!(
-                    answer.payloads.len() == count,
+                    response.payloads.len() == count,
                     "{} of {count} responses arrived",
-                    answer.payloads.len()
+                    response.payloads.len()
                 );
             }
             Self::Node(node) => {
                 let mut requests: Vec<_> = payloads.into_iter().map(publish).collect();
                 if let [_] = requests[..] {
-                    let answer = node.publish(requests.remove(0)).await?.into_inner();
-                    ensure!(answer.receipt.is_some(), "a publish response has no receipt");
+                    let response = node.publish(requests.remove(0)).await?.into_inner();
+                    ensure!(response.receipt.is_some(), "a publish response has no receipt");
                 } else {
-                    let answer = node.publish_batch(v1::PublishBatchRequest { requests }).await?.into_inner();
+                    let response =
+                        node.publish_batch(v1::PublishBatchRequest { requests }).await?.into_inner();
                     let is_receipt =
                         |outcome: &v1::PublishOutcome| matches!(outcome.outcome, Some(Outcome::Receipt(_)));
-                    let published = answer.outcomes.iter().filter(|outcome| is_receipt(outcome)).count();
+                    let published = response.outcomes.iter().filter(|outcome| is_receipt(outcome)).count();
                     ensure!(published == count, "{published} of {count} records were published");
                 }
             }

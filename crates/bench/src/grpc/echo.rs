@@ -17,13 +17,13 @@ use super::proto::echo_server::{Echo, EchoServer};
 use super::proto::{Message, StreamRequest};
 use crate::cores;
 use crate::payload::NumberedPayload;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 struct Plain;
 
 #[tonic::async_trait]
 impl Echo for Plain {
-    async fn say(&self, request: Request<Message>) -> Result<Response<Message>, Status> {
+    async fn echo(&self, request: Request<Message>) -> Result<Response<Message>, Status> {
         Ok(Response::new(request.into_inner()))
     }
 
@@ -33,7 +33,7 @@ impl Echo for Plain {
         let StreamRequest { messages, bytes } = request.into_inner();
         let mut payload = NumberedPayload::new(bytes as usize);
         let message = move |seq| {
-            let payload = Bytes::copy_from_slice(payload.of(seq));
+            let payload = Bytes::copy_from_slice(payload.with_seq(seq));
             Ok(Message { payloads: vec![payload] })
         };
         Ok(Response::new(Box::pin(tokio_stream::iter((0..messages).map(message)))))
@@ -47,7 +47,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     runtime.block_on(async {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a local port")?;
-        say(&ServerReady { address: listener.local_addr()? })?;
+        print_line(&ServerReady { address: listener.local_addr()? })?;
         let connections = TcpListenerStream::new(listener);
         let connections = tokio_stream::StreamExt::map(connections, |stream| {
             stream.inspect(|stream| drop(stream.set_nodelay(true)))

@@ -9,11 +9,11 @@ use anyhow::{Context, Result, ensure};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::cores::Pin;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::workload::{PublishMode, send_all};
 
 /// A topic whose publishers do not wait for subscribers.
@@ -57,13 +57,13 @@ impl ServedProcess {
     }
 
     fn start(mut child: Child) -> Result<Self> {
-        let ServerReady { address } = child.line(PATIENCE)?;
+        let ServerReady { address } = child.read_line(TIMEOUT)?;
         Ok(Self { child, address })
     }
 
     /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
-    pub fn sent(&mut self) -> Result<u64> {
-        Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
+    pub fn wait_until_sent(&mut self) -> Result<u64> {
+        Ok(self.child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }
 }
 
@@ -71,23 +71,23 @@ impl ServedProcess {
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
-    let stand = LocalNode::start()?;
-    stand.volatile(TOPIC, HISTORY_BYTES)?;
-    let lossless = stand.lossless(LOSSLESS, HISTORY_BYTES)?;
+    let local_node = LocalNode::start()?;
+    local_node.volatile(TOPIC, HISTORY_BYTES)?;
+    let lossless = local_node.lossless(LOSSLESS, HISTORY_BYTES)?;
     let config = ServerConfig { grpc: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..ServerConfig::default() };
-    let server = Server::start(stand.node().clone(), config).context("cannot open the gRPC listener")?;
+    let server = Server::start(local_node.node().clone(), config).context("cannot open the gRPC listener")?;
     let of_protocol =
         |(protocol, address): &(Protocol, SocketAddr)| (*protocol == Protocol::Grpc).then_some(*address);
     let address = server.addresses().iter().find_map(of_protocol).context("the gRPC listener is not open")?;
-    say(&ServerReady { address })?;
+    print_line(&ServerReady { address })?;
     if records > 0 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while lossless.logs()[0].info().registered == 0 {
-            ensure!(Instant::now() < deadline, "no subscriber connected within {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "no subscriber connected within {TIMEOUT:?}");
             thread::sleep(Duration::from_millis(1));
         }
-        let start_ns = send_all(&mut stand.publisher(LOSSLESS)?, PublishMode::OneByOne, bytes, records)?;
-        say(&Sent { start_ns })?;
+        let start_ns = send_all(&mut local_node.publisher(LOSSLESS)?, PublishMode::OneByOne, bytes, records)?;
+        print_line(&Sent { start_ns })?;
     }
     loop {
         thread::park();

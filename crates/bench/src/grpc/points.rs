@@ -21,17 +21,17 @@ pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
     for batch in BATCHES {
-        groups.push(callees().map(|callee| one_at_a_time(callee, batch, options)).collect());
+        groups.push(callees().map(|callee| unary_point(callee, batch, options)).collect());
     }
     for (clients, in_flight) in CONCURRENT {
-        groups.push(callees().map(|callee| many(callee, clients, in_flight, options)).collect());
+        groups.push(callees().map(|callee| concurrent_point(callee, clients, in_flight, options)).collect());
     }
-    groups.push(callees().map(|callee| set_up(callee, options)).collect());
-    groups.push(callees().map(|callee| streamed(callee, options)).collect());
+    groups.push(callees().map(|callee| connect_point(callee, options)).collect());
+    groups.push(callees().map(|callee| stream_point(callee, options)).collect());
     groups
 }
 
-fn one_at_a_time(callee: Callee, batch: usize, options: &BenchOptions) -> MeasuringPoint {
+fn unary_point(callee: Callee, batch: usize, options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(10_000, 100);
     let load = CallLoad { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: Pin::Apart };
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize).with("batch", batch);
@@ -40,7 +40,12 @@ fn one_at_a_time(callee: Callee, batch: usize, options: &BenchOptions) -> Measur
     })
 }
 
-fn many(callee: Callee, clients: usize, in_flight: usize, options: &BenchOptions) -> MeasuringPoint {
+fn concurrent_point(
+    callee: Callee,
+    clients: usize,
+    in_flight: usize,
+    options: &BenchOptions,
+) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
     let load = CallLoad { clients, in_flight, batch: 1, bytes: 64, calls, pin: Pin::Apart };
     let params = Params::new()
@@ -53,18 +58,18 @@ fn many(callee: Callee, clients: usize, in_flight: usize, options: &BenchOptions
     })
 }
 
-fn set_up(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
+fn connect_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     let connections = options.count(1_000, 20);
     let params = Params::new().with("transport", "grpc");
     MeasuringPoint::new("grpc_connect", callee.target(), params, move |bench| {
-        unary::set_up(bench, callee, connections)
+        unary::measure_connect(bench, callee, connections)
     })
 }
 
 /// The expected records per second. The number of records to send is this rate times `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
-fn streamed(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
+fn stream_point(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     let sustained = (options.time.as_secs_f64() * STREAMED_PER_S) as u64;
     let records = options.count(sustained, 10_000);
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize);
@@ -133,19 +138,19 @@ const SIXTEEN: Pairs = &[("transport", "grpc"), ("clients", "16"), ("in_flight",
 const SIXTY_FOUR: Pairs = &[("transport", "grpc"), ("clients", "64"), ("in_flight", "1")];
 const STREAM: Pairs = &[("transport", "grpc"), ("bytes", "64")];
 
-const fn one_in_flight(what: &'static str, metric: &'static str) -> Goal {
+const fn one_in_flight(title: &'static str, metric: &'static str) -> Goal {
     let (ours, echo) =
         (row(target::DUNLIN, "grpc_unary", ONE, metric), row(target::TONIC, "grpc_unary", ONE, metric));
-    Goal { what, ours, bar: Threshold::TimesAtMost(1.25, echo) }
+    Goal { title, ours, threshold: Threshold::TimesAtMost(1.25, echo) }
 }
 
-const fn concurrent(what: &'static str, params: Pairs) -> Goal {
+const fn concurrent(title: &'static str, params: Pairs) -> Goal {
     let metric = "msgs_per_s";
     let (ours, echo) = (
         row(target::DUNLIN, "grpc_concurrent", params, metric),
         row(target::TONIC, "grpc_concurrent", params, metric),
     );
-    Goal { what, ours, bar: Threshold::TimesAtLeast(0.8, echo) }
+    Goal { title, ours, threshold: Threshold::TimesAtLeast(0.8, echo) }
 }
 
 /// Goals for listener gRPC.
@@ -156,9 +161,9 @@ pub const GOALS: &[Goal] = &[
     concurrent("gRPC publish, 16 connections", SIXTEEN),
     concurrent("gRPC publish, 64 connections", SIXTY_FOUR),
     Goal {
-        what: "gRPC streamed delivery, 64 B, subscriber in another process",
+        title: "gRPC streamed delivery, 64 B, subscriber in another process",
         ours: row(target::DUNLIN, "grpc_stream", STREAM, "msgs_per_s"),
-        bar: Threshold::AtLeast(6e6),
+        threshold: Threshold::AtLeast(6e6),
     },
 ];
 
@@ -170,7 +175,7 @@ pub const SUITE: Suite = Suite {
     layouts: LAYOUTS,
     goals: GOALS,
     claims: &[],
-    known: &[],
+    peer_figures: &[],
     blocks: |_| String::new(),
 };
 
@@ -183,10 +188,11 @@ mod tests {
     fn each_grpc_goal_matches_exactly_one_measurement() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let points: PointGroup = groups(&options, true).into_iter().flatten().collect();
-        for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {
-            let fitting =
-                points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params));
-            assert_eq!(fitting.count(), 1, "{pattern:?}");
+        for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]).flatten()
+        {
+            let matching =
+                points.iter().filter(|point| pattern.matches_point(point.case, point.target, &point.params));
+            assert_eq!(matching.count(), 1, "{pattern:?}");
         }
     }
 }

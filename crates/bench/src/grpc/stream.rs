@@ -27,10 +27,10 @@ pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Res
 }
 
 fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
-    let mut served = ServedProcess::node(bench, Pin::Free, (records, bytes))?;
+    let mut server = ServedProcess::node(bench, Pin::Free, (records, bytes))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let end_ns = runtime.block_on(async {
-        let mut client = DunlinClient::new(channel(served.address).await?);
+        let mut client = DunlinClient::new(channel(server.address).await?);
         let request = v1::SubscribeRequest {
             subjects: vec![LOSSLESS.to_owned()],
             start: Some(v1::Start { at: Some(At::Earliest(true)) }),
@@ -40,10 +40,10 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
         let mut stream = client.subscribe(request).await?.into_inner();
         let mut seq = 0;
         while seq < records {
-            let told = stream.message().await?.context("the gRPC stream ended early")?;
-            match told.event {
-                Some(Event::Records(run)) => {
-                    for record in run.records {
+            let response = stream.message().await?.context("the gRPC stream ended early")?;
+            match response.event {
+                Some(Event::Records(batch)) => {
+                    for record in batch.records {
                         ensure!(
                             ReadExtent::All.check(&record.payload, seq),
                             "record {seq} has another payload"
@@ -58,17 +58,17 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
         }
         Ok(monotonic_ns())
     })?;
-    Ok((served.sent()?, end_ns))
+    Ok((server.wait_until_sent()?, end_ns))
 }
 
 fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
-    let served = ServedProcess::echo(bench, Pin::Free)?;
+    let server = ServedProcess::echo(bench, Pin::Free)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut client = EchoClient::new(channel(served.address).await?);
+        let mut client = EchoClient::new(channel(server.address).await?);
         let start_ns = monotonic_ns();
-        let asked = StreamRequest { messages, bytes: bytes as u32 };
-        let mut stream = client.stream(asked).await?.into_inner();
+        let request = StreamRequest { messages, bytes: bytes as u32 };
+        let mut stream = client.stream(request).await?.into_inner();
         for seq in 0..messages {
             let message = stream.message().await?.context("the gRPC stream ended early")?;
             let payload = message.payloads.first().context("received a message without a payload")?;

@@ -30,28 +30,28 @@ pub struct CallLoad {
 
 /// Measures the latency of calls, and the records per second.
 pub fn measure(bench: &Bench, callee: Callee, load: CallLoad) -> Result<RunSample> {
-    let served = callee.start(bench, load.pin)?;
+    let server = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let lanes = (load.clients * load.in_flight) as u64;
         let mut callers = Vec::new();
         for _ in 0..load.clients {
-            let caller = callee.connect(served.address).await?;
+            let caller = callee.connect(server.address).await?;
             callers.extend(std::iter::repeat_n(caller, load.in_flight));
         }
         let calls_each = (load.calls / lanes).max(1);
-        all(&callers, load, calls_each / 10).await?;
+        run_calls(&callers, load, calls_each / 10).await?;
         let start_ns = monotonic_ns();
-        let latencies = all(&callers, load, calls_each).await?;
-        let took_ns = monotonic_ns() - start_ns;
+        let latencies = run_calls(&callers, load, calls_each).await?;
+        let elapsed_ns = monotonic_ns() - start_ns;
         let records = (calls_each * lanes) as f64 * load.batch as f64;
-        Ok(latencies.sample().with("msgs_per_s", records * 1e9 / took_ns as f64))
+        Ok(latencies.sample().with("msgs_per_s", records * 1e9 / elapsed_ns as f64))
     })
 }
 
-async fn all(callers: &[Caller], load: CallLoad, calls: u64) -> Result<Latencies> {
-    let lane = |caller: &Caller| tokio::spawn(calls_of(caller.clone(), load, calls));
+async fn run_calls(callers: &[Caller], load: CallLoad, calls: u64) -> Result<Latencies> {
+    let lane = |caller: &Caller| tokio::spawn(call_repeatedly(caller.clone(), load, calls));
     let lanes: Vec<_> = callers.iter().map(lane).collect();
     let mut latencies = Latencies::default();
     for lane in lanes {
@@ -60,11 +60,11 @@ async fn all(callers: &[Caller], load: CallLoad, calls: u64) -> Result<Latencies
     Ok(latencies)
 }
 
-async fn calls_of(mut caller: Caller, load: CallLoad, calls: u64) -> Result<Latencies> {
+async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Result<Latencies> {
     let mut latencies = Latencies::default();
     let mut payload = NumberedPayload::new(load.bytes);
     for seq in 0..calls {
-        let payload = Bytes::copy_from_slice(payload.of(seq));
+        let payload = Bytes::copy_from_slice(payload.with_seq(seq));
         let start_ns = monotonic_ns();
         caller.call(vec![payload; load.batch]).await?;
         latencies.record(monotonic_ns() - start_ns);
@@ -73,17 +73,17 @@ async fn calls_of(mut caller: Caller, load: CallLoad, calls: u64) -> Result<Late
 }
 
 /// Measures the time from connecting to the first response, for one connection after another.
-pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
-    let served = callee.start(bench, Pin::Apart)?;
+pub fn measure_connect(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
+    let server = callee.start(bench, Pin::Apart)?;
     let _pinned = Pin::Apart.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut payload = NumberedPayload::new(64);
         let mut latencies = Latencies::default();
         for seq in 0..connections + connections / 10 {
-            let payload = Bytes::copy_from_slice(payload.of(seq));
+            let payload = Bytes::copy_from_slice(payload.with_seq(seq));
             let start_ns = monotonic_ns();
-            callee.connect(served.address).await?.call(vec![payload]).await?;
+            callee.connect(server.address).await?.call(vec![payload]).await?;
             if seq >= connections / 10 {
                 latencies.record(monotonic_ns() - start_ns);
             }

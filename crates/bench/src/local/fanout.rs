@@ -13,32 +13,34 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail, ensure};
 use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::RunSample;
-use crate::workload::note;
+use crate::workload::record_fault;
 
 const HISTORY_BYTES: u64 = 8 << 20;
 const BYTES: usize = 64;
 
 /// Publishes bursts for about `time`, and at least one burst. Returns the delivery rate.
 pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
-    let stand = LocalNode::start()?;
-    stand.volatile("bench", HISTORY_BYTES)?;
+    let local_node = LocalNode::start()?;
+    local_node.volatile("bench", HISTORY_BYTES)?;
     let setup_start_ns = monotonic_ns();
-    let (mine, theirs) = (subscribe(&stand, subscribers.div_ceil(2))?, subscribe(&stand, subscribers / 2)?);
+    let (first_half, second_half) =
+        (subscribe(&local_node, subscribers.div_ceil(2))?, subscribe(&local_node, subscribers / 2)?);
     let setup_ns = monotonic_ns() - setup_start_ns;
     let shared = Arc::new(Shared::default());
     let start_ns = monotonic_ns();
     let reading = thread::spawn({
         let shared = Arc::clone(&shared);
-        move || read_on(theirs, &shared)
+        move || read_loop(second_half, &shared)
     });
-    let published = publish_and_read(stand.publisher("bench")?, mine, &shared, burst(subscribers), time);
-    // Tells the other thread how many records to read; none if publishing failed.
+    let published =
+        publish_and_read(local_node.publisher("bench")?, first_half, &shared, burst(subscribers), time);
+    // Passes to the other thread how many records to read; none if publishing failed.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -52,7 +54,6 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
         .with("touched_bytes", ReadExtent::All.bytes(BYTES) as f64))
 }
 
-/// The state that both threads share.
 struct Shared {
     /// The number of records that all subscribers of the second thread have read.
     read: AtomicU64,
@@ -77,13 +78,13 @@ fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
 
-fn subscribe(stand: &LocalNode, count: usize) -> Result<Vec<Subscriber>> {
-    (0..count).map(|_| stand.subscriber("bench", Wait::Spin)).collect()
+fn subscribe(local_node: &LocalNode, count: usize) -> Result<Vec<Subscriber>> {
+    (0..count).map(|_| local_node.subscriber("bench", Wait::Spin)).collect()
 }
 
 fn publish_and_read(
     mut publisher: Publisher,
-    mut mine: Vec<Subscriber>,
+    mut first_half: Vec<Subscriber>,
     shared: &Shared,
     burst: u64,
     time: Duration,
@@ -95,8 +96,8 @@ fn publish_and_read(
         published.publish_ns += publish(&mut publisher, published.records, burst)?;
         let from = published.records;
         published.records += burst;
-        read_turn(&mut mine, from, published.records)?;
-        let deadline = Instant::now() + PATIENCE;
+        read_all(&mut first_half, from, published.records)?;
+        let deadline = Instant::now() + TIMEOUT;
         while published.records.saturating_sub(shared.read.load(Ordering::Acquire)) > 2 * burst {
             ensure!(Instant::now() < deadline, "the other half of the subscribers makes no progress");
             std::hint::spin_loop();
@@ -109,22 +110,22 @@ fn publish(publisher: &mut Publisher, from: u64, count: u64) -> Result<u64> {
     let mut payload = NumberedPayload::new(BYTES);
     let start_ns = monotonic_ns();
     for nth in from..from + count {
-        publisher.send(payload.of(nth))?;
+        publisher.send(payload.with_seq(nth))?;
     }
     Ok(monotonic_ns() - start_ns)
 }
 
-fn read_on(mut theirs: Vec<Subscriber>, shared: &Shared) -> Result<()> {
+fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     let _pinned = Pin::Apart.side(1)?;
-    let Some((first, others)) = theirs.split_first_mut() else {
+    let Some((first, rest)) = second_half.split_first_mut() else {
         shared.read.store(u64::MAX, Ordering::Release);
         return Ok(());
     };
     let mut read = 0;
     while read < shared.last.load(Ordering::Acquire) {
-        let until = read_some(first, read)?;
+        let until = read_available(first, read)?;
         if until > read {
-            read_turn(others, read, until)?;
+            read_all(rest, read, until)?;
         }
         read = until;
         shared.read.store(read, Ordering::Release);
@@ -133,14 +134,14 @@ fn read_on(mut theirs: Vec<Subscriber>, shared: &Shared) -> Result<()> {
 }
 
 /// Reads the available records with the first subscriber. The other subscribers then read up to the same record.
-fn read_some(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
+fn read_available(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;
     Ok(next)
 }
 
 /// Reads the records from `from` to `until` with every subscriber.
-fn read_turn(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
+fn read_all(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
     for subscriber in subscribers {
         let mut next = from;
         while next < until {
@@ -159,7 +160,7 @@ fn drain(subscriber: &mut Subscriber, max: usize, next: &mut u64) -> Result<()> 
         {
             *next += 1
         }
-        other => note(&mut fault, other),
+        other => record_fault(&mut fault, other),
     })?;
     match fault {
         Some(fault) => bail!("expected record {}, received: {fault}", *next + 1),

@@ -8,10 +8,10 @@ use dunlin::topic::{Publish, Wait};
 use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 
-use crate::child::PATIENCE;
-use crate::local::stand::LocalNode;
+use crate::child::TIMEOUT;
+use crate::local::node::LocalNode;
 use crate::point::{Bench, RunSample};
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 /// The values of parameter `of`: the kinds of objects that can be measured.
 pub const KINDS: [&str; 3] = ["subscriber", "topic", "topic_with_a_record"];
@@ -28,31 +28,32 @@ struct Grown {
 pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
-    let grown: Grown = child.line(PATIENCE)?;
+    let grown: Grown = child.read_line(TIMEOUT)?;
     Ok(RunSample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
 }
 
-/// The main function of the measured process.
-pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
+pub(crate) fn run_child(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
-    let stand = LocalNode::start()?;
-    stand.volatile("bench", HISTORY_BYTES)?;
+    let local_node = LocalNode::start()?;
+    local_node.volatile("bench", HISTORY_BYTES)?;
     let before = resident_bytes()?;
     let after = match args.text("of")? {
-        "subscriber" => made(count, |_| stand.subscriber("bench", Wait::Default))?,
-        "topic" => made(count, |nth| stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES))?,
-        "topic_with_a_record" => made(count, |nth| {
-            let topic = stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
+        "subscriber" => resident_bytes_with(count, |_| local_node.subscriber("bench", Wait::Default))?,
+        "topic" => {
+            resident_bytes_with(count, |nth| local_node.volatile(&format!("bench.{nth}"), HISTORY_BYTES))?
+        }
+        "topic_with_a_record" => resident_bytes_with(count, |nth| {
+            let topic = local_node.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
             topic.publisher(topic.name()).publish(RECORD)?;
             Ok(Arc::clone(&topic))
         })?,
         other => bail!("unknown kind of memory to measure: `{other}`"),
     };
-    say(&Grown { bytes: after.saturating_sub(before) })
+    print_line(&Grown { bytes: after.saturating_sub(before) })
 }
 
 /// Creates `count` objects and returns the resident memory while they exist.
-fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
+fn resident_bytes_with<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {
         all.push(make(nth)?);

@@ -6,9 +6,9 @@ use std::thread;
 use anyhow::{Result, anyhow, bail, ensure};
 use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::timed::TimedTransfer;
 use crate::workload::describe;
@@ -18,15 +18,15 @@ const HISTORY_BYTES: u64 = 256 << 10;
 /// Publishes `messages` records of `bytes` bytes to every topic. The subscriber checks that each topic's records are
 /// complete and in order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
-    let stand = LocalNode::start()?;
+    let local_node = LocalNode::start()?;
     for nth in 0..topics {
-        stand.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
+        local_node.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
-    let mut subscriber = stand.subscriber("bench.*", Wait::Default)?;
+    let mut subscriber = local_node.subscriber("bench.*", Wait::Default)?;
     let barrier = Arc::new(Barrier::new(topics + 1));
     let mut publishing = Vec::new();
     for nth in 0..topics {
-        let (publisher, barrier) = (stand.publisher(&format!("bench.{nth}"))?, Arc::clone(&barrier));
+        let (publisher, barrier) = (local_node.publisher(&format!("bench.{nth}"))?, Arc::clone(&barrier));
         publishing.push(thread::spawn(move || publish(publisher, &barrier, messages, bytes)));
     }
     barrier.wait();
@@ -49,23 +49,23 @@ fn publish(mut publisher: Publisher, barrier: &Barrier, messages: u64, bytes: us
     let mut payload = NumberedPayload::new(bytes);
     barrier.wait();
     for nth in 0..messages {
-        publisher.send(payload.of(nth))?;
+        publisher.send(payload.with_seq(nth))?;
     }
     Ok(())
 }
 
 fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<u64> {
-    let (mut seen, mut next, mut fault) = (0, vec![0; topics], None);
-    while seen < messages * topics as u64 {
-        let given = subscriber.drain(usize::MAX, |event| match &event {
-            Event::Record(record) if is_next(record, &mut next) => seen += 1,
+    let (mut read, mut next, mut fault) = (0, vec![0; topics], None);
+    while read < messages * topics as u64 {
+        let count = subscriber.drain(usize::MAX, |event| match &event {
+            Event::Record(record) if is_next(record, &mut next) => read += 1,
             other => drop(fault.get_or_insert_with(|| describe(other))),
         })?;
         if let Some(fault) = fault {
-            bail!("subscriber failed after {seen} records: {fault}");
+            bail!("subscriber failed after {read} records: {fault}");
         }
-        if given == 0 {
-            ensure!(subscriber.wait(Some(PATIENCE))?, "no record within {PATIENCE:?} after {seen}");
+        if count == 0 {
+            ensure!(subscriber.wait(Some(TIMEOUT))?, "no record within {TIMEOUT:?} after {read}");
         }
     }
     Ok(monotonic_ns())
@@ -75,9 +75,9 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };
-    let right = record.seq() == *next + 1 && ReadExtent::All.check(record.payload(), *next);
+    let is_valid = record.seq() == *next + 1 && ReadExtent::All.check(record.payload(), *next);
     *next += 1;
-    right
+    is_valid
 }
 
 #[cfg(test)]

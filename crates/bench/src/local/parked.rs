@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::RunSample;
 use crate::stats::Latencies;
@@ -25,16 +25,16 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to `subscribers` sleeping subscribers.
 pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
-    let stand = LocalNode::start()?;
-    let topic = stand.volatile("bench", HISTORY_BYTES)?;
+    let local_node = LocalNode::start()?;
+    let topic = local_node.volatile("bench", HISTORY_BYTES)?;
     let sleepers =
-        (0..subscribers).map(|_| stand.subscriber("bench", Wait::Parked)).collect::<Result<Vec<_>>>()?;
-    let seen = Arc::new(AtomicU64::new(0));
+        (0..subscribers).map(|_| local_node.subscriber("bench", Wait::Parked)).collect::<Result<Vec<_>>>()?;
+    let read_count = Arc::new(AtomicU64::new(0));
     let reading = thread::spawn({
-        let seen = Arc::clone(&seen);
-        move || read_in_tasks(sleepers, records, &seen)
+        let read_count = Arc::clone(&read_count);
+        move || read_in_tasks(sleepers, records, &read_count)
     });
-    let latencies = publish(&topic, &seen, subscribers as u64, records);
+    let latencies = publish(&topic, &read_count, subscribers as u64, records);
     // Closing the topic makes the subscribers' tasks end, even after a failed publish.
     topic.close();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
@@ -43,30 +43,30 @@ pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
     Ok(latencies.sample())
 }
 
-fn publish(topic: &Arc<Topic>, seen: &AtomicU64, subscribers: u64, records: u64) -> Result<Latencies> {
+fn publish(topic: &Arc<Topic>, read_count: &AtomicU64, subscribers: u64, records: u64) -> Result<Latencies> {
     let mut publisher = topic.publisher(topic.name());
     let mut payload = NumberedPayload::new(BYTES);
     let mut latencies = Latencies::default();
     for nth in 0..records {
         thread::sleep(PAUSE);
-        let record = payload.of(nth);
+        let record = payload.with_seq(nth);
         let start_ns = monotonic_ns();
         publisher.publish(record)?;
         latencies.record(monotonic_ns() - start_ns);
-        let deadline = Instant::now() + PATIENCE;
-        while seen.load(Ordering::Acquire) < (nth + 1) * subscribers {
-            ensure!(Instant::now() < deadline, "not all subscribers read record {nth} within {PATIENCE:?}");
+        let deadline = Instant::now() + TIMEOUT;
+        while read_count.load(Ordering::Acquire) < (nth + 1) * subscribers {
+            ensure!(Instant::now() < deadline, "not all subscribers read record {nth} within {TIMEOUT:?}");
             thread::sleep(PAUSE);
         }
     }
     Ok(latencies)
 }
 
-fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, seen: &Arc<AtomicU64>) -> Result<()> {
+fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, read_count: &Arc<AtomicU64>) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().context("cannot start a Tokio runtime")?;
     runtime.block_on(async {
-        let spawn = |sleeper| tokio::spawn(read(sleeper, records, Arc::clone(seen)));
+        let spawn = |sleeper| tokio::spawn(read(sleeper, records, Arc::clone(read_count)));
         let tasks: Vec<_> = sleepers.into_iter().map(spawn).collect();
         for task in tasks {
             task.await.context("a subscriber task panicked")??;
@@ -75,14 +75,14 @@ fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, seen: &Arc<AtomicU64>)
     })
 }
 
-async fn read(mut sleeper: Subscriber, records: u64, seen: Arc<AtomicU64>) -> Result<()> {
+async fn read(mut sleeper: Subscriber, records: u64, read_count: Arc<AtomicU64>) -> Result<()> {
     for nth in 0..records {
         match sleeper.next_async().await? {
             Event::Record(record)
                 if record.seq() == nth + 1 && ReadExtent::All.check(record.payload(), nth) => {}
             other => anyhow::bail!("expected record {}, received {other:?}", nth + 1),
         }
-        seen.fetch_add(1, Ordering::AcqRel);
+        read_count.fetch_add(1, Ordering::AcqRel);
     }
     Ok(())
 }

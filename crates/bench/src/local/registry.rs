@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::names::time_registry;
 use crate::point::RunSample;
 
@@ -11,13 +11,15 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// Measures the creation of topics, and look-ups of uniformly random names.
 pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     let create = |names: &crate::names::TopicNames| {
-        let stand = LocalNode::start()?;
+        let local_node = LocalNode::start()?;
         for name in names.iter() {
-            stand.volatile(name, HISTORY_BYTES)?;
+            local_node.volatile(name, HISTORY_BYTES)?;
         }
-        Ok(stand)
+        Ok(local_node)
     };
-    time_registry(topics, lookups, create, |stand, name| stand.node().with_topic(name, |_| ()).is_some())
+    time_registry(topics, lookups, create, |local_node, name| {
+        local_node.node().with_topic(name, |_| ()).is_some()
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use dunlin::topic::Wait;
 
 use crate::cores::Pin;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
@@ -17,17 +17,17 @@ const HISTORY_BYTES: u64 = 4 << 20;
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
 /// Publishes `count` records of `bytes` bytes in one thread and reads them in another.
-pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTransfer> {
-    let history_bytes = if manner == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
-    let stand = LocalNode::start()?;
-    stand.lossless("bench", history_bytes)?;
-    let mut subscriber = stand.subscriber("bench", Wait::Spin)?;
-    let mut publisher = stand.publisher("bench")?;
+pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTransfer> {
+    let history_bytes = if mode == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
+    let local_node = LocalNode::start()?;
+    local_node.lossless("bench", history_bytes)?;
+    let mut subscriber = local_node.subscriber("bench", Wait::Spin)?;
+    let mut publisher = local_node.publisher("bench")?;
     let sending = thread::spawn(move || -> Result<u64> {
         let _pinned = Pin::Apart.side(1)?;
-        send_all(&mut publisher, manner, bytes, count)
+        send_all(&mut publisher, mode, bytes, count)
     });
-    let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, manner, 1, count));
+    let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, mode, 1, count));
     // Dropping the subscriber ends the publisher's wait.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
@@ -36,7 +36,7 @@ pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTra
         end_ns: received?,
         messages: count,
         bytes,
-        touched: manner.touch().bytes(bytes),
+        touched: mode.read_extent().bytes(bytes),
     })
 }
 
@@ -46,10 +46,10 @@ mod tests {
 
     #[test]
     fn every_publishing_method_delivers_all_records() {
-        for (manner, bytes) in
+        for (mode, bytes) in
             [(PublishMode::OneByOne, 64), (PublishMode::Batches(64), 64), (PublishMode::ByRef, 8192)]
         {
-            let timed = measure(manner, bytes, 10_000).unwrap();
+            let timed = measure(mode, bytes, 10_000).unwrap();
             assert!(timed.end_ns > timed.start_ns);
         }
     }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use dunlin::topic::{Publish, Publisher, Subscriber, Wait};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::cores::Pin;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::RunSample;
 use crate::stats::Latencies;
@@ -23,36 +23,36 @@ use crate::workload::with_next;
 
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
-const PUBLISHED_TO: &str = "bench.0";
+const TOPIC: &str = "bench.0";
 /// The pause after the last read, in which the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(100);
-const REST_MAX: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(50);
-const AT_REST: f64 = 0.01;
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
+const IDLE_SAMPLE: Duration = Duration::from_millis(50);
+const IDLE_SHARE_MAX: f64 = 0.01;
 
 /// Publishes `records` records to one of `topics` topics.
 pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<RunSample> {
-    let stand = LocalNode::start()?;
+    let local_node = LocalNode::start()?;
     for nth in 0..topics {
-        stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
+        local_node.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
-    let subscriber = stand.subscriber(pattern, Wait::Parked)?;
-    let mut publisher = stand.publisher(PUBLISHED_TO)?;
-    let seen = Arc::new(AtomicU64::new(0));
+    let subscriber = local_node.subscriber(pattern, Wait::Parked)?;
+    let mut publisher = local_node.publisher(TOPIC)?;
+    let read_count = Arc::new(AtomicU64::new(0));
     let reading = thread::spawn({
-        let seen = Arc::clone(&seen);
-        move || read(subscriber, records, &seen)
+        let read_count = Arc::clone(&read_count);
+        move || read(subscriber, records, &read_count)
     });
     let published = Pin::Apart.side(0).and_then(|_pinned| {
         let mut latencies = Latencies::default();
         // Once the subscriber has read the first record, all threads fall asleep.
-        publish(&mut publisher, &seen, 0..1, &mut latencies)?;
+        publish(&mut publisher, &read_count, 0..1, &mut latencies)?;
         let cpu_share = idle_share(idle);
-        publish(&mut publisher, &seen, 1..records, &mut latencies)?;
+        publish(&mut publisher, &read_count, 1..records, &mut latencies)?;
         Ok(latencies.sample().with("cpu_share", cpu_share))
     });
     // Stopping the node makes the subscriber's thread end, even after a failed publish.
-    stand.node().stop();
+    local_node.node().stop();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let sample = published?;
     read?;
@@ -62,12 +62,12 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
 /// Returns the share of one core that the idle process uses. It first waits until the process is idle, because 100,000
 /// cursors take a while to fall asleep. If the process does not become idle, the share at that time is returned.
 fn idle_share(idle: Duration) -> f64 {
-    let deadline = Instant::now() + REST_MAX;
-    while share_over(LOOK) > AT_REST && Instant::now() < deadline {}
-    share_over(idle)
+    let deadline = Instant::now() + IDLE_WAIT_MAX;
+    while cpu_share_over(IDLE_SAMPLE) > IDLE_SHARE_MAX && Instant::now() < deadline {}
+    cpu_share_over(idle)
 }
 
-fn share_over(span: Duration) -> f64 {
+fn cpu_share_over(span: Duration) -> f64 {
     let (start_ns, used_ns) = (monotonic_ns(), processor_ns());
     thread::sleep(span);
     (processor_ns() - used_ns) as f64 / (monotonic_ns() - start_ns) as f64
@@ -75,32 +75,32 @@ fn share_over(span: Duration) -> f64 {
 
 fn publish(
     publisher: &mut Publisher,
-    seen: &AtomicU64,
+    read_count: &AtomicU64,
     records: Range<u64>,
     latencies: &mut Latencies,
 ) -> Result<()> {
     let mut payload = NumberedPayload::new(BYTES);
     for nth in records {
         thread::sleep(PAUSE);
-        let record = payload.of(nth);
+        let record = payload.with_seq(nth);
         let start_ns = monotonic_ns();
         publisher.publish(record)?;
         latencies.record(monotonic_ns() - start_ns);
-        let deadline = Instant::now() + PATIENCE;
-        while seen.load(Ordering::Acquire) <= nth {
-            ensure!(Instant::now() < deadline, "record {nth} was not read within {PATIENCE:?}");
+        let deadline = Instant::now() + TIMEOUT;
+        while read_count.load(Ordering::Acquire) <= nth {
+            ensure!(Instant::now() < deadline, "record {nth} was not read within {TIMEOUT:?}");
             std::hint::spin_loop();
         }
     }
     Ok(())
 }
 
-fn read(mut subscriber: Subscriber, records: u64, seen: &AtomicU64) -> Result<()> {
+fn read(mut subscriber: Subscriber, records: u64, read_count: &AtomicU64) -> Result<()> {
     let _pinned = Pin::Apart.side(1)?;
     for nth in 0..records {
-        let right = with_next(&mut subscriber, |payload| ReadExtent::All.check(payload, nth))?;
-        ensure!(right, "record {nth} has another payload");
-        seen.store(nth + 1, Ordering::Release);
+        let is_valid = with_next(&mut subscriber, |payload| ReadExtent::All.check(payload, nth))?;
+        ensure!(is_valid, "record {nth} has another payload");
+        read_count.store(nth + 1, Ordering::Release);
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ pub struct GrpcPublisher {
     client: DunlinClient<Channel>,
     subject: String,
     messages: UnboundedSender<v1::PublishStreamRequest>,
-    answers: Streaming<v1::PublishStreamResponse>,
+    responses: Streaming<v1::PublishStreamResponse>,
     records: Vec<v1::Draft>,
     /// The number of records published on the stream.
     published: u64,
@@ -42,13 +42,13 @@ impl GrpcPublisher {
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let (messages, stream) = unbounded_channel();
-        let (client, answers) = runtime.block_on(async {
+        let (client, responses) = runtime.block_on(async {
             let mut client = DunlinClient::new(channel(address).await?);
-            let answers = client.publish_stream(UnboundedReceiverStream::new(stream)).await?.into_inner();
-            anyhow::Ok((client, answers))
+            let responses = client.publish_stream(UnboundedReceiverStream::new(stream)).await?.into_inner();
+            anyhow::Ok((client, responses))
         })?;
         let subject = subject.to_owned();
-        Ok(Self { runtime, client, subject, messages, answers, records: Vec::new(), published: 0 })
+        Ok(Self { runtime, client, subject, messages, responses, records: Vec::new(), published: 0 })
     }
 
     fn publish_one(&mut self, record: v1::Draft) -> Result<()> {
@@ -57,8 +57,8 @@ impl GrpcPublisher {
             record: Some(record),
             ..v1::PublishRequest::default()
         };
-        let answer = self.runtime.block_on(self.client.publish(request))?.into_inner();
-        ensure!(answer.receipt.is_some(), "a publish response has no receipt");
+        let response = self.runtime.block_on(self.client.publish(request))?.into_inner();
+        ensure!(response.receipt.is_some(), "a publish response has no receipt");
         Ok(())
     }
 }
@@ -88,9 +88,9 @@ impl Source for GrpcPublisher {
         self.messages.send(message).ok().context("the gRPC stream ended early")?;
         self.runtime.block_on(async {
             loop {
-                let answer = self.answers.message().await?.context("the gRPC stream ended early")?;
-                ensure!(answer.refused.is_empty(), "the node refused the record: {:?}", answer.refused);
-                if answer.through == self.published {
+                let response = self.responses.message().await?.context("the gRPC stream ended early")?;
+                ensure!(response.refused.is_empty(), "the node refused the record: {:?}", response.refused);
+                if response.through == self.published {
                     return Ok(());
                 }
             }
@@ -121,7 +121,7 @@ impl GrpcReader {
         let stream = runtime.block_on(async {
             let mut client = DunlinClient::new(channel(address).await?);
             let mut stream = client.subscribe(request).await?.into_inner();
-            match stream.message().await?.and_then(|told| told.event) {
+            match stream.message().await?.and_then(|message| message.event) {
                 Some(Event::Subscribed(_)) => anyhow::Ok(stream),
                 other => bail!("expected the start of the subscription, received {other:?}"),
             }
@@ -132,9 +132,9 @@ impl GrpcReader {
 
 impl Sink for GrpcReader {
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let told = self.runtime.block_on(self.stream.message())?.context("the gRPC stream ended early")?;
-        match told.event {
-            Some(Event::Records(run)) => run.records.iter().try_for_each(|record| each(&record.payload)),
+        let message = self.runtime.block_on(self.stream.message())?.context("the gRPC stream ended early")?;
+        match message.event {
+            Some(Event::Records(batch)) => batch.records.iter().try_for_each(|record| each(&record.payload)),
             other => bail!("expected records, received {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::route::{Sink, Source};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 
 /// The approximate size of a batch in bytes, if enough records are due.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -17,10 +17,10 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream =
-        TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect to the HTTP listener")?;
+        TcpStream::connect_timeout(&address, TIMEOUT).context("cannot connect to the HTTP listener")?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
@@ -37,7 +37,7 @@ impl Inbox {
         Self { stream, buffer: vec![0; BUFFER_BYTES], filled: 0, parsed: 0 }
     }
 
-    fn unread(&self) -> &[u8] {
+    fn unparsed(&self) -> &[u8] {
         &self.buffer[self.parsed..self.filled]
     }
 
@@ -56,14 +56,14 @@ impl Inbox {
     }
 
     /// Returns the end of a response's head. Fails unless the status is 200.
-    fn head(&mut self) -> Result<usize> {
+    fn read_head(&mut self) -> Result<usize> {
         loop {
-            if let Some(end) = find(self.unread(), b"\r\n\r\n") {
-                let head = &self.unread()[..end];
+            if let Some(end) = find(self.unparsed(), b"\r\n\r\n") {
+                let head = &self.unparsed()[..end];
                 ensure!(
                     head.starts_with(b"HTTP/1.1 200"),
                     "refused: {}",
-                    String::from_utf8_lossy(self.unread())
+                    String::from_utf8_lossy(self.unparsed())
                 );
                 return Ok(end + 4);
             }
@@ -72,8 +72,8 @@ impl Inbox {
     }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 /// Publishes records to a node over HTTP.
@@ -101,11 +101,11 @@ impl HttpPublisher {
         )?;
         self.write.extend_from_slice(body);
         self.inbox.stream.write_all(&self.write).context("cannot write to the HTTP listener")?;
-        let body_from = self.inbox.head()?;
-        let head = String::from_utf8_lossy(&self.inbox.unread()[..body_from]).to_ascii_lowercase();
+        let body_from = self.inbox.read_head()?;
+        let head = String::from_utf8_lossy(&self.inbox.unparsed()[..body_from]).to_ascii_lowercase();
         let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
         let length: usize = length.context("an HTTP response has no Content-Length")?.trim().parse()?;
-        while self.inbox.unread().len() < body_from + length {
+        while self.inbox.unparsed().len() < body_from + length {
             self.inbox.fill()?;
         }
         self.inbox.parsed += body_from + length;
@@ -160,7 +160,7 @@ impl HttpReader {
         let mut inbox = Inbox::new(connect(address)?);
         let request = format!("GET /v1/topics/{subject}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         inbox.stream.write_all(request.as_bytes()).context("cannot write to the HTTP listener")?;
-        inbox.parsed += inbox.head()?;
+        inbox.parsed += inbox.read_head()?;
         let mut reader = Self { inbox, text: Vec::new() };
         // The first event contains the stream's position, not a record.
         while !reader.take_chunk()? {
@@ -171,16 +171,16 @@ impl HttpReader {
 
     /// Parses the next chunk. Returns `false` if it is not complete.
     fn take_chunk(&mut self) -> Result<bool> {
-        let unread = self.inbox.unread();
-        let Some(line) = unread.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };
-        let size = std::str::from_utf8(&unread[..line])?.trim();
+        let unparsed = self.inbox.unparsed();
+        let Some(line) = unparsed.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };
+        let size = std::str::from_utf8(&unparsed[..line])?.trim();
         let size = usize::from_str_radix(size, 16)
             .with_context(|| format!("invalid chunk size `{size}` in an HTTP response"))?;
         let end = line + 1 + size;
-        if unread.len() < end + 2 {
+        if unparsed.len() < end + 2 {
             return Ok(false);
         }
-        self.text.extend_from_slice(&unread[line + 1..end]);
+        self.text.extend_from_slice(&unparsed[line + 1..end]);
         self.inbox.parsed += end + 2;
         Ok(true)
     }

@@ -10,10 +10,10 @@ const WRITE_BYTES: usize = 64 * 1024;
 
 /// Publishes records over the NATS protocol, with one connection for acknowledged records and one for others.
 pub struct LinesPublisher {
-    served: BrokerEndpoint,
+    endpoint: BrokerEndpoint,
     subject: String,
     client: RawClient,
-    answering: Option<RawClient>,
+    verbose_client: Option<RawClient>,
     /// The protocol header before a payload, and the payload size for which it was made.
     head: (usize, Vec<u8>),
     write: Vec<u8>,
@@ -21,15 +21,15 @@ pub struct LinesPublisher {
 
 impl LinesPublisher {
     /// Connects to the broker.
-    pub fn open(served: BrokerEndpoint, subject: &str) -> Result<Self> {
-        let client = RawClient::connect(served)?;
+    pub fn open(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
+        let client = RawClient::connect(endpoint)?;
         let (subject, head) = (subject.to_owned(), (0, Vec::new()));
-        Ok(Self { served, subject, client, answering: None, head, write: Vec::new() })
+        Ok(Self { endpoint, subject, client, verbose_client: None, head, write: Vec::new() })
     }
 
     fn write(&mut self, payload: &[u8]) {
         if self.head.0 != payload.len() {
-            self.head = (payload.len(), self.served.dialect.publish_head(&self.subject, payload.len()));
+            self.head = (payload.len(), self.endpoint.dialect.publish_head(&self.subject, payload.len()));
         }
         self.write.extend_from_slice(&self.head.1);
         self.write.extend_from_slice(payload);
@@ -39,13 +39,13 @@ impl LinesPublisher {
 
 impl Source for LinesPublisher {
     fn publish(&mut self, payload: &[u8]) -> Result<()> {
-        if self.answering.is_none() {
-            self.answering = Some(RawClient::connect_verbose(self.served)?);
+        if self.verbose_client.is_none() {
+            self.verbose_client = Some(RawClient::connect_verbose(self.endpoint)?);
         }
         self.write(payload);
-        if let Some(client) = &mut self.answering {
+        if let Some(client) = &mut self.verbose_client {
             client.send(&self.write)?;
-            client.done()?;
+            client.wait_for_ok()?;
         }
         self.write.clear();
         Ok(())
@@ -64,7 +64,7 @@ impl Source for LinesPublisher {
 
     fn finish(&mut self) -> Result<()> {
         self.push()?;
-        self.client.settle()
+        self.client.flush()
     }
 }
 
@@ -73,8 +73,8 @@ pub struct LinesReader(RawClient);
 
 impl LinesReader {
     /// Connects and subscribes.
-    pub fn open(served: BrokerEndpoint, subject: &str) -> Result<Self> {
-        let mut client = RawClient::connect(served)?;
+    pub fn open(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
+        let mut client = RawClient::connect(endpoint)?;
         client.subscribe(subject)?;
         Ok(Self(client))
     }
@@ -82,9 +82,9 @@ impl LinesReader {
 
 impl Sink for LinesReader {
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let (_, payload) = self.0.message()?;
+        let (_, payload) = self.0.next_message()?;
         each(payload)?;
-        while let Some((_, payload)) = self.0.message_at_hand()? {
+        while let Some((_, payload)) = self.0.buffered_message()? {
             each(payload)?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};
 
 use super::route::{Sink, Source};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::workload::describe;
 
 /// Publishes records in process, or over Dunlin's own protocol.
@@ -23,7 +23,7 @@ impl NativePublisher<dunlin::topic::Publisher> {
 impl NativePublisher<dunlin_client::Publisher> {
     /// Creates a publisher that uses a connection.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
-        Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
+        Self { publisher, hand_over: dunlin_client::Publisher::send_batches }
     }
 }
 
@@ -52,7 +52,7 @@ impl<S: Subscribe> Sink for NativeReader<S> {
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut fault = Ok(());
         loop {
-            let given = self.0.drain(usize::MAX, |event| match event {
+            let count = self.0.drain(usize::MAX, |event| match event {
                 Event::Record(record) if fault.is_ok() => fault = each(record.payload()),
                 Event::Record(_) => {}
                 notice => fault = Err(anyhow::anyhow!("expected a record, received: {}", describe(&notice))),
@@ -60,10 +60,10 @@ impl<S: Subscribe> Sink for NativeReader<S> {
             if let Err(fault) = fault {
                 bail!(fault);
             }
-            if given > 0 {
+            if count > 0 {
                 return Ok(());
             }
-            ensure!(self.0.wait(Some(PATIENCE))?, "no record arrived within {PATIENCE:?}");
+            ensure!(self.0.wait(Some(TIMEOUT))?, "no record arrived within {TIMEOUT:?}");
         }
     }
 }

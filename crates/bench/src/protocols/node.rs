@@ -13,10 +13,10 @@ use dunlin::{Config, Node};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
-use crate::local::stand::LocalNode;
+use crate::child::{Child, TIMEOUT};
+use crate::local::node::LocalNode;
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::scratch_disk::ScratchDisk;
 
 /// The most subscribers of a reliable topic.
@@ -66,7 +66,7 @@ impl TopicSetup {
 
     /// Returns the topic's configuration for the node.
     pub fn config(&self) -> TopicConfig {
-        let reliable = Reliable { subscribers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
+        let reliable = Reliable { subscribers_max: READERS_MAX, wait_max: TIMEOUT, ..Reliable::default() };
         let reliable = self.lossless.then_some(reliable);
         let durable = self.durable.then(|| Durable { acknowledge: AckLevel::Synced, ..Durable::default() });
         let retention = Retention { bytes: self.history_bytes, ..Retention::default() };
@@ -98,7 +98,7 @@ impl ListenerNode {
         let users = setup.users.as_deref().map(users_file).transpose()?;
         args.extend(users.iter().map(|file| ("users", file.path().display().to_string())));
         let mut child = bench.child.start("listener-node", &args)?;
-        let Ready { listeners } = child.line(PATIENCE)?;
+        let Ready { listeners } = child.read_line(TIMEOUT)?;
         Ok(Self { child, listeners, _users: users, _disk: disk })
     }
 
@@ -120,12 +120,11 @@ fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setup: NodeSetup =
         serde_json::from_str(args.text("setup")?).context("cannot read the setup from the parent process")?;
     let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
-    let any = |protocol: Protocol| match setup.protocols.iter().any(|name| name == protocol.name()) {
+    let addresses = |protocol: Protocol| match setup.protocols.iter().any(|name| name == protocol.name()) {
         true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         false => Vec::new(),
     };
@@ -133,17 +132,17 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         spin: setup.spin,
         // Two spinning threads would take both cores of a small machine from the clients.
         threads: usize::from(setup.spin),
-        tcp: any(Protocol::Tcp),
-        nats: any(Protocol::Nats),
-        http: any(Protocol::Http),
-        grpc: any(Protocol::Grpc),
+        tcp: addresses(Protocol::Tcp),
+        nats: addresses(Protocol::Nats),
+        http: addresses(Protocol::Http),
+        grpc: addresses(Protocol::Grpc),
         users_file: args.text("users").ok().map(Into::into),
         ..ServerConfig::default()
     };
     let server = Server::start(node, config).context("cannot open the listeners")?;
     let listeners =
         server.addresses().iter().map(|(protocol, address)| (protocol.name().to_owned(), *address)).collect();
-    say(&Ready { listeners })?;
+    print_line(&Ready { listeners })?;
     loop {
         thread::park();
         // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
@@ -160,8 +159,8 @@ pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
         None => LocalNode::start()?.node().clone(),
     };
     for topic in topics {
-        let made = node.create_topic(&topic.name, topic.config(), false);
-        made.with_context(|| format!("cannot create topic {}", topic.name))?;
+        let created = node.create_topic(&topic.name, topic.config(), false);
+        created.with_context(|| format!("cannot create topic {}", topic.name))?;
     }
     Ok(node)
 }

@@ -60,11 +60,11 @@ pub struct RouteEnds {
 /// The node or broker between a publisher and a subscriber: in this process or in another process.
 pub enum IntermediateProcess {
     /// A node of this process.
-    Here(dunlin::Node),
+    Local(dunlin::Node),
     /// A node in another process.
-    There(ListenerNode),
-    /// A rival's process.
-    Rival {
+    Remote(ListenerNode),
+    /// A peer's process.
+    Peer {
         /// The handle that keeps the broker's process alive.
         _broker: Broker,
     },
@@ -107,8 +107,8 @@ impl ProtocolRoute {
     pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, Pin::Free)?;
-            let (source, sink) = nats_ends(broker.served())?;
-            return Ok(RouteEnds { source, sink, node: IntermediateProcess::Rival { _broker: broker } });
+            let (source, sink) = nats_ends(broker.endpoint())?;
+            return Ok(RouteEnds { source, sink, node: IntermediateProcess::Peer { _broker: broker } });
         }
         let Self::Protocol(protocol) = self else {
             let node = node::open(&[topic], None)?;
@@ -117,7 +117,7 @@ impl ProtocolRoute {
             return Ok(RouteEnds {
                 source: Box::new(source),
                 sink: Box::new(sink),
-                node: IntermediateProcess::Here(node),
+                node: IntermediateProcess::Local(node),
             });
         };
         // The node also opens listener `tcp`, through which records are read back.
@@ -126,12 +126,12 @@ impl ProtocolRoute {
             bench,
             &NodeSetup { protocols, topics: vec![topic], ..NodeSetup::default() },
         )?;
-        let (source, sink) = ends(&node, protocol)?;
-        Ok(RouteEnds { source, sink, node: IntermediateProcess::There(node) })
+        let (source, sink) = open_ends(&node, protocol)?;
+        Ok(RouteEnds { source, sink, node: IntermediateProcess::Remote(node) })
     }
 }
 
-fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+fn open_ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let address = node.address(protocol)?;
     Ok(match protocol {
         Protocol::Nats => nats_ends(Broker::nats_listener(node)?)?,
@@ -152,9 +152,9 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
 }
 
 /// Opens the publisher and the subscriber at a NATS server.
-pub fn nats_ends(served: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
-    let sink = LinesReader::open(served, TOPIC)?;
-    Ok((Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink)))
+pub fn nats_ends(endpoint: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    let sink = LinesReader::open(endpoint, TOPIC)?;
+    Ok((Box::new(LinesPublisher::open(endpoint, TOPIC)?), Box::new(sink)))
 }
 
 /// Connects a client of Dunlin's own protocol to the node.
@@ -178,9 +178,11 @@ impl IntermediateProcess {
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };
         Ok(match self {
-            Self::Here(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
-            Self::There(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
-            Self::Rival { .. } => anyhow::bail!("only a node of Dunlin stores records that can be read back"),
+            Self::Local(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
+            Self::Remote(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
+            Self::Peer { .. } => {
+                anyhow::bail!("only a node of Dunlin stores records that can be read back")
+            }
         })
     }
 }

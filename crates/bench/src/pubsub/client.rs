@@ -8,9 +8,9 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::broker::BrokerEndpoint;
 use super::dialect::{BrokerFrame, Dialect, PONG};
-use super::served::BrokerEndpoint;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 
 /// A minimal client of a NATS or Redis broker, which parses messages in its receive buffer without copies.
 #[derive(Debug)]
@@ -26,42 +26,42 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl RawClient {
     /// Connects, and waits until the broker has accepted the greeting.
-    pub fn connect(served: BrokerEndpoint) -> Result<Self> {
-        Self::connect_with(served, BUFFER_BYTES, &served.dialect.greeting(served.token))
+    pub fn connect(endpoint: BrokerEndpoint) -> Result<Self> {
+        Self::connect_with(endpoint, BUFFER_BYTES, &endpoint.dialect.greeting(endpoint.token))
     }
 
     /// Connects with a read buffer of `buffer_bytes` bytes, for measurements with many connections.
-    pub fn connect_small(served: BrokerEndpoint, buffer_bytes: usize) -> Result<Self> {
-        Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
+    pub fn connect_small(endpoint: BrokerEndpoint, buffer_bytes: usize) -> Result<Self> {
+        Self::connect_with(endpoint, buffer_bytes, &endpoint.dialect.greeting(endpoint.token))
     }
 
-    /// Connects so that the broker confirms every publish; [`done`](Self::done) waits for a confirmation.
-    pub fn connect_verbose(served: BrokerEndpoint) -> Result<Self> {
-        Self::connect_with(served, BUFFER_BYTES, served.dialect.verbose_greeting())
+    /// Connects so that the broker confirms every publish; [`wait_for_ok`](Self::wait_for_ok) waits for a confirmation.
+    pub fn connect_verbose(endpoint: BrokerEndpoint) -> Result<Self> {
+        Self::connect_with(endpoint, BUFFER_BYTES, endpoint.dialect.verbose_greeting())
     }
 
-    fn connect_with(served: BrokerEndpoint, buffer_bytes: usize, greeting: &str) -> Result<Self> {
+    fn connect_with(endpoint: BrokerEndpoint, buffer_bytes: usize, greeting: &str) -> Result<Self> {
         let stream =
-            TcpStream::connect_timeout(&served.address, PATIENCE).context("cannot connect to the broker")?;
+            TcpStream::connect_timeout(&endpoint.address, TIMEOUT).context("cannot connect to the broker")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let buffer = vec![0; buffer_bytes];
-        let mut client = Self { stream, dialect: served.dialect, buffer, filled: 0, parsed: 0 };
+        let mut client = Self { stream, dialect: endpoint.dialect, buffer, filled: 0, parsed: 0 };
         client.send(greeting.as_bytes())?;
-        client.done()?;
+        client.wait_for_ok()?;
         Ok(client)
     }
 
     /// Subscribes, and waits until the broker confirms it.
     pub fn subscribe(&mut self, subject: &str) -> Result<()> {
         self.send(self.dialect.subscribe(subject).as_bytes())?;
-        self.done()
+        self.wait_for_ok()
     }
 
     /// Asks the broker to stop confirming publishes.
-    pub fn silence(&mut self) -> Result<()> {
-        self.send(self.dialect.silence().as_bytes())
+    pub fn disable_confirmations(&mut self) -> Result<()> {
+        self.send(self.dialect.disable_confirmations().as_bytes())
     }
 
     /// Writes bytes unchanged.
@@ -70,7 +70,7 @@ impl RawClient {
     }
 
     /// Waits for the next message. Returns its reply subject and payload.
-    pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
+    pub fn next_message(&mut self) -> Result<(&[u8], &[u8])> {
         // The loop cannot return a borrow of the buffer, so it returns the message's ranges in the buffer.
         let (reply, payload) = loop {
             match self.next()? {
@@ -83,7 +83,7 @@ impl RawClient {
     }
 
     /// Returns the next message if the buffer already contains it.
-    pub fn message_at_hand(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+    pub fn buffered_message(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
                 Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
@@ -95,13 +95,13 @@ impl RawClient {
     }
 
     /// Waits until the broker has handled everything sent so far.
-    pub fn settle(&mut self) -> Result<()> {
-        self.send(self.dialect.settle().as_bytes())?;
-        self.done()
+    pub fn flush(&mut self) -> Result<()> {
+        self.send(self.dialect.flush_message().as_bytes())?;
+        self.wait_for_ok()
     }
 
     /// Waits until the broker confirms an operation.
-    pub fn done(&mut self) -> Result<()> {
+    pub fn wait_for_ok(&mut self) -> Result<()> {
         loop {
             match self.next()? {
                 Some(BrokerFrame::Done) => return Ok(()),
@@ -116,8 +116,8 @@ impl RawClient {
 
     /// Returns the bare connection. Fails if received bytes are still unread.
     pub fn into_stream(mut self) -> Result<TcpStream> {
-        while let Some(said) = self.next()? {
-            ensure!(!matches!(said, BrokerFrame::Message { .. }), "an unread message is left at the end");
+        while let Some(frame) = self.next()? {
+            ensure!(!matches!(frame, BrokerFrame::Message { .. }), "an unread message is left at the end");
         }
         ensure!(self.parsed == self.filled, "unread bytes are left at the end");
         Ok(self.stream)
@@ -127,15 +127,15 @@ impl RawClient {
     /// message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
-        let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
+        let Some((frame, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
         else {
             return Ok(None);
         };
         self.parsed += used;
-        if let BrokerFrame::Ping = said {
+        if let BrokerFrame::Ping = frame {
             self.send(PONG)?;
         }
-        Ok(Some(said))
+        Ok(Some(frame))
     }
 
     fn fill(&mut self) -> Result<()> {

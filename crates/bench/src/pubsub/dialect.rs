@@ -54,7 +54,7 @@ impl Dialect {
     }
 
     /// Returns the message that turns confirmations of publishes off.
-    pub fn silence(self) -> &'static str {
+    pub fn disable_confirmations(self) -> &'static str {
         match self {
             Self::Nats => "",
             Self::Redis => "CLIENT REPLY OFF\r\n",
@@ -62,8 +62,8 @@ impl Dialect {
     }
 
     /// Returns a message that [`BrokerFrame::Done`] confirms once all earlier messages are handled, even after
-    /// [`silence`](Self::silence).
-    pub fn settle(self) -> &'static str {
+    /// [`disable_confirmations`](Self::disable_confirmations).
+    pub fn flush_message(self) -> &'static str {
         match self {
             Self::Nats => "PING\r\n",
             Self::Redis => "CLIENT REPLY ON\r\n",
@@ -127,13 +127,13 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     if let Some(rest) = line.strip_prefix(b"MSG ") {
         return nats_message(rest, bytes, after, at);
     }
-    let said = match line {
+    let frame = match line {
         b"PONG" | b"+OK" => BrokerFrame::Done,
         b"PING" => BrokerFrame::Ping,
         info if info.starts_with(b"INFO ") => BrokerFrame::Other,
         other => bail!("unexpected message from the broker: {}", String::from_utf8_lossy(other)),
     };
-    Ok(Some((said, after)))
+    Ok(Some((frame, after)))
 }
 
 /// Parses a NATS message after its first word: `subject sid [reply] size`, then the payload and a line break.
@@ -193,9 +193,9 @@ fn redis_array(
         }
         (last, from) = (text, end);
     }
-    let said =
+    let frame =
         if is_message { BrokerFrame::Message { reply: at..at, payload: last } } else { BrokerFrame::Done };
-    Ok(Some((said, from)))
+    Ok(Some((frame, from)))
 }
 
 #[inline]
@@ -212,8 +212,8 @@ mod tests {
     use super::*;
 
     fn message(dialect: Dialect, bytes: &[u8], at: usize) -> (&[u8], &[u8], usize) {
-        let (said, used) = dialect.parse(&bytes[at..], at).unwrap().unwrap();
-        let BrokerFrame::Message { reply, payload } = said else { panic!("{said:?}") };
+        let (frame, used) = dialect.parse(&bytes[at..], at).unwrap().unwrap();
+        let BrokerFrame::Message { reply, payload } = frame else { panic!("{frame:?}") };
         (&bytes[reply], &bytes[payload], at + used)
     }
 
@@ -231,8 +231,8 @@ mod tests {
     fn redis_confirmation_and_message_are_parsed() {
         let bytes =
             b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
-        let (said, used) = Dialect::Redis.parse(bytes, 0).unwrap().unwrap();
-        assert_eq!(said, BrokerFrame::Done);
+        let (frame, used) = Dialect::Redis.parse(bytes, 0).unwrap().unwrap();
+        assert_eq!(frame, BrokerFrame::Done);
         assert_eq!(message(Dialect::Redis, bytes, used), (&b""[..], &b"hello"[..], bytes.len()));
     }
 

@@ -7,20 +7,20 @@ use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 
+use super::broker::Broker;
 use super::lane::{self, SHARED_BYTES, SubscribedConnection};
-use super::served::Broker;
 use super::throughput::{SUBJECT, publish};
 use crate::clock::monotonic_ns;
 use crate::timed::TimedTransfer;
 
 /// Sends `count` messages of `bytes` to each subscriber. Counts deliveries, all of which are checked.
 pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<TimedTransfer> {
-    let served = broker.served();
+    let endpoint = broker.endpoint();
     let mut broker = Some(broker);
     let mut lanes = (0..subscribers)
-        .map(|_| SubscribedConnection::subscribe(served, SUBJECT))
+        .map(|_| SubscribedConnection::subscribe(endpoint, SUBJECT))
         .collect::<Result<Vec<_>>>()?;
-    let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
+    let publisher = thread::spawn(move || publish(endpoint, SUBJECT, bytes, count));
     let end_ns = receive(&mut lanes, count);
     if end_ns.is_err() {
         // Dropping the broker closes the publisher's connection, so that its thread ends.
@@ -36,14 +36,14 @@ pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();
     while unfinished > 0 {
-        let (mut came, mut left) = (false, 0);
-        for lane in lanes.iter_mut().filter(|lane| lane.seen() < count) {
-            came |= lane.read(&mut shared)?;
-            ensure!(lane.seen() <= count, "received more messages than were published");
-            left += usize::from(lane.seen() < count);
+        let (mut has_read, mut left) = (false, 0);
+        for lane in lanes.iter_mut().filter(|lane| lane.received() < count) {
+            has_read |= lane.read(&mut shared)?;
+            ensure!(lane.received() <= count, "received more messages than were published");
+            left += usize::from(lane.received() < count);
         }
         unfinished = left;
-        if !came {
+        if !has_read {
             lane::wait(lanes)?;
         }
     }

@@ -4,13 +4,13 @@
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::served::Broker;
-use crate::child::PATIENCE;
+use super::broker::Broker;
+use crate::child::TIMEOUT;
 use crate::point::Bench;
 use crate::timed::TimedTransfer;
 
 #[derive(Deserialize)]
-struct Loaded {
+struct LoadReport {
     elapsed_ns: u64,
 }
 
@@ -23,10 +23,10 @@ pub fn measure(
     count: u64,
 ) -> Result<TimedTransfer> {
     let program = bench.peers.program("nats_load")?;
-    let url = format!("nats://{}", broker.served().address);
+    let url = format!("nats://{}", broker.endpoint().address);
     let args = [url, subscribers.to_string(), bytes.to_string(), count.to_string()];
     let mut child = bench.child.start_program(&program, &args)?;
-    let Loaded { elapsed_ns } = child.line(2 * PATIENCE)?;
+    let LoadReport { elapsed_ns } = child.read_line(2 * TIMEOUT)?;
     let messages = count * subscribers as u64;
     Ok(TimedTransfer { start_ns: 0, end_ns: elapsed_ns, messages, bytes, touched: bytes })
 }

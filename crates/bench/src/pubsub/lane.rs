@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::broker::BrokerEndpoint;
 use super::client::RawClient;
 use super::dialect::{BrokerFrame, Dialect, PONG};
-use super::served::BrokerEndpoint;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::payload::ReadExtent;
 
 /// A broker connection with one subscription, and the number of messages received on it.
@@ -18,8 +18,8 @@ pub struct SubscribedConnection {
     stream: TcpStream,
     dialect: Dialect,
     /// The beginning of a message that has not arrived completely.
-    rest: Vec<u8>,
-    seen: u64,
+    incomplete: Vec<u8>,
+    received: u64,
 }
 
 /// The size in bytes of a thread's shared buffer. It holds a few writes of a broker, and fits into the caches.
@@ -28,22 +28,22 @@ const GREETING_BYTES: usize = 16 * 1024;
 
 impl SubscribedConnection {
     /// Connects and subscribes.
-    pub fn subscribe(served: BrokerEndpoint, subject: &str) -> Result<Self> {
-        let mut client = RawClient::connect_small(served, GREETING_BYTES)?;
+    pub fn subscribe(endpoint: BrokerEndpoint, subject: &str) -> Result<Self> {
+        let mut client = RawClient::connect_small(endpoint, GREETING_BYTES)?;
         client.subscribe(subject)?;
         let stream = client.into_stream()?;
         stream.set_nonblocking(true).context("cannot set the socket to non-blocking")?;
-        Ok(Self { stream, dialect: served.dialect, rest: Vec::new(), seen: 0 })
+        Ok(Self { stream, dialect: endpoint.dialect, incomplete: Vec::new(), received: 0 })
     }
 
     /// Number of received messages.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Reads once, and checks the complete messages. Returns `false` if there is no data.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
-        let mut filled = self.rest.len();
+        let mut filled = self.incomplete.len();
         ensure!(filled < shared.len(), "a message exceeds the buffer of {} bytes", shared.len());
         let read = match self.stream.read(&mut shared[filled..]) {
             Ok(0) => bail!("the broker closed the connection"),
@@ -51,19 +51,19 @@ impl SubscribedConnection {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error).context("cannot read from the broker"),
         };
-        shared[..filled].copy_from_slice(&self.rest);
-        self.rest.clear();
+        shared[..filled].copy_from_slice(&self.incomplete);
+        self.incomplete.clear();
         filled += read;
         let mut parsed = 0;
-        while let Some((said, used)) = self.dialect.parse(&shared[parsed..filled], parsed)? {
-            match said {
+        while let Some((frame, used)) = self.dialect.parse(&shared[parsed..filled], parsed)? {
+            match frame {
                 BrokerFrame::Message { payload, .. } => {
                     ensure!(
-                        ReadExtent::All.check(&shared[payload], self.seen),
+                        ReadExtent::All.check(&shared[payload], self.received),
                         "message {} was lost or damaged",
-                        self.seen
+                        self.received
                     );
-                    self.seen += 1;
+                    self.received += 1;
                 }
                 // Only NATS brokers send pings.
                 BrokerFrame::Ping => {
@@ -73,17 +73,17 @@ impl SubscribedConnection {
             }
             parsed += used;
         }
-        self.rest.extend_from_slice(&shared[parsed..filled]);
+        self.incomplete.extend_from_slice(&shared[parsed..filled]);
         Ok(true)
     }
 }
 
 /// Sleeps until one of the connections has data.
 pub fn wait(lanes: &[SubscribedConnection]) -> Result<()> {
-    let mut waiting: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
-    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    let ready = poll(&mut waiting, Some(&patience)).context("polling the broker's socket failed")?;
-    ensure!(ready > 0, "no message arrived within {PATIENCE:?}");
+    let mut sockets: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+    let ready = poll(&mut sockets, Some(&timeout)).context("polling the broker's socket failed")?;
+    ensure!(ready > 0, "no message arrived within {TIMEOUT:?}");
     Ok(())
 }
 
@@ -96,41 +96,41 @@ mod tests {
     use super::*;
     use crate::payload::NumberedPayload;
 
-    /// Reads lines until the line `wanted`.
-    fn until(lines: &mut impl BufRead, wanted: &str) {
+    /// Reads lines until the line `expected`.
+    fn read_until(lines: &mut impl BufRead, expected: &str) {
         let mut line = String::new();
-        while line.trim_end() != wanted {
+        while line.trim_end() != expected {
             line.clear();
-            assert!(lines.read_line(&mut line).unwrap() > 0, "the client left before {wanted}");
+            assert!(lines.read_line(&mut line).unwrap() > 0, "the client left before {expected}");
         }
     }
 
     #[test]
     fn pings_are_answered_while_connecting_and_while_reading() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let served = BrokerEndpoint::nats(listener.local_addr().unwrap());
+        let endpoint = BrokerEndpoint::nats(listener.local_addr().unwrap());
         let broker = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
             // The broker sends a ping, which the client must answer first.
-            until(&mut lines, "PING");
+            read_until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
-            until(&mut lines, "PONG");
-            until(&mut lines, "PING");
+            read_until(&mut lines, "PONG");
+            read_until(&mut lines, "PING");
             // The broker answers the client's ping once the subscription is active, and sends another ping itself.
             stream.write_all(b"PONG\r\nPING\r\n").unwrap();
-            until(&mut lines, "PONG");
+            read_until(&mut lines, "PONG");
             // nats-server sends a ping when a connection is two seconds old.
             stream.write_all(b"PING\r\n").unwrap();
-            until(&mut lines, "PONG");
+            read_until(&mut lines, "PONG");
             stream.write_all(b"MSG b 1 64\r\n").unwrap();
-            stream.write_all(NumberedPayload::new(64).of(0)).unwrap();
+            stream.write_all(NumberedPayload::new(64).with_seq(0)).unwrap();
             stream.write_all(b"\r\n").unwrap();
         });
-        let mut lanes = [SubscribedConnection::subscribe(served, "b").unwrap()];
+        let mut lanes = [SubscribedConnection::subscribe(endpoint, "b").unwrap()];
         let mut shared = vec![0; SHARED_BYTES];
-        while lanes[0].seen() == 0 {
+        while lanes[0].received() == 0 {
             wait(&lanes).unwrap();
             lanes[0].read(&mut shared).unwrap();
         }

@@ -5,9 +5,9 @@ use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 
+use super::broker::Broker;
 use super::client::RawClient;
 use super::dialect::write_request;
-use super::served::Broker;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::payload::{NumberedPayload, ReadExtent};
@@ -37,109 +37,108 @@ pub fn measure(
     in_flight: u64,
 ) -> Result<RequestTimes> {
     let _pinned = pin.side(0)?;
-    let served = broker.served();
+    let endpoint = broker.endpoint();
     let mut broker = Some(broker);
-    let mut asker = RawClient::connect(served)?;
-    asker.subscribe(INBOX)?;
-    let mut answerer = RawClient::connect(served)?;
-    answerer.subscribe(SERVICE)?;
+    let mut requester = RawClient::connect(endpoint)?;
+    requester.subscribe(INBOX)?;
+    let mut responder = RawClient::connect(endpoint)?;
+    responder.subscribe(SERVICE)?;
     let unmeasured = requests / 10;
-    let answering = thread::spawn(move || answer(&mut answerer, requests + unmeasured));
-    let asked = ask(&mut asker, bytes, requests, unmeasured, in_flight);
-    if asked.is_err() {
+    let responding = thread::spawn(move || send_replies(&mut responder, requests + unmeasured));
+    let times = send_requests(&mut requester, bytes, requests, unmeasured, in_flight);
+    if times.is_err() {
         // Dropping the broker closes the responder's connection, so that its thread ends.
         broker.take();
     }
-    let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
-    let asked = asked?;
-    answered?;
-    Ok(asked)
+    let responded = responding.join().map_err(|_| anyhow!("the responder thread panicked"))?;
+    let times = times?;
+    responded?;
+    Ok(times)
 }
 
-fn ask(
-    asker: &mut RawClient,
+fn send_requests(
+    client: &mut RawClient,
     bytes: usize,
     requests: u64,
     unmeasured: u64,
     in_flight: u64,
 ) -> Result<RequestTimes> {
-    let mut asking = Asking::new(bytes, in_flight);
+    let mut requester = Requester::new(bytes, in_flight);
     let (all, mut from_ns) = (requests + unmeasured, 0);
-    while asking.answered < all {
-        asking.top_up(asker, all)?;
+    while requester.received < all {
+        requester.fill_window(client, all)?;
         // Waits for one reply, and takes the others that arrived with it.
-        let (_, reply) = asker.message()?;
-        asking.take(reply, unmeasured)?;
-        while let Some((_, reply)) = asker.message_at_hand()? {
-            asking.take(reply, unmeasured)?;
+        let (_, reply) = client.next_message()?;
+        requester.record_reply(reply, unmeasured)?;
+        while let Some((_, reply)) = client.buffered_message()? {
+            requester.record_reply(reply, unmeasured)?;
         }
-        if from_ns == 0 && asking.answered >= unmeasured {
+        if from_ns == 0 && requester.received >= unmeasured {
             from_ns = monotonic_ns();
-            asking.counted_from = asking.answered;
+            requester.counted_from = requester.received;
         }
     }
     let elapsed_ns = monotonic_ns() - from_ns;
-    Ok(RequestTimes { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
+    Ok(RequestTimes { latencies: requester.latencies, elapsed_ns, requests: all - requester.counted_from })
 }
 
-/// The state of the requester.
-struct Asking {
+struct Requester {
     payload: NumberedPayload,
     write: Vec<u8>,
     /// The time at which each request in flight was sent, by its number.
     sent_ns: Vec<u64>,
     sent: u64,
-    answered: u64,
+    received: u64,
     counted_from: u64,
     latencies: Latencies,
 }
 
-impl Asking {
+impl Requester {
     fn new(bytes: usize, in_flight: u64) -> Self {
         let sent_ns = vec![0; in_flight as usize];
         let (payload, latencies) = (NumberedPayload::new(bytes), Latencies::default());
-        Self { payload, write: Vec::new(), sent_ns, sent: 0, answered: 0, counted_from: 0, latencies }
+        Self { payload, write: Vec::new(), sent_ns, sent: 0, received: 0, counted_from: 0, latencies }
     }
 
     /// Sends as many new requests as were answered, in one write.
-    fn top_up(&mut self, asker: &mut RawClient, all: u64) -> Result<()> {
+    fn fill_window(&mut self, client: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
-        let until = all.min(self.answered + in_flight);
+        let until = all.min(self.received + in_flight);
         let now_ns = monotonic_ns();
         self.write.clear();
         for seq in self.sent..until {
             self.sent_ns[(seq % in_flight) as usize] = now_ns;
-            write_request(&mut self.write, SERVICE.as_bytes(), INBOX.as_bytes(), self.payload.of(seq));
+            write_request(&mut self.write, SERVICE.as_bytes(), INBOX.as_bytes(), self.payload.with_seq(seq));
         }
         self.sent = until;
-        asker.send(&self.write)
+        client.send(&self.write)
     }
 
-    fn take(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
-        let seq = self.answered;
+    fn record_reply(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
+        let seq = self.received;
         ensure!(ReadExtent::All.check(reply, seq), "the reply to request {seq} has another payload");
         if seq >= unmeasured {
             let sent_ns = self.sent_ns[(seq % self.sent_ns.len() as u64) as usize];
             self.latencies.record(monotonic_ns() - sent_ns);
         }
-        self.answered += 1;
+        self.received += 1;
         Ok(())
     }
 }
 
 /// Answers `requests` requests. Requests that arrived together are answered in one write.
-fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
-    let (mut write, mut answered) = (Vec::new(), 0);
-    while answered < requests {
+fn send_replies(client: &mut RawClient, requests: u64) -> Result<()> {
+    let (mut write, mut sent) = (Vec::new(), 0);
+    while sent < requests {
         write.clear();
-        let (reply, payload) = answerer.message()?;
+        let (reply, payload) = client.next_message()?;
         write_request(&mut write, reply, b"", payload);
-        answered += 1;
-        while let Some((reply, payload)) = answerer.message_at_hand()? {
+        sent += 1;
+        while let Some((reply, payload)) = client.buffered_message()? {
             write_request(&mut write, reply, b"", payload);
-            answered += 1;
+            sent += 1;
         }
-        answerer.send(&write)?;
+        client.send(&write)?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 
+use super::broker::{Broker, BrokerEndpoint};
 use super::client::RawClient;
-use super::served::{Broker, BrokerEndpoint};
 use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::timed::TimedTransfer;
@@ -18,11 +18,11 @@ const WRITE_BYTES: usize = 64 * 1024;
 
 /// Sends `count` messages of `bytes` bytes. The subscriber checks all of them.
 pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer> {
-    let served = broker.served();
+    let endpoint = broker.endpoint();
     let mut broker = Some(broker);
-    let mut subscriber = RawClient::connect(served)?;
+    let mut subscriber = RawClient::connect(endpoint)?;
     subscriber.subscribe(SUBJECT)?;
-    let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
+    let publisher = thread::spawn(move || publish(endpoint, SUBJECT, bytes, count));
     let end_ns = receive(&mut subscriber, count);
     if end_ns.is_err() {
         // Dropping the broker closes the publisher's connection, so that its thread ends.
@@ -34,10 +34,10 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
 }
 
 /// Publishes `count` messages of `bytes` as fast as possible. Returns the time of the first.
-pub fn publish(served: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
-    let mut client = RawClient::connect(served)?;
-    client.silence()?;
-    let head = served.dialect.publish_head(subject, bytes);
+pub fn publish(endpoint: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
+    let mut client = RawClient::connect(endpoint)?;
+    client.disable_confirmations()?;
+    let head = endpoint.dialect.publish_head(subject, bytes);
     let batch = (WRITE_BYTES / (head.len() + bytes + 2)).max(1) as u64;
     let mut payload = NumberedPayload::new(bytes);
     let mut write = Vec::with_capacity(2 * WRITE_BYTES + bytes);
@@ -48,19 +48,19 @@ pub fn publish(served: BrokerEndpoint, subject: &str, bytes: usize, count: u64) 
         write.clear();
         for seq in next..until {
             write.extend_from_slice(&head);
-            write.extend_from_slice(payload.of(seq));
+            write.extend_from_slice(payload.with_seq(seq));
             write.extend_from_slice(b"\r\n");
         }
         client.send(&write)?;
         next = until;
     }
-    client.settle()?;
+    client.flush()?;
     Ok(start_ns)
 }
 
 fn receive(subscriber: &mut RawClient, count: u64) -> Result<u64> {
     for seq in 0..count {
-        let (_, payload) = subscriber.message()?;
+        let (_, payload) = subscriber.next_message()?;
         ensure!(ReadExtent::All.check(payload, seq), "message {seq} of {count} was lost or damaged");
     }
     Ok(monotonic_ns())

@@ -12,7 +12,7 @@ pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     time_registry(
         topics,
         lookups,
-        |names| Ok(names.iter().enumerate().map(|(place, name)| (name.to_owned(), place)).collect()),
+        |names| Ok(names.iter().enumerate().map(|(index, name)| (name.to_owned(), index)).collect()),
         |map: &HashMap<String, usize>, name| map.contains_key(name),
     )
 }

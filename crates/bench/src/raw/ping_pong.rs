@@ -61,17 +61,17 @@ pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latenc
 /// Sends messages and checks the responses. A warm-up of a tenth as many messages comes first.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
-    let mut answer = vec![0; bytes];
+    let mut response = vec![0; bytes];
     let mut latencies = Latencies::default();
     let unmeasured = iterations / 10;
     for seq in 0..unmeasured + iterations {
         let start_ns = monotonic_ns();
-        stream.write_whole(payload.of(seq))?;
-        stream.read_whole(&mut answer)?;
-        let took = monotonic_ns() - start_ns;
-        ensure!(ReadExtent::All.check(&answer, seq), "the response to message {seq} has another payload");
+        stream.write_full(payload.with_seq(seq))?;
+        stream.read_full(&mut response)?;
+        let elapsed_ns = monotonic_ns() - start_ns;
+        ensure!(ReadExtent::All.check(&response, seq), "the response to message {seq} has another payload");
         if seq >= unmeasured {
-            latencies.record(took);
+            latencies.record(elapsed_ns);
         }
     }
     Ok(latencies)
@@ -89,5 +89,5 @@ pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
 /// Sends back all data until the other side closes the connection.
 pub(crate) fn echo_until_closed(stream: &mut SocketStream, bytes: usize) {
     let mut message = vec![0; bytes];
-    while stream.read_whole(&mut message).is_ok() && stream.write_whole(&message).is_ok() {}
+    while stream.read_full(&mut message).is_ok() && stream.write_full(&message).is_ok() {}
 }

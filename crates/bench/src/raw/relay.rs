@@ -55,7 +55,7 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
 fn copy_until_closed(from: &mut SocketStream, to: &mut SocketStream) {
     let mut buffer = vec![0; READ_BYTES];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if to.write_whole(&buffer[..read]).is_err() {
+        if to.write_full(&buffer[..read]).is_err() {
             return;
         }
     }

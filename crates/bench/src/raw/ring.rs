@@ -37,10 +37,10 @@ pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
 fn send(mut producer: Producer<Record>, count: u64, batch: usize) {
     let mut next = 0;
     while next < count && !producer.is_abandoned() {
-        let wanted = batch.min((count - next) as usize);
+        let chunk_len = batch.min((count - next) as usize);
         if batch == 1 {
             next += u64::from(producer.push(record(next)).is_ok());
-        } else if let Ok(chunk) = producer.write_chunk_uninit(wanted) {
+        } else if let Ok(chunk) = producer.write_chunk_uninit(chunk_len) {
             next += chunk.fill_from_iter((next..).map(record)) as u64;
         } else {
             std::hint::spin_loop();

@@ -5,17 +5,17 @@ use std::io::Read;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 use crate::sockets::{SocketAddress, SocketKind, SocketListener};
 use crate::timed::TimedTransfer;
 
 const READ_BYTES: usize = 64 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Sunk {
+struct SinkReport {
     end_ns: u64,
     bytes: u64,
 }
@@ -30,14 +30,13 @@ pub fn measure(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -
     let message = vec![0x5a; bytes];
     let start_ns = monotonic_ns();
     for _ in 0..count {
-        stream.write_whole(&message)?;
+        stream.write_full(&message)?;
     }
-    let sunk: Sunk = child.line(PATIENCE)?;
-    ensure!(sunk.bytes == expected, "{} of {expected} bytes arrived", sunk.bytes);
-    Ok(TimedTransfer { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
+    let report: SinkReport = child.read_line(TIMEOUT)?;
+    ensure!(report.bytes == expected, "{} of {expected} bytes arrived", report.bytes);
+    Ok(TimedTransfer { start_ns, end_ns: report.end_ns, messages: count, bytes, touched: 0 })
 }
 
-/// The main function of the reading process.
 pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
     let expected: u64 = args.get("bytes")?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
@@ -48,5 +47,5 @@ pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
         ensure!(read > 0, "the sender closed the connection after {bytes} of {expected} bytes");
         bytes += read as u64;
     }
-    say(&Sunk { end_ns: monotonic_ns(), bytes })
+    print_line(&SinkReport { end_ns: monotonic_ns(), bytes })
 }

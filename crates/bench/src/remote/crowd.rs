@@ -12,7 +12,7 @@ use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions, Wait};
 use dunlin_client::Subscriber;
 use tokio::task::LocalSet;
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::payload::{NumberedPayload, ReadExtent};
@@ -32,7 +32,7 @@ pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) ->
     let before = node.resident_bytes()?;
     let readers = (0..subscribers).map(|_| subscribe(&node)).collect::<Result<Vec<_>>>()?;
     let latencies = read_all(readers, unmeasured, count)?;
-    node.sent()?;
+    node.wait_until_sent()?;
     let grown = node.resident_bytes_max()?.saturating_sub(before);
     Ok(latencies.sample().with("rss_bytes", grown as f64).with("messages", count as f64))
 }
@@ -58,10 +58,10 @@ fn read_all(readers: Vec<Subscriber>, unmeasured: u64, count: u64) -> Result<Lat
         }
         Ok::<_, anyhow::Error>(())
     };
-    let patience = PATIENCE + Duration::from_secs(count / 100);
+    let timeout = TIMEOUT + Duration::from_secs(count / 100);
     tasks
-        .block_on(&runtime, async { tokio::time::timeout(patience, all).await })
-        .with_context(|| format!("not all records were delivered within {patience:?}"))??;
+        .block_on(&runtime, async { tokio::time::timeout(timeout, all).await })
+        .with_context(|| format!("not all records were delivered within {timeout:?}"))??;
     let latencies = latencies.borrow().clone();
     Ok(latencies)
 }

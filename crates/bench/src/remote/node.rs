@@ -13,20 +13,20 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::LocalNode;
+use crate::local::node::LocalNode;
 use crate::payload::NumberedPayload;
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
-use crate::sockets::{SocketKind, fresh_path};
+use crate::role::{RoleArgs, print_line};
+use crate::sockets::{SocketKind, unused_path};
 use crate::workload::{PublishMode, send_all};
 
 /// The topic of all measurements except round trips.
 pub const TOPIC: &str = "dunlin-bench";
 /// The topic of the requests in round trips.
-pub const ASK: &str = "dunlin-bench-ask";
+pub const REQUEST_TOPIC: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
@@ -48,12 +48,12 @@ pub struct RemoteNodeSetup {
 pub enum NodeTask {
     /// No additional work: the node only serves clients.
     Serve,
-    /// Answers requests to [`ASK`] with their payload.
-    Answer,
+    /// Answers requests to [`REQUEST_TOPIC`] with their payload.
+    Respond,
     /// Publishes records as soon as a registered subscriber exists.
     Send {
         /// How the publisher passes its records to the node: one by one, in batches or by reference.
-        manner: PublishMode,
+        mode: PublishMode,
         /// The size of a record in bytes.
         bytes: usize,
         /// Number of records.
@@ -102,18 +102,18 @@ impl NodeProcess {
         ];
         args.extend(setup.task.arguments());
         let mut child = bench.child.start("remote-node", &args)?;
-        let Ready { url } = child.line(PATIENCE)?;
+        let Ready { url } = child.read_line(TIMEOUT)?;
         Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
     /// Deletes and recreates the topics on a running node, because earlier runs may have left records.
-    pub fn prepare(&self) -> Result<()> {
+    pub fn recreate_topics(&self) -> Result<()> {
         if self.child.is_some() {
             return Ok(());
         }
         let client = self.client(Wait::Default)?;
-        let reliable = Some(Reliable { wait_max: PATIENCE, ..Reliable::default() });
-        for (topic, reliable) in [(TOPIC, reliable), (ASK, None)] {
+        let reliable = Some(Reliable { wait_max: TIMEOUT, ..Reliable::default() });
+        for (topic, reliable) in [(TOPIC, reliable), (REQUEST_TOPIC, None)] {
             // Deleting fails if the topic does not exist, which is no error.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
@@ -137,9 +137,9 @@ impl NodeProcess {
     }
 
     /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
-    pub fn sent(&mut self) -> Result<u64> {
+    pub fn wait_until_sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
-        Ok(child.line::<Sent>(PATIENCE)?.start_ns)
+        Ok(child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }
 
     /// Returns the resident memory of the node's process, in bytes.
@@ -157,10 +157,10 @@ impl NodeTask {
     fn arguments(self) -> Vec<(&'static str, String)> {
         match self {
             Self::Serve => vec![("task", "serve".to_owned())],
-            Self::Answer => vec![("task", "answer".to_owned())],
-            Self::Send { manner, bytes, count } => vec![
+            Self::Respond => vec![("task", "answer".to_owned())],
+            Self::Send { mode, bytes, count } => vec![
                 ("task", "send".to_owned()),
-                ("manner", manner.to_string()),
+                ("mode", mode.to_string()),
                 ("bytes", bytes.to_string()),
                 ("count", count.to_string()),
             ],
@@ -175,12 +175,10 @@ impl NodeTask {
 
     fn parse(args: &RoleArgs) -> Result<Self> {
         Ok(match args.text("task")? {
-            "answer" => Self::Answer,
-            "send" => Self::Send {
-                manner: args.get("manner")?,
-                bytes: args.get("bytes")?,
-                count: args.get("count")?,
-            },
+            "answer" => Self::Respond,
+            "send" => {
+                Self::Send { mode: args.get("mode")?, bytes: args.get("bytes")?, count: args.get("count")? }
+            }
             "tick" => Self::Tick {
                 readers: args.get("readers")?,
                 count: args.get("count")?,
@@ -191,29 +189,28 @@ impl NodeTask {
     }
 }
 
-/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let task = NodeTask::parse(args)?;
-    let stand = LocalNode::start()?;
+    let local_node = LocalNode::start()?;
     let topic = match task {
-        NodeTask::Tick { .. } => stand.volatile(TOPIC, HISTORY_BYTES)?,
-        _ => stand.lossless(TOPIC, HISTORY_BYTES)?,
+        NodeTask::Tick { .. } => local_node.volatile(TOPIC, HISTORY_BYTES)?,
+        _ => local_node.lossless(TOPIC, HISTORY_BYTES)?,
     };
-    stand.volatile(ASK, HISTORY_BYTES)?;
-    let (server, url) = open(&stand, args)?;
-    let _responder = (task == NodeTask::Answer).then(|| respond(&stand)).transpose()?;
-    say(&Ready { url })?;
+    local_node.volatile(REQUEST_TOPIC, HISTORY_BYTES)?;
+    let (server, url) = open(&local_node, args)?;
+    let _responder = (task == NodeTask::Respond).then(|| respond(&local_node)).transpose()?;
+    print_line(&Ready { url })?;
     match task {
-        NodeTask::Serve | NodeTask::Answer => {}
-        NodeTask::Send { manner, bytes, count } => {
-            wait_until(|| topic.logs()[0].info().registered > 0, "no reader came")?;
-            let start_ns = send_all(&mut stand.publisher(TOPIC)?, manner, bytes, count)?;
-            say(&Sent { start_ns })?;
+        NodeTask::Serve | NodeTask::Respond => {}
+        NodeTask::Send { mode, bytes, count } => {
+            wait_until(|| topic.logs()[0].info().registered > 0, "no subscriber registered")?;
+            let start_ns = send_all(&mut local_node.publisher(TOPIC)?, mode, bytes, count)?;
+            print_line(&Sent { start_ns })?;
         }
         NodeTask::Tick { readers, count, per_s } => {
-            wait_until(|| topic.logs()[0].info().waiting >= readers, "not all readers came")?;
-            say(&Sent { start_ns: tick(&stand, count, per_s)? })?;
+            wait_until(|| topic.logs()[0].info().waiting >= readers, "not all subscribers registered")?;
+            print_line(&Sent { start_ns: tick(&local_node, count, per_s)? })?;
         }
     }
     loop {
@@ -224,35 +221,35 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
 }
 
-fn open(stand: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
+fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
     // Two spinning threads would take both cores of a small machine from the clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == SocketKind::Uds.name() {
-        config.unix = vec![fresh_path("sock")];
+        config.unix = vec![unused_path("sock")];
     } else {
         config.tcp = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     }
-    let server = Server::start(stand.node().clone(), config).context("cannot open the listeners")?;
+    let server = Server::start(local_node.node().clone(), config).context("cannot open the listeners")?;
     let tcp = server.tcp_addresses().first().map(|address| format!("dunlin://{address}"));
     let unix = server.unix_paths().next().map(|path| format!("unix://{}", path.display()));
     let url = tcp.or(unix).context("the node has no open listener")?;
     Ok((server, url))
 }
 
-fn respond(stand: &LocalNode) -> Result<Responder> {
-    let answer = |mut request: dunlin::Request<'_, '_>| {
+fn respond(local_node: &LocalNode) -> Result<Responder> {
+    let respond_with_payload = |mut request: dunlin::Request<'_, '_>| {
         let payload = request.record().payload();
         // If a reply cannot be published, the requester misses it, and the run fails.
         let _ = request.reply(payload);
     };
-    stand.node().respond(ASK, answer).context("cannot register the responder")
+    local_node.node().respond(REQUEST_TOPIC, respond_with_payload).context("cannot register the responder")
 }
 
 /// Publishes `count` records at a fixed rate and skips none when it is late. Each record contains its due time.
-fn tick(stand: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
-    let mut publisher = stand.publisher(TOPIC)?;
+fn tick(local_node: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
+    let mut publisher = local_node.publisher(TOPIC)?;
     let mut payload = NumberedPayload::new(64);
     let start_ns = monotonic_ns();
     for nth in 0..count {
@@ -260,15 +257,15 @@ fn tick(stand: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
         while let Some(early_ns @ 1..) = intended_ns.checked_sub(monotonic_ns()) {
             thread::sleep(Duration::from_nanos(early_ns));
         }
-        publisher.send(payload.of_at(nth, intended_ns))?;
+        publisher.send(payload.with_seq_and_time(nth, intended_ns))?;
     }
     Ok(start_ns)
 }
 
-fn wait_until(done: impl Fn() -> bool, otherwise: &str) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        ensure!(Instant::now() < deadline, "{otherwise} within {PATIENCE:?}");
+fn wait_until(condition: impl Fn() -> bool, failure: &str) -> Result<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        ensure!(Instant::now() < deadline, "{failure} within {TIMEOUT:?}");
         thread::sleep(Duration::from_millis(1));
     }
     Ok(())

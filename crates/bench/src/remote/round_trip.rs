@@ -6,13 +6,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin::topic::{Event, Subscribe, SubscribeOptions, Wait};
 use dunlin_client::{Client, Responder, Subscriber};
 
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::Bench;
-use crate::raw::ping_pong::WaitMethod as HowTo;
-use crate::remote::node::{ASK, NodeProcess, NodeTask, RemoteNodeSetup};
+use crate::raw::ping_pong::WaitMethod;
+use crate::remote::node::{NodeProcess, NodeTask, REQUEST_TOPIC, RemoteNodeSetup};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
@@ -21,16 +21,17 @@ use crate::workload::{describe, rounds};
 pub fn responder_in_the_node(
     bench: &Bench,
     transport: SocketKind,
-    how: HowTo,
+    wait_method: WaitMethod,
     pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
-    let setup = RemoteNodeSetup { transport, spin: how == HowTo::Spin, pin, task: NodeTask::Answer };
+    let setup =
+        RemoteNodeSetup { transport, spin: wait_method == WaitMethod::Spin, pin, task: NodeTask::Respond };
     let node = NodeProcess::start(bench, setup)?;
     let _pinned = pin.side(0)?;
-    let wait = if how == HowTo::Spin { Wait::Spin } else { Wait::Parked };
-    ask_all(&node.client(wait)?, bytes, iterations)
+    let wait = if wait_method == WaitMethod::Spin { Wait::Spin } else { Wait::Parked };
+    request_all(&node.client(wait)?, bytes, iterations)
 }
 
 /// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
@@ -39,34 +40,35 @@ pub fn responder_in_the_node(
 pub fn two_clients(
     bench: &Bench,
     transport: SocketKind,
-    node_waits: HowTo,
+    node_wait: WaitMethod,
     pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
-    let spin = node_waits == HowTo::Spin;
+    let spin = node_wait == WaitMethod::Spin;
     let node = NodeProcess::start(bench, RemoteNodeSetup { transport, spin, pin, task: NodeTask::Serve })?;
-    node.prepare()?;
+    node.recreate_topics()?;
     let _pinned = pin.side(0)?;
-    let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
+    let (requester_client, responder_client) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
     let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
-    let mut asked = answerer.subscribe(ASK, options).context("cannot subscribe to the requests")?;
-    let mut replies = answerer.responder();
-    let answering = thread::spawn(move || answer_all(&mut replies, &mut asked, rounds(iterations)));
-    let latencies = ask_all(&asker, bytes, iterations);
+    let mut requests =
+        responder_client.subscribe(REQUEST_TOPIC, options).context("cannot subscribe to the requests")?;
+    let mut replies = responder_client.responder();
+    let responding = thread::spawn(move || respond_all(&mut replies, &mut requests, rounds(iterations)));
+    let latencies = request_all(&requester_client, bytes, iterations);
     let mut node = Some(node);
     if latencies.is_err() {
         // Dropping the node makes the responder's pending call return.
         node.take();
     }
-    let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
+    let responded = responding.join().map_err(|_| anyhow!("the responder thread panicked"))?;
     let latencies = latencies?;
-    answered?;
+    responded?;
     Ok(latencies)
 }
 
 /// Makes requests with one in flight, after a warm-up with a tenth as many.
-fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
+fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);
     let mut latencies = Latencies::default();
@@ -74,26 +76,26 @@ fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> 
     for nth in 0..rounds(iterations) {
         let start_ns = monotonic_ns();
         let reply = requester
-            .request(ASK, payload.of(nth), PATIENCE)
+            .request(REQUEST_TOPIC, payload.with_seq(nth), TIMEOUT)
             .with_context(|| format!("request {nth} failed"))?;
-        let took = monotonic_ns() - start_ns;
+        let elapsed_ns = monotonic_ns() - start_ns;
         ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
         if nth >= unmeasured {
-            latencies.record(took);
+            latencies.record(elapsed_ns);
         }
     }
     Ok(latencies)
 }
 
-fn answer_all(replies: &mut Responder, asked: &mut Subscriber, rounds: u64) -> Result<()> {
+fn respond_all(replies: &mut Responder, requests: &mut Subscriber, rounds: u64) -> Result<()> {
     for _ in 0..rounds {
-        match asked.next_timeout(PATIENCE)? {
+        match requests.next_timeout(TIMEOUT)? {
             Some(Event::Record(request)) => {
                 let to = request.frame.reply().context("a request has no reply subject")?;
                 replies.reply(to, request.payload()).context("cannot publish a reply")?;
             }
             Some(notice) => bail!("expected a request, received: {}", describe(&notice)),
-            None => bail!("no request arrived within {PATIENCE:?}"),
+            None => bail!("no request arrived within {TIMEOUT:?}"),
         }
     }
     Ok(())

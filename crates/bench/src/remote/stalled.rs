@@ -27,19 +27,19 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 /// Delivers `count` records to one subscriber while the others are stalled. The node publishes once all have
 /// subscribed. The measurement starts once the others have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
-    let manner = PublishMode::OneByOne;
-    let task = NodeTask::Send { manner, bytes: BYTES, count: FILL + count };
+    let mode = PublishMode::OneByOne;
+    let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };
     let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: Pin::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
-    let never_read = (0..stalled).map(|_| stall(&node)).collect::<Result<Vec<_>>>()?;
+    let never_read = (0..stalled).map(|_| subscribe_without_reading(&node)).collect::<Result<Vec<_>>>()?;
     let client = node.client(Wait::Parked)?;
     let mut reader = subscribe(&client)?;
-    receive_from(&mut reader, manner, 0..FILL)?;
+    receive_from(&mut reader, mode, 0..FILL)?;
     thread::sleep(SETTLE);
     let start_ns = monotonic_ns();
-    let end_ns = receive_from(&mut reader, manner, FILL..FILL + count)?;
-    node.sent()?;
+    let end_ns = receive_from(&mut reader, mode, FILL..FILL + count)?;
+    node.wait_until_sent()?;
     let timed = TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES };
     let grown = node.resident_bytes_max()?.saturating_sub(before);
     drop(never_read);
@@ -47,6 +47,6 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
 }
 
 /// Subscribes, and never runs the connection's code, so that nothing is read from the socket.
-fn stall(node: &NodeProcess) -> Result<Subscriber> {
+fn subscribe_without_reading(node: &NodeProcess) -> Result<Subscriber> {
     node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("cannot subscribe")
 }

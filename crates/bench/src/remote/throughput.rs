@@ -20,24 +20,24 @@ const WAIT: Wait = Wait::Parked;
 pub fn embedded(
     bench: &Bench,
     transport: SocketKind,
-    manner: PublishMode,
+    mode: PublishMode,
     bytes: usize,
     count: u64,
 ) -> Result<TimedTransfer> {
-    let task = NodeTask::Send { manner, bytes, count };
+    let task = NodeTask::Send { mode, bytes, count };
     let mut node =
         NodeProcess::start(bench, RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task })?;
     let client = node.client(WAIT)?;
-    let end_ns = receive_all(&mut subscribe(&client)?, manner, 1, count)?;
-    let touched = manner.touch().bytes(bytes);
-    Ok(TimedTransfer { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
+    let end_ns = receive_all(&mut subscribe(&client)?, mode, 1, count)?;
+    let touched = mode.read_extent().bytes(bytes);
+    Ok(TimedTransfer { start_ns: node.wait_until_sent()?, end_ns, messages: count, bytes, touched })
 }
 
 /// Measures a publisher and a subscriber as two clients in threads of this process; the node is another process.
 pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let setup = RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task: NodeTask::Serve };
     let node = NodeProcess::start(bench, setup)?;
-    node.prepare()?;
+    node.recreate_topics()?;
     let reader = node.client(WAIT)?;
     let mut subscriber = subscribe(&reader)?;
     let writer = node.client(WAIT)?;

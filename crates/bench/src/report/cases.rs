@@ -26,15 +26,15 @@ pub struct Case {
 
 /// Returns the suite's cases that at least one of these runs measured. `runs` are the runs of `cited`, oldest first.
 pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Case> {
-    let places = places(suite);
-    suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()
+    let order = point_order(suite);
+    suite.cases.iter().filter_map(|case| build_case(suite, case, &order, runs, cited)).collect()
 }
 
 /// The position of each point in the suite. The key is the case, the target and the parameters.
-type Places = HashMap<(String, String, Params), usize>;
+type PointOrder = HashMap<(String, String, Params), usize>;
 
-fn places(suite: &Suite) -> Places {
-    let Ok(options) = RawOptions::default().validate(|_| None) else { return Places::new() };
+fn point_order(suite: &Suite) -> PointOrder {
+    let Ok(options) = RawOptions::default().validate(|_| None) else { return PointOrder::new() };
     let points = (suite.groups)(&options, true).into_iter().flatten();
     points
         .enumerate()
@@ -44,15 +44,15 @@ fn places(suite: &Suite) -> Places {
 
 /// A point of the table, with the run that supplies its line.
 struct Chosen<'a> {
-    place: Option<usize>,
+    position: Option<usize>,
     run: usize,
-    told: PointText<'a>,
+    point: PointText<'a>,
 }
 
-fn put_together(
+fn build_case(
     suite: &Suite,
     case: &str,
-    places: &Places,
+    order: &PointOrder,
     runs: &[&StoredRun],
     cited: &mut CitedRuns,
 ) -> Option<Case> {
@@ -60,33 +60,33 @@ fn put_together(
     let newest = sets.iter().rposition(|rows| rows.iter().next().is_some())?;
     let mut chosen: Vec<Chosen> = Vec::new();
     for (run, rows) in sets.iter().enumerate().rev() {
-        for told in layout::points(suite.layouts, case, rows) {
-            let FigureRow { case, target, params, .. } = told.row;
-            let place = places.get(&(case.clone(), target.clone(), params.clone())).copied();
-            let is_new = !chosen.iter().any(|other| layout::same_point(other.told.row, told.row));
-            if is_new && (place.is_some() || run == newest) {
-                chosen.push(Chosen { place, run, told });
+        for point in layout::points(suite.layouts, case, rows) {
+            let FigureRow { case, target, params, .. } = point.row;
+            let position = order.get(&(case.clone(), target.clone(), params.clone())).copied();
+            let is_new = !chosen.iter().any(|other| layout::same_point(other.point.row, point.row));
+            if is_new && (position.is_some() || run == newest) {
+                chosen.push(Chosen { position, run, point });
             }
         }
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
         // Points without a position in the suite come last.
-        chosen.sort_by_key(|chosen| chosen.place.unwrap_or(usize::MAX));
+        chosen.sort_by_key(|chosen| chosen.position.unwrap_or(usize::MAX));
     }
-    let mut table = layout::empty(suite.layouts, case, several.then_some("Run"));
+    let mut table = layout::empty_table(suite.layouts, case, several.then_some("Run"));
     let (mut rows, mut numbers) = (RowSet::default(), Vec::new());
-    for Chosen { run, told, .. } in chosen {
+    for Chosen { run, point, .. } in chosen {
         let number = cited.cite(run);
-        for mut cells in told.lines {
+        for mut cells in point.lines {
             cells.extend(several.then(|| number.clone()));
-            table.line(told.tone, cells);
+            table.push_line(point.style, cells);
         }
         if !numbers.contains(&number) {
             numbers.push(number);
         }
         // All rows of the point, which differ only in the metric, so that the point appears once.
-        let of_point = sets[run].iter().filter(|row| layout::same_point(row, told.row));
+        let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }
     numbers.sort_by_key(|number| number.parse::<usize>().unwrap_or(usize::MAX));
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    fn told(runs: &[StoredRun]) -> (String, Vec<String>) {
+    fn title_and_lines(runs: &[StoredRun]) -> (String, Vec<String>) {
         let runs: Vec<&StoredRun> = runs.iter().collect();
         let mut cases = of(&tasks::SUITE, &runs, &mut CitedRuns::new(&runs));
         assert_eq!(cases.len(), 1);
@@ -148,26 +148,26 @@ mod tests {
     fn each_row_shows_and_cites_its_newest_run() {
         let older = run("1", &[("simulator", 10, 851.0), ("simulator", 25, 2_100.0)]);
         let newer = run("2", &[("node", 200, 16_000.0), ("simulator", 10, 850.0)]);
-        let (title, lines) = told(&[older, newer]);
+        let (title, lines) = title_and_lines(&[older, newer]);
         assert!(title.ends_with("(runs 1, 2)"), "{title}");
         let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-        let told: Vec<[String; 3]> = lines
+        let shown: Vec<[String; 3]> = lines
             .iter()
             .map(|line| cells(line))
             .map(|cells| [cells[2].clone(), cells[7].clone(), cells[cells.len() - 2].clone()])
             .collect();
         // The lines are in the suite's order. The run that is cited first has number 1.
-        let wanted = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
-        assert_eq!(told, wanted.map(|line| line.map(str::to_owned)));
+        let expected = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
+        assert_eq!(shown, expected.map(|line| line.map(str::to_owned)));
     }
 
     #[test]
     fn old_row_outside_the_current_suite_is_not_shown() {
         let (title, lines) =
-            told(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
+            title_and_lines(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
         assert!(title.ends_with("(run 1)"), "{title}");
         assert_eq!(lines.len(), 1);
-        let (_, lines) = told(&[run("1", &[("simulator", 77, 9.0)])]);
+        let (_, lines) = title_and_lines(&[run("1", &[("simulator", 77, 9.0)])]);
         assert_eq!(lines.len(), 1, "the newest run supplies the whole line");
     }
 }

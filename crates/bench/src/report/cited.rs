@@ -20,38 +20,38 @@ impl<'a> CitedRuns<'a> {
     /// run that has one.
     pub fn newest<T>(
         &mut self,
-        says: impl Fn(&StoredRun) -> Option<T>,
-        well: impl Fn(&T) -> bool,
+        result_of: impl Fn(&StoredRun) -> Option<T>,
+        is_good: impl Fn(&T) -> bool,
     ) -> Option<(String, T)> {
         let mut second_best = None;
         for (nth, run) in self.runs.iter().enumerate().rev() {
-            match says(run) {
-                Some(said) if well(&said) => return Some((self.cite(nth), said)),
-                Some(said) if second_best.is_none() => second_best = Some((nth, said)),
+            match result_of(run) {
+                Some(result) if is_good(&result) => return Some((self.cite(nth), result)),
+                Some(result) if second_best.is_none() => second_best = Some((nth, result)),
                 _ => {}
             }
         }
-        second_best.map(|(nth, said)| (self.cite(nth), said))
+        second_best.map(|(nth, result)| (self.cite(nth), result))
     }
 
     /// Cites a run. Returns its number on the page.
     pub fn cite(&mut self, nth: usize) -> String {
-        let place = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
+        let position = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);
             self.cited.len() - 1
         });
-        (place + 1).to_string()
+        (position + 1).to_string()
     }
 
     /// Writes the list of cited runs with their details.
     pub fn write(&self, page: &mut String) {
         let _ = write!(page, "\n### Runs\n\n");
-        for (place, nth) in self.cited.iter().enumerate() {
+        for (position, nth) in self.cited.iter().enumerate() {
             let run = self.runs[*nth];
             let _ = writeln!(
                 page,
                 "{}. {}, commit `{}`, `{}`; {}.",
-                place + 1,
+                position + 1,
                 run.date,
                 run.commit,
                 run.command,

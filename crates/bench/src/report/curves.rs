@@ -34,7 +34,6 @@ const DRAWN: [&[&str]; 4] = [
     &["efficiency"],
 ];
 
-/// The smallest number of points of a curve.
 const POINTS_MIN: usize = 3;
 /// The ratio of the largest to the smallest value above which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
@@ -53,12 +52,13 @@ fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot
     let mut lines: BTreeMap<(bool, String), Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.metric == metric) {
         if let Some(ParamValue::Number(x)) = row.params.get(growing) {
-            let key = (row.target != "dunlin", format!("{}{}", row.target, others(&row.params, growing)));
+            let key =
+                (row.target != "dunlin", format!("{}{}", row.target, other_params(&row.params, growing)));
             lines.entry(key).or_default().push((*x as f64, row.median));
         }
     }
     lines.retain(|_, points| points.len() >= POINTS_MIN);
-    let left_out = lines.len().saturating_sub(LINES_MAX);
+    let omitted = lines.len().saturating_sub(LINES_MAX);
     let lines: Vec<PlotLine> = lines
         .into_iter()
         .take(LINES_MAX)
@@ -80,7 +80,7 @@ fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot
         scale: scale(all().map(|point| point.1).collect()),
     };
     let title = format!("{title}: {} over {}", y.name, x.name);
-    (!lines.is_empty()).then_some(Plot { title, x, y, lines, left_out })
+    (!lines.is_empty()).then_some(Plot { title, x, y, lines, omitted })
 }
 
 fn scale_of(values: &[f64]) -> AxisScale {
@@ -89,13 +89,13 @@ fn scale_of(values: &[f64]) -> AxisScale {
     if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
-/// Returns the text of all parameters except `but`, which names a line in a plot.
-pub fn others(params: &Params, but: &str) -> String {
-    let told = |(name, value): (&str, &ParamValue)| match value {
+/// Returns the text of all parameters except `excluded`, which names a line in a plot.
+pub fn other_params(params: &Params, excluded: &str) -> String {
+    let format_param = |(name, value): (&str, &ParamValue)| match value {
         ParamValue::Text(text) => format!(" {text}"),
         ParamValue::Number(number) => format!(" {name}={number}"),
     };
-    params.iter().filter(|(name, _)| *name != but).map(told).collect()
+    params.iter().filter(|(name, _)| *name != excluded).map(format_param).collect()
 }
 
 /// Returns the rows of each point, in order.

@@ -1,7 +1,7 @@
 //! Latency distributions from the median to the highest percentiles. Each measured point of Dunlin and of peers is a
 //! line.
 
-use crate::report::curves::{others, points};
+use crate::report::curves::{other_params, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
@@ -17,30 +17,30 @@ pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
         return None;
     }
     lines.sort_by_key(|(theirs, _)| *theirs);
-    let left_out = lines.len().saturating_sub(LINES_MAX);
+    let omitted = lines.len().saturating_sub(LINES_MAX);
     let lines = balanced(lines);
-    let far = lines.iter().flat_map(|line| &line.points).map(|point| point.0 as usize).max()?;
-    let words = QUANTILES[..=far].iter().map(|(_, word)| *word).collect();
+    let last = lines.iter().flat_map(|line| &line.points).map(|point| point.0 as usize).max()?;
+    let labels = QUANTILES[..=last].iter().map(|(_, label)| *label).collect();
     Some(Plot {
         title: format!("{title}: latencies"),
         x: Axis {
             name: "share of all that took no longer".into(),
             metric: None,
-            scale: AxisScale::Words(words),
+            scale: AxisScale::Words(labels),
         },
         y: Axis { name: "latency".into(), metric: Some("p50_ns".into()), scale: AxisScale::Log },
         lines,
-        left_out,
+        omitted,
     })
 }
 
 fn line(point: &[&FigureRow]) -> Option<PlotLine> {
-    let at = |(place, (metric, _)): (usize, &(&str, &str))| {
+    let at = |(position, (metric, _)): (usize, &(&str, &str))| {
         let row = point.iter().find(|row| row.metric == *metric && row.median > 0.0)?;
-        Some((place as f64, row.median))
+        Some((position as f64, row.median))
     };
     let points: Vec<(f64, f64)> = QUANTILES.iter().enumerate().filter_map(at).collect();
-    let name = format!("{}{}", point[0].target, others(&point[0].params, ""));
+    let name = format!("{}{}", point[0].target, other_params(&point[0].params, ""));
     (points.len() > 1).then_some(PlotLine { name, points })
 }
 
@@ -87,7 +87,7 @@ mod tests {
             (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));
         }
         let plot = of("Latency", &rows).unwrap();
-        assert_eq!((plot.lines.len(), plot.left_out), (8, 10));
+        assert_eq!((plot.lines.len(), plot.omitted), (8, 10));
         assert_eq!(plot.lines.iter().filter(|line| line.name.starts_with("nats")).count(), 4);
     }
 }

@@ -22,9 +22,9 @@ pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
     for Chapter { suite, .. } in chapters {
         let _ = write!(page, "<a href=\"#{suite}\">{suite}</a>");
     }
-    let _ = write!(page, "</nav><main>\n{}", of_markdown(introduction));
+    let _ = write!(page, "</nav><main>\n{}", markdown_to_html(introduction));
     for Chapter { suite, markdown, plots, .. } in chapters {
-        let _ = write!(page, "<section id=\"{suite}\">\n{}", of_markdown(markdown));
+        let _ = write!(page, "<section id=\"{suite}\">\n{}", markdown_to_html(markdown));
         for plot in plots {
             figure(&mut page, plot)?;
         }
@@ -36,24 +36,28 @@ pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
 
 fn figure(page: &mut String, plot: &Plot) -> Result<()> {
     let more =
-        if plot.left_out > 0 { format!(" ({} more in the table)", plot.left_out) } else { String::new() };
-    let _ = write!(page, "<figure><figcaption>{}{more}</figcaption>{}<ul>", text(&plot.title), plot.svg()?);
+        if plot.omitted > 0 { format!(" ({} more in the table)", plot.omitted) } else { String::new() };
+    let _ = write!(
+        page,
+        "<figure><figcaption>{}{more}</figcaption>{}<ul>",
+        escape_html(&plot.title),
+        plot.svg()?
+    );
     for (colour, name) in plot.legend() {
-        let _ = write!(page, "<li style=\"--line: {colour}\">{}</li>", text(&name));
+        let _ = write!(page, "<li style=\"--line: {colour}\">{}</li>", escape_html(&name));
     }
     page.push_str("</ul></figure>\n");
     Ok(())
 }
 
-/// Escapes plain text for HTML.
-fn text(plain: &str) -> String {
+fn escape_html(plain: &str) -> String {
     let mut out = String::new();
     html::push_html(&mut out, std::iter::once(Event::Text(plain.into())));
     out
 }
 
 /// Converts Markdown to HTML and marks verdicts, so that missed goals stand out.
-fn of_markdown(markdown: &str) -> String {
+fn markdown_to_html(markdown: &str) -> String {
     let marked = Parser::new_ext(markdown, Options::ENABLE_TABLES).map(|event| match event {
         Event::Text(text) => match verdict(&text) {
             Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
@@ -84,14 +88,15 @@ mod tests {
 
     #[test]
     fn missed_goal_is_marked_and_wide_table_scrolls() {
-        let html = of_markdown("| a | b |\n|---|---|\n| put | ✗ |\n");
+        let html = markdown_to_html("| a | b |\n|---|---|\n| put | ✗ |\n");
         assert!(html.contains("<b class=\"missed\">✗</b>"), "{html}");
         assert!(html.contains("<div class=\"table\" tabindex=\"0\"><table>"), "{html}");
     }
 
     #[test]
     fn html_in_a_runs_text_is_escaped() {
-        let html = of_markdown("   - failed: <script>alert(1)</script>\n\n<img src=x onerror=alert(1)>\n");
+        let html =
+            markdown_to_html("   - failed: <script>alert(1)</script>\n\n<img src=x onerror=alert(1)>\n");
         assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
         assert!(html.contains("&lt;script&gt;"), "{html}");
     }

@@ -69,27 +69,27 @@ pub struct Plot {
     /// The lines, at most [`LINES_MAX`].
     pub lines: Vec<PlotLine>,
     /// The number of lines that the plot leaves out.
-    pub left_out: usize,
+    pub omitted: usize,
 }
 
 impl Axis {
-    fn place(&self, value: f64) -> f64 {
+    fn to_axis(&self, value: f64) -> f64 {
         if self.scale == AxisScale::Log { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
 
-    fn label(&self, place: f64) -> String {
+    fn label(&self, position: f64) -> String {
         let value = match &self.scale {
-            AxisScale::Words(words) => return word(words, place),
-            AxisScale::Log if (place - place.round()).abs() > 1e-6 => return String::new(),
-            AxisScale::Log => 10f64.powf(place),
-            AxisScale::Linear => place,
+            AxisScale::Words(words) => return label_at(words, position),
+            AxisScale::Log if (position - position.round()).abs() > 1e-6 => return String::new(),
+            AxisScale::Log => 10f64.powf(position),
+            AxisScale::Linear => position,
         };
         self.metric.as_deref().map_or_else(|| metric::scaled(value), |name| metric::human(name, value))
     }
 
     fn range(&self, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
         let (least, most) = values
-            .map(|value| self.place(value))
+            .map(|value| self.to_axis(value))
             .fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
         match &self.scale {
             AxisScale::Linear => 0.0..if most > 0.0 { most * 1.1 } else { 1.0 },
@@ -99,9 +99,9 @@ impl Axis {
     }
 }
 
-fn word(words: &[&'static str], place: f64) -> String {
-    let nearest = place.round();
-    let is_at_one = (place - nearest).abs() < 0.01 && nearest >= 0.0;
+fn label_at(words: &[&'static str], position: f64) -> String {
+    let nearest = position.round();
+    let is_at_one = (position - nearest).abs() < 0.01 && nearest >= 0.0;
     if is_at_one {
         words.get(nearest as usize).copied().unwrap_or_default().to_owned()
     } else {
@@ -120,12 +120,12 @@ impl Plot {
                 .filter(|word| others.iter().all(|line| words(line).contains(word)))
                 .collect(),
         };
-        let told = |line: &PlotLine| {
+        let label = |line: &PlotLine| {
             let own: Vec<String> = words(line).into_iter().filter(|word| !shared.contains(word)).collect();
             if own.is_empty() { line.name.clone() } else { own.join(" ") }
         };
         let colour = |RGBColor(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
-        self.lines.iter().zip(COLOURS).map(|(line, of_line)| (colour(of_line), told(line))).collect()
+        self.lines.iter().zip(COLOURS).map(|(line, of_line)| (colour(of_line), label(line))).collect()
     }
 
     /// Returns the plot as an SVG element.
@@ -163,12 +163,12 @@ impl Plot {
             .label_style(text)
             .x_desc(self.x.name.as_str())
             .y_desc(self.y.name.as_str())
-            .x_label_formatter(&|place| self.x.label(*place))
-            .y_label_formatter(&|place| self.y.label(*place))
+            .x_label_formatter(&|position| self.x.label(*position))
+            .y_label_formatter(&|position| self.y.label(*position))
             .draw()?;
         for (line, colour) in self.lines.iter().zip(COLOURS) {
-            let placed = line.points.iter().map(|&(x, y)| (self.x.place(x), self.y.place(y)));
-            chart.draw_series(LineSeries::new(placed, colour.stroke_width(2)).point_size(3))?;
+            let points_on_axes = line.points.iter().map(|&(x, y)| (self.x.to_axis(x), self.y.to_axis(y)));
+            chart.draw_series(LineSeries::new(points_on_axes, colour.stroke_width(2)).point_size(3))?;
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ mod tests {
             x: axis(AxisScale::Linear),
             y: axis(AxisScale::Log),
             lines: names.iter().map(line).collect(),
-            left_out: 0,
+            omitted: 0,
         }
     }
 

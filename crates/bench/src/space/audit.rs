@@ -8,7 +8,7 @@ use dunlin::space::{Lockstep, RegionId};
 
 use super::node::WorldCommand;
 use super::workers::WorldProcesses;
-use crate::sockets::fresh_path;
+use crate::sockets::unused_path;
 
 /// The id, the generation and the state hash of an entity.
 type EntityLine = (u64, u64, u64);
@@ -16,7 +16,7 @@ type EntityLine = (u64, u64, u64);
 /// Checks that every entity exists exactly once. In lock-step, also checks that it equals the entity of a single region
 /// byte by byte.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
-    let all = gather(workers)?;
+    let all = collect_entities(workers)?;
     let setting = workers.setting;
     let ids = all.iter().map(|line| (line.0, line.1));
     ensure!(
@@ -26,41 +26,45 @@ pub fn check(workers: &mut WorldProcesses) -> Result<()> {
         setting.entities
     );
     if setting.lockstep {
-        let expected = replay(workers)?;
-        let wrong = all.iter().zip(&expected).filter(|(one, other)| one != other).count();
-        ensure!(wrong == 0, "{wrong} of {} entities differ from a run with a single region", all.len());
+        let expected = simulate_single_region(workers)?;
+        let different = all.iter().zip(&expected).filter(|(left, right)| left != right).count();
+        ensure!(
+            different == 0,
+            "{different} of {} entities differ from a run with a single region",
+            all.len()
+        );
     }
     Ok(())
 }
 
-fn replay(workers: &WorldProcesses) -> Result<Vec<EntityLine>> {
+fn simulate_single_region(workers: &WorldProcesses) -> Result<Vec<EntityLine>> {
     let setting = workers.setting;
-    let mut alone = Lockstep::new(&setting.setup(RegionId(0)), &setting.conduct, 1);
+    let mut lockstep = Lockstep::new(&setting.setup(RegionId(0)), &setting.movement, 1);
     for nth in 0..setting.entities {
-        alone.spawn(&setting.entity(nth))?;
+        lockstep.spawn(&setting.entity(nth))?;
     }
     for _ in 0..workers.ticks {
-        alone.tick()?;
-        drop(alone.take_records());
+        lockstep.tick()?;
+        drop(lockstep.take_records());
     }
-    Ok(alone.ledger().into_iter().map(|(id, generation, hash)| (id.0, generation.into(), hash)).collect())
+    Ok(lockstep.ledger().into_iter().map(|(id, generation, hash)| (id.0, generation.into(), hash)).collect())
 }
 
-fn gather(workers: &mut WorldProcesses) -> Result<Vec<EntityLine>> {
+fn collect_entities(workers: &mut WorldProcesses) -> Result<Vec<EntityLine>> {
     let mut all = Vec::new();
     for worker in 0..workers.setting.processes as usize {
-        let path: PathBuf = fresh_path("ledger");
-        let written: Result<usize> = workers.one(worker, &WorldCommand::Ledger(path.clone()));
+        let path: PathBuf = unused_path("ledger");
+        let written: Result<usize> = workers.send_to(worker, &WorldCommand::Ledger(path.clone()));
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
         // The file may not exist.
         let _ = std::fs::remove_file(&path);
         let (written, bytes) = (written?, bytes?);
         let (lines, rest) = bytes.as_chunks::<24>();
         ensure!(lines.len() == written && rest.is_empty(), "a worker's list of entities is incomplete");
-        let word = |line: &[u8; 24], at: usize| {
+        let field = |line: &[u8; 24], at: usize| {
             u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| line[at * 8 + byte]))
         };
-        all.extend(lines.iter().map(|line| (word(line, 0), word(line, 1), word(line, 2))));
+        all.extend(lines.iter().map(|line| (field(line, 0), field(line, 1), field(line, 2))));
     }
     all.sort_unstable();
     Ok(all)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::handover::{ended, longest};
+use super::handover::{longest, settle_and_check};
 use super::node::WorldReport;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
@@ -23,33 +23,33 @@ pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Resu
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, if bench.options.quick { 5 } else { 50 })?;
-    let seen = workers.run(setting.tick_ns, ticks)?;
-    ended(&mut workers)?;
-    let most = |of: fn(&WorldReport) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
-    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
-    let elapsed_ns = seen[0].end_ns.saturating_sub(seen[0].start_ns).max(1) as f64;
-    let grown = grown_bytes(&seen, &without);
+    let reports = workers.run(setting.tick_ns, ticks)?;
+    settle_and_check(&mut workers)?;
+    let most = |of: fn(&WorldReport) -> u64| reports.iter().map(of).max().unwrap_or(0) as f64;
+    let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>() as f64;
+    let elapsed_ns = reports[0].end_ns.saturating_sub(reports[0].start_ns).max(1) as f64;
+    let grown = grown_bytes(&reports, &without);
     let each = |bytes: f64| bytes / setting.entities.max(1) as f64;
     Ok(RunSample::new()
-        .with_time("p50_ns", longest(&seen, |seen| seen.tick_ns[0]))
-        .with_time("p95_ns", longest(&seen, |seen| seen.tick_ns[1]))
-        .with_time("p99_ns", longest(&seen, |seen| seen.tick_ns[2]))
-        .with_time("max_ns", longest(&seen, |seen| seen.tick_ns[3]))
-        .with("stall_ns", most(|seen| seen.late_ns))
-        .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
-        .with("left_out", sum(|seen| seen.left_out))
-        .with("behind", sum(|seen| seen.behind))
-        .with("cpu_share", most(|seen| seen.cpu_ns) / elapsed_ns)
-        .with("rss_bytes", most(|seen| seen.resident_bytes))
-        .with_known("grown_bytes", grown)
-        .with("entity_bytes", each(sum(|seen| seen.store_bytes)))
-        .with_known("process_entity_bytes", grown.map(each)))
+        .with_time("p50_ns", longest(&reports, |report| report.tick_ns[0]))
+        .with_time("p95_ns", longest(&reports, |report| report.tick_ns[1]))
+        .with_time("p99_ns", longest(&reports, |report| report.tick_ns[2]))
+        .with_time("max_ns", longest(&reports, |report| report.tick_ns[3]))
+        .with("stall_ns", most(|report| report.late_ns))
+        .with("ticks_per_s", most(|report| report.ticks) * 1e9 / elapsed_ns)
+        .with("left_out", sum(|report| report.left_out))
+        .with("behind", sum(|report| report.behind))
+        .with("cpu_share", most(|report| report.cpu_ns) / elapsed_ns)
+        .with("rss_bytes", most(|report| report.resident_bytes))
+        .with_optional("grown_bytes", grown)
+        .with("entity_bytes", each(sum(|report| report.store_bytes)))
+        .with_optional("process_entity_bytes", grown.map(each)))
 }
 
 /// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if it
 /// does not exceed it: a few entities need less memory than the variation of the processes' size.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
-    let resident = |seen: &[WorldReport]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
+    let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
@@ -62,13 +62,13 @@ pub fn fit(rows: &RowSet) -> String {
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
         // Uses only rows with publication and without standbys.
-        .filter(|row| row.params.get("publish").is_none() && row.params.contain(&[("standbys", "0")]))
+        .filter(|row| row.params.get("publish").is_none() && row.params.contains_all(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();
     if points.len() < 3 {
         return String::new();
     }
-    let (slope, base, fit) = line(&points);
+    let (slope, base, fit) = fit_line(&points);
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -81,7 +81,7 @@ pub fn fit(rows: &RowSet) -> String {
 }
 
 /// Fits a line by least squares. Returns its slope, its value at 0 and the coefficient of determination.
-fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
+fn fit_line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn linear_fit_finds_slope_and_base_of_points_on_a_line() {
-        let (slope, base, fit) = line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]);
+        let (slope, base, fit) = fit_line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]);
         assert!((slope - 2.0).abs() < 1e-9 && (base - 3.0).abs() < 1e-9 && (fit - 1.0).abs() < 1e-9);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use dunlin::space::{Partition, RegionId, RegionLoad};
 
-use super::handover::{ended, longest};
+use super::handover::{longest, settle_and_check};
 use super::node::{RegionWeight, WorldCommand};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
@@ -15,51 +15,55 @@ use crate::point::{Bench, RunSample};
 /// The highest load, as a multiple of the mean, at which the regions are not divided again.
 const TOLERANCE: f64 = 1.1;
 /// The highest load, as a multiple of the mean, at which the regions count as balanced.
-const EVEN: f64 = 1.15;
+const BALANCED_MAX: f64 = 1.15;
 /// The number of ticks between two checks of the loads, as in automatic balancing.
-const LOOK_TICKS: u64 = 1;
+const CHECK_TICKS: u64 = 1;
 
 /// Measures the worst imbalance of loads, and the number of ticks until the loads are balanced.
 pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
     let ticks = bench.options.count(240, 40);
-    let (mut since_uneven, mut most_uneven, mut cuts, mut worst_ns, mut handed) = (0, 0, 0, None, 0);
+    let (mut ticks_uneven, mut ticks_uneven_max, mut cuts, mut worst_ns, mut handovers) = (0, 0, 0, None, 0);
     let mut last = 1.0;
-    for _ in 0..ticks / LOOK_TICKS {
-        let seen = workers.run(setting.tick_ns, LOOK_TICKS)?;
-        worst_ns = worst_ns.max(longest(&seen, |seen| seen.tick_ns[3]));
-        handed += seen.iter().map(|seen| seen.departed).sum::<u64>();
-        let weights: Vec<RegionWeight> = workers.all(&WorldCommand::RegionLoad)?;
+    for _ in 0..ticks / CHECK_TICKS {
+        let reports = workers.run(setting.tick_ns, CHECK_TICKS)?;
+        worst_ns = worst_ns.max(longest(&reports, |report| report.tick_ns[3]));
+        handovers += reports.iter().map(|report| report.departed).sum::<u64>();
+        let weights: Vec<RegionWeight> = workers.send_to_all(&WorldCommand::RegionLoad)?;
         let loads: Vec<RegionLoad> = weights.into_iter().map(RegionLoad::from).collect();
-        last = unevenness(&loads);
-        since_uneven = if last > EVEN { since_uneven + LOOK_TICKS } else { 0 };
-        most_uneven = most_uneven.max(since_uneven);
+        last = imbalance(&loads);
+        ticks_uneven = if last > BALANCED_MAX { ticks_uneven + CHECK_TICKS } else { 0 };
+        ticks_uneven_max = ticks_uneven_max.max(ticks_uneven);
         if let Some(next) = partition.rebalance(&loads, TOLERANCE) {
-            cut(&mut workers, &next)?;
+            apply_partition(&mut workers, &next)?;
             partition = next;
             cuts += 1;
         }
     }
     ensure!(cuts > 0, "no rebalance changed the partition");
-    ended(&mut workers)?;
+    settle_and_check(&mut workers)?;
     Ok(RunSample::new()
-        .with("uneven_ticks", most_uneven as f64)
+        .with("uneven_ticks", ticks_uneven_max as f64)
         .with("unevenness", last)
         .with("cuts", f64::from(cuts))
-        .with("handovers", handed as f64)
+        .with("handovers", handovers as f64)
         .with_time("max_ns", worst_ns)
         .with("lost", 0.0))
 }
 
 /// Returns the highest load as a multiple of the mean.
-fn unevenness(loads: &[RegionLoad]) -> f64 {
+fn imbalance(loads: &[RegionLoad]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)
 }
 
-fn cut(workers: &mut WorldProcesses, partition: &Partition) -> Result<()> {
+fn apply_partition(workers: &mut WorldProcesses, partition: &Partition) -> Result<()> {
     let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
-    let done: Vec<bool> = workers.all(&WorldCommand::Cut(cuts))?;
-    done.iter().all(|done| *done).then_some(()).context("a worker did not confirm the rebalanced partition")
+    let confirmations: Vec<bool> = workers.send_to_all(&WorldCommand::Cut(cuts))?;
+    confirmations
+        .iter()
+        .all(|is_confirmed| *is_confirmed)
+        .then_some(())
+        .context("a worker did not confirm the rebalanced partition")
 }

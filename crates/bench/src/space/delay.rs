@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::node::WorkerPort;
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 /// The most bytes that the relay holds in one direction.
-const HELD_BYTES_MAX: usize = 256 << 20;
+const BUFFERED_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// A process that forwards bytes to a port after a fixed delay.
@@ -30,7 +30,7 @@ impl DelayRelay {
     pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
-        let WorkerPort { port } = child.line(PATIENCE)?;
+        let WorkerPort { port } = child.read_line(TIMEOUT)?;
         Ok(Self { _child: child, port })
     }
 
@@ -44,7 +44,7 @@ impl DelayRelay {
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    say(&WorkerPort { port: listener.local_addr()?.port() })?;
+    print_line(&WorkerPort { port: listener.local_addr()?.port() })?;
     for near in listener.incoming() {
         let near = near?;
         let far = TcpStream::connect((Ipv4Addr::LOCALHOST, to))
@@ -53,55 +53,55 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
             stream.set_nodelay(true)?;
         }
         let one_way = Duration::from_micros(one_way);
-        carry(near.try_clone()?, far.try_clone()?, one_way);
-        carry(far, near, one_way);
+        forward(near.try_clone()?, far.try_clone()?, one_way);
+        forward(far, near, one_way);
     }
     Ok(())
 }
 
 #[derive(Default)]
 struct DelayDirection {
-    held: VecDeque<(Instant, Vec<u8>)>,
+    buffers: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
-    over: bool,
+    closed: bool,
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
-    let way = Arc::new((Mutex::new(DelayDirection::default()), Condvar::new()));
-    let filled = Arc::clone(&way);
+fn forward(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
+    let direction = Arc::new((Mutex::new(DelayDirection::default()), Condvar::new()));
+    let filled = Arc::clone(&direction);
     thread::spawn(move || {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let read = from.read(&mut buffer).unwrap_or(0);
-            let mut held = filled.0.lock().unwrap_or_else(PoisonError::into_inner);
-            while held.bytes > HELD_BYTES_MAX && !held.over {
-                held = filled.1.wait(held).unwrap_or_else(PoisonError::into_inner);
+            let mut state = filled.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while state.bytes > BUFFERED_BYTES_MAX && !state.closed {
+                state = filled.1.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            held.over |= read == 0;
-            held.bytes += read;
-            held.held.push_back((Instant::now() + one_way, buffer[..read].to_vec()));
+            state.closed |= read == 0;
+            state.bytes += read;
+            state.buffers.push_back((Instant::now() + one_way, buffer[..read].to_vec()));
             filled.1.notify_all();
-            if held.over {
+            if state.closed {
                 return;
             }
         }
     });
     thread::spawn(move || {
         loop {
-            let mut held = way.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = direction.0.lock().unwrap_or_else(PoisonError::into_inner);
             let (due, bytes) = loop {
-                match held.held.pop_front() {
+                match state.buffers.pop_front() {
                     Some(next) => break next,
-                    None => held = way.1.wait(held).unwrap_or_else(PoisonError::into_inner),
+                    None => state = direction.1.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             };
-            drop(held);
+            drop(state);
             thread::sleep(due.saturating_duration_since(Instant::now()));
             let ended = bytes.is_empty() || to.write_all(&bytes).is_err();
-            let mut held = way.0.lock().unwrap_or_else(PoisonError::into_inner);
-            held.bytes -= bytes.len();
-            held.over |= ended;
-            way.1.notify_all();
+            let mut state = direction.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.bytes -= bytes.len();
+            state.closed |= ended;
+            direction.1.notify_all();
             if ended {
                 // Shutting down fails if the other side has already closed, which is no error.
                 let _ = to.shutdown(Shutdown::Both);

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;
 use serde::{Deserialize, Serialize};
 
-use super::conduct::MovementPattern;
-use super::handover::{ended, sample};
+use super::handover::{sample, settle_and_check};
+use super::movement::MovementPattern;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::point::{Bench, RunSample};
 
 fn ticks(bench: &Bench) -> u64 {
@@ -22,9 +22,9 @@ fn ticks(bench: &Bench) -> u64 {
 /// Measures Dunlin in lock-step over several processes, and compares all entities afterwards.
 pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
-    let seen = workers.run(0, ticks(bench))?;
-    ended(&mut workers)?;
-    Ok(sample(&seen).with("lost", 0.0))
+    let reports = workers.run(0, ticks(bench))?;
+    settle_and_check(&mut workers)?;
+    Ok(sample(&reports).with("lost", 0.0))
 }
 
 /// A request to the program in `peers/space`.
@@ -50,9 +50,9 @@ struct PeerReply {
 }
 
 /// Measures krABMaga in one process on one core.
-pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
-    let MovementPattern::Flock { sight } = setting.conduct else {
-        bail!("movement {:?} is not of kind flock", setting.conduct)
+pub fn peer(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+    let MovementPattern::Flock { sight } = setting.movement else {
+        bail!("movement {:?} is not of kind flock", setting.movement)
     };
     let program = bench.peers.program("space_peer")?;
     let args = ["flock".to_owned(), "krabmaga".to_owned()];
@@ -62,7 +62,7 @@ pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
         let bird = setting.entity(nth);
         [bird.position[1], bird.position[2], bird.velocity[1], bird.velocity[2]]
     };
-    child.tell(&PeerCommand {
+    child.write_line(&PeerCommand {
         edge: setting.edge,
         seconds: (setting.tick_ns as f64 / 1e9) as f32,
         ticks: ticks(bench),
@@ -74,7 +74,7 @@ pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
         birds: (0..setting.entities).map(bird).collect(),
     })?;
     let PeerReply { counted_ns, ticks, neighbours } =
-        child.line(PATIENCE * 10).context("cannot run krABMaga's flock")?;
+        child.read_line(TIMEOUT * 10).context("cannot run krABMaga's flock")?;
     let rate = ticks as f64 * 1e9 / counted_ns.max(1) as f64;
     Ok(RunSample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::handover::{elapsed_ns, ended, longest, nothing_dropped};
+use super::handover::{check_no_drops, elapsed_ns, longest, settle_and_check};
 use super::node::WorldReport;
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
@@ -15,21 +15,21 @@ pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Ru
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, 5)?;
-    let seen = workers.run(setting.tick_ns, ticks)?;
-    nothing_dropped(&seen)?;
-    ended(&mut workers)?;
-    let elapsed_ns = elapsed_ns(&seen) as f64;
-    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>();
-    let (ghosts, rounds) = (sum(|seen| seen.ghosts), ticks / u64::from(setting.ghosts_every));
+    let reports = workers.run(setting.tick_ns, ticks)?;
+    check_no_drops(&reports)?;
+    settle_and_check(&mut workers)?;
+    let elapsed_ns = elapsed_ns(&reports) as f64;
+    let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let (ghosts, rounds) = (sum(|report| report.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
         // A run sends the ghosts of all entities once before the first tick, and once in each round.
-        let told = setting.entities * (rounds + 1);
-        ensure!(ghosts == told, "{ghosts} ghosts were sent, expected {told}");
+        let expected = setting.entities * (rounds + 1);
+        ensure!(ghosts == expected, "{ghosts} ghosts were sent, expected {expected}");
     }
     Ok(RunSample::new()
         .with("ghosts_per_s", ghosts as f64 * 1e9 / elapsed_ns)
-        .with("bytes_per_s", sum(|seen| seen.sent_bytes) as f64 * 1e9 / elapsed_ns)
-        .with_time("late_p99_ns", longest(&seen, |seen| seen.ghosts_late_ns))
-        .with("ticks_per_s", seen[0].ticks as f64 * 1e9 / elapsed_ns)
-        .with_time("tick_p99_ns", longest(&seen, |seen| seen.tick_ns[2])))
+        .with("bytes_per_s", sum(|report| report.sent_bytes) as f64 * 1e9 / elapsed_ns)
+        .with_time("late_p99_ns", longest(&reports, |report| report.ghosts_late_ns))
+        .with("ticks_per_s", reports[0].ticks as f64 * 1e9 / elapsed_ns)
+        .with_time("tick_p99_ns", longest(&reports, |report| report.tick_ns[2])))
 }

@@ -17,8 +17,8 @@ const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPat
     row("dunlin", case, params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
-    Goal { what, ours, bar }
+const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Goal {
+    Goal { title, ours, threshold }
 }
 
 const RATE: &str = "handovers_per_s";
@@ -142,12 +142,12 @@ pub const GOALS: &[Goal] = &[
     ),
 ];
 
-const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
+    ClaimedFigure { title, figure, ours }
 }
 
-const fn scaling(what: &'static str, figure: f64, params: Pairs) -> ClaimedFigure {
-    claim(what, figure, ours("handover", params, RATE))
+const fn scaling(title: &'static str, figure: f64, params: Pairs) -> ClaimedFigure {
+    claim(title, figure, ours("handover", params, RATE))
 }
 
 macro_rules! at {

@@ -10,22 +10,21 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// The number of ticks before the measurement.
-const WARM_TICKS: u64 = 25;
+const WARMUP_TICKS: u64 = 25;
 
 /// Measures ticks at their normal rate for the time of a run, and compares all entities afterwards.
 pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
-    workers.run(setting.tick_ns, if bench.options.quick { 5 } else { WARM_TICKS })?;
-    let seen = workers.run(setting.tick_ns, ticks)?;
-    ended(&mut workers)?;
+    workers.run(setting.tick_ns, if bench.options.quick { 5 } else { WARMUP_TICKS })?;
+    let reports = workers.run(setting.tick_ns, ticks)?;
+    settle_and_check(&mut workers)?;
     let offered = setting.offered_per_s();
-    let sample = sample(&seen);
+    let sample = sample(&reports);
     let share = sample.get("handovers_per_s").map(|rate| rate / offered);
     let sample = if offered > 0.0 {
-        sample.with("offered_per_s", offered).with_known("offered_share", share)
+        sample.with("offered_per_s", offered).with_optional("offered_share", share)
     } else {
         sample
     };
@@ -38,50 +37,50 @@ pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
     let tick_ns = elapsed_ns(&probe) / probe[0].ticks.max(1);
     let ticks = (bench.options.time.as_nanos() as u64 / tick_ns.max(1)).clamp(2, 1_000_000);
-    let seen = workers.run(0, ticks)?;
-    ended(&mut workers)?;
-    let crossings = seen.iter().map(|seen| seen.departed).sum::<u64>() as f64;
+    let reports = workers.run(0, ticks)?;
+    settle_and_check(&mut workers)?;
+    let crossings = reports.iter().map(|report| report.departed).sum::<u64>() as f64;
     let share = crossings / (setting.entities * ticks) as f64;
-    Ok(sample(&seen).with("crossed_share", share).with("lost", 0.0))
+    Ok(sample(&reports).with("crossed_share", share).with("lost", 0.0))
 }
 
 /// Checks that no handover is in progress, and all entities exist.
-pub fn ended(workers: &mut WorldProcesses) -> Result<()> {
+pub fn settle_and_check(workers: &mut WorldProcesses) -> Result<()> {
     // After the second wait, messages of the last tick have reached the other side.
     for _ in 0..2 {
-        drop(workers.all::<usize>(&super::node::WorldCommand::Hold)?);
+        drop(workers.send_to_all::<usize>(&super::node::WorldCommand::Hold)?);
     }
     audit::check(workers)
 }
 
 /// Returns the time from the first tick of any worker to the last tick of all workers.
-pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
-    let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
-    let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
+pub fn elapsed_ns(reports: &[WorldReport]) -> u64 {
+    let start_ns = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
+    let end_ns = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
     end_ns.saturating_sub(start_ns).max(1)
 }
 
 /// Returns the results of all workers, with the Luciferase document's columns.
-pub fn sample(seen: &[WorldReport]) -> RunSample {
-    let elapsed_ns = elapsed_ns(seen) as f64;
-    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
-    let most = |of: fn(&WorldReport) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
-    let rate = sum(|seen| seen.departed) * 1e9 / elapsed_ns;
+pub fn sample(reports: &[WorldReport]) -> RunSample {
+    let elapsed_ns = elapsed_ns(reports) as f64;
+    let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>() as f64;
+    let most = |of: fn(&WorldReport) -> u64| reports.iter().map(of).max().unwrap_or(0) as f64;
+    let rate = sum(|report| report.departed) * 1e9 / elapsed_ns;
     RunSample::new()
         .with("handovers_per_s", rate)
-        .with("node_handovers_per_s", rate / seen.len().max(1) as f64)
-        .with("bytes_per_s", sum(|seen| seen.sent_bytes) * 1e9 / elapsed_ns)
-        .with_time("tick_p99_ns", longest(seen, |seen| seen.tick_ns[2]))
-        .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
-        .with("rss_bytes", most(|seen| seen.resident_bytes))
-        .with_time("p50_ns", longest(seen, |seen| seen.handover_ns[0]))
-        .with_time("p99_ns", longest(seen, |seen| seen.handover_ns[1]))
-        .with_time("max_ns", longest(seen, |seen| seen.handover_ns[2]))
+        .with("node_handovers_per_s", rate / reports.len().max(1) as f64)
+        .with("bytes_per_s", sum(|report| report.sent_bytes) * 1e9 / elapsed_ns)
+        .with_time("tick_p99_ns", longest(reports, |report| report.tick_ns[2]))
+        .with("ticks_per_s", most(|report| report.ticks) * 1e9 / elapsed_ns)
+        .with("rss_bytes", most(|report| report.resident_bytes))
+        .with_time("p50_ns", longest(reports, |report| report.handover_ns[0]))
+        .with_time("p99_ns", longest(reports, |report| report.handover_ns[1]))
+        .with_time("max_ns", longest(reports, |report| report.handover_ns[2]))
 }
 
 /// Returns the longest of the workers' times; `None` if no worker has one.
-pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
-    seen.iter().filter_map(of).max()
+pub fn longest(reports: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
+    reports.iter().filter_map(of).max()
 }
 
 /// The share of the offered load from which a row of the Luciferase document counts as reached. It is below 1, because
@@ -89,8 +88,8 @@ pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
 /// Fails if a worker dropped messages, because a lost message delays handovers.
-pub fn nothing_dropped(seen: &[WorldReport]) -> Result<()> {
-    let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
+pub fn check_no_drops(reports: &[WorldReport]) -> Result<()> {
+    let dropped: u64 = reports.iter().map(|report| report.dropped).sum();
     ensure!(dropped == 0, "{dropped} messages were dropped from full buffers");
     Ok(())
 }

@@ -7,7 +7,7 @@ use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, Wo
 use serde::{Deserialize, Serialize};
 
 use super::setting::WorldSetting;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 
@@ -36,19 +36,19 @@ fn measure(bench: &Bench, mut index: impl SpatialIndex<3>, setting: WorldSetting
     let mut counted_ns = 0;
     while counted_ns < bench.options.time.as_nanos() as u64 || ticks < 2 {
         advance(&mut points, &setting.world(), ticks);
-        let begin_ns = monotonic_ns();
+        let start_ns = monotonic_ns();
         index.rebuild(std::array::from_fn(|axis| &points[axis][..]));
         index.nearest_of_each(NEAREST, &mut found);
-        counted_ns += monotonic_ns() - begin_ns;
+        counted_ns += monotonic_ns() - start_ns;
         ensure!(found.len() == points[0].len() * NEAREST, "the query found {} entities", found.len());
         recall = recall.min(compare(&points, &found));
         ticks += 1;
     }
     ensure!(recall == 1.0, "recall {recall} is too low");
-    Ok(told(counted_ns, ticks, setting.entities, recall))
+    Ok(sample(counted_ns, ticks, setting.entities, recall))
 }
 
-fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> RunSample {
+fn sample(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> RunSample {
     let tick_ns = counted_ns as f64 / f64::from(ticks.max(1));
     RunSample::new()
         .with("tick_ns", tick_ns)
@@ -82,30 +82,30 @@ fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
-    let (mut exact, mut right) = (Vec::new(), 0);
+    let (mut exact, mut correct) = (Vec::new(), 0);
     let every = (points[0].len() / COMPARED).max(1);
-    let asked: Vec<usize> = (0..points[0].len()).step_by(every).collect();
-    for item in &asked {
+    let checked: Vec<usize> = (0..points[0].len()).step_by(every).collect();
+    for item in &checked {
         let at = std::array::from_fn(|axis| points[axis][*item]);
         scan.nearest(&at, NEAREST + 1, &mut exact);
         let own = &found[item * NEAREST..(item + 1) * NEAREST];
-        let wanted: Vec<f32> =
+        let expected: Vec<f32> =
             exact.iter().filter(|near| near.item as usize != *item).map(|near| near.distance_sq).collect();
-        right += own.iter().zip(wanted).filter(|(near, wanted)| near.distance_sq <= *wanted).count();
+        correct += own.iter().zip(expected).filter(|(near, expected)| near.distance_sq <= *expected).count();
     }
-    right as f64 / (asked.len() * NEAREST) as f64
+    correct as f64 / (checked.len() * NEAREST) as f64
 }
 
 /// The result of the peer's program.
 #[derive(Serialize, Deserialize)]
-struct Rival {
+struct PeerReport {
     counted_ns: u64,
     ticks: u32,
     recall: f64,
 }
 
 /// Measures rstar or kiddo with the program in `peers/space` on the same points.
-pub fn rival(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
+pub fn peer(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
         "index".to_owned(),
@@ -114,12 +114,12 @@ pub fn rival(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result
         bench.options.time.as_millis().to_string(),
     ];
     let mut child = bench.child.start_program(&program, &args)?;
-    // The points are passed in a file with three coordinates for each point.
+    // The program reads the points from its standard input, three coordinates for each point.
     let points = columns(&setting);
     let rows: Vec<[f32; 3]> =
         (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();
-    child.tell(&rows)?;
-    let Rival { counted_ns, ticks, recall } = child.line(PATIENCE)?;
+    child.write_line(&rows)?;
+    let PeerReport { counted_ns, ticks, recall } = child.read_line(TIMEOUT)?;
     ensure!(recall == 1.0, "{name} finds only {recall} of the nearest entities");
-    Ok(told(counted_ns, ticks, setting.entities, recall))
+    Ok(sample(counted_ns, ticks, setting.entities, recall))
 }

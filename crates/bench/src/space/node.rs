@@ -21,11 +21,11 @@ use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::space::{Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
 use serde::{Deserialize, Serialize};
 
-use super::conduct::MovementPattern;
+use super::movement::MovementPattern;
 use super::setting::WorldSetting;
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::{monotonic_ns, processor_ns};
-use crate::role::{RoleArgs, hear, say};
+use crate::role::{RoleArgs, print_line, read_line};
 
 /// The line in which a world's process prints the port of its listener.
 #[derive(Debug, Serialize, Deserialize)]
@@ -106,42 +106,41 @@ pub struct WorldReport {
 
 type Worker = Space<3, MovementPattern>;
 
-/// The main function of the worker.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setting: WorldSetting = serde_json::from_str(args.text("setting")?)?;
     let ports: Vec<u16> = serde_json::from_str(args.text("ports")?)?;
     let number: u32 = args.get("process")?;
     let region = RegionId(number);
-    let stage = if setting.publish { Some(stage()?) } else { None };
-    let mut host = Host::new(setting.setup(region), setting.conduct, setting.partition(), stage);
+    let topics = if setting.publish { Some(topics()?) } else { None };
+    let mut host = Host::new(setting.setup(region), setting.movement, setting.partition(), topics);
     host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX })?;
     let space = Space::start(config(&setting, number, &ports), host)?;
-    marker(format_args!("READY"))?;
-    say(&WorkerPort { port: space.address().port() })?;
+    print_marker(format_args!("READY"))?;
+    print_line(&WorkerPort { port: space.address().port() })?;
     let mut before = (0, 0);
     loop {
-        match hear()? {
-            WorldCommand::Spawn => say(&spawn(&space, setting, region)?)?,
+        match read_line()? {
+            WorldCommand::Spawn => print_line(&spawn(&space, setting, region)?)?,
             WorldCommand::StandBy => {
                 let next = RegionId(number % setting.processes + 1);
-                space.ask(move |runner| runner.follow(next))?;
-                let begins = move |runner: &mut Runner<3, MovementPattern>| {
+                space.call(move |runner| runner.follow(next))?;
+                let is_waiting = move |runner: &mut Runner<3, MovementPattern>| {
                     runner.copy_of(next).is_none() || runner.follower_of(region).is_none()
                 };
-                wait(&space, begins, "a standby did not begin")?;
-                say(&true)?;
+                wait_while(&space, is_waiting, "a standby did not begin")?;
+                print_line(&true)?;
             }
             WorldCommand::Run { every_ns, ticks } => {
-                let seen = run(&space, every_ns, ticks, &mut before)?;
-                marker(format_args!("MIGRATION_COUNT: {}", seen.departed + seen.admitted))?;
-                let p99_ns = seen.tick_ns[2].context("the node ran no tick")?;
-                marker(format_args!("P99_LATENCY_MS: {:.3}", p99_ns as f64 / 1e6))?;
-                marker(format_args!("HEAP_MB: {}", seen.resident_bytes / 1_000_000))?;
-                say(&seen)?;
+                let report = run(&space, every_ns, ticks, &mut before)?;
+                print_marker(format_args!("MIGRATION_COUNT: {}", report.departed + report.admitted))?;
+                let p99_ns = report.tick_ns[2].context("the node ran no tick")?;
+                print_marker(format_args!("P99_LATENCY_MS: {:.3}", p99_ns as f64 / 1e6))?;
+                print_marker(format_args!("HEAP_MB: {}", report.resident_bytes / 1_000_000))?;
+                print_line(&report)?;
             }
-            WorldCommand::Hold => say(&hold(&space)?)?,
+            WorldCommand::Hold => print_line(&wait_for_handovers(&space)?)?,
             WorldCommand::Ledger(path) => {
-                let ledger = space.ask(|runner| runner.host().ledger())?;
+                let ledger = space.call(|runner| runner.host().ledger())?;
                 let mut file = BufWriter::new(std::fs::File::create(&path)?);
                 for (id, generation, hash) in &ledger {
                     file.write_all(&id.0.to_le_bytes())?;
@@ -149,30 +148,30 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
                     file.write_all(&hash.to_le_bytes())?;
                 }
                 file.flush()?;
-                say(&ledger.len())?;
+                print_line(&ledger.len())?;
             }
-            WorldCommand::RegionLoad => say(&load(&space, region)?)?,
+            WorldCommand::RegionLoad => print_line(&load(&space, region)?)?,
             WorldCommand::Cut(cuts) => {
                 let now_ns = monotonic_ns();
-                space.ask(move |runner| {
+                space.call(move |runner| {
                     let version = runner.host().partition().version();
                     let cuts = cuts.into_iter().map(|(first, region)| (first, RegionId(region))).collect();
                     Partition::of(3, version + 1, cuts)
                         .map(|partition| runner.host_mut().set_partition(&partition, now_ns))
                 })??;
-                say(&true)?;
+                print_line(&true)?;
             }
         }
     }
 }
 
-fn marker(text: std::fmt::Arguments<'_>) -> Result<()> {
+fn print_marker(text: std::fmt::Arguments<'_>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush().context("cannot write to the parent process")
 }
 
-fn stage() -> Result<WorldTopics> {
+fn topics() -> Result<WorldTopics> {
     let limits = NodeLimits { memory_bytes_max: 4 << 30, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() })?;
     Ok(WorldTopics { node, world: "bench".to_owned(), history_bytes: 64 << 20 })
@@ -199,7 +198,7 @@ fn config(setting: &WorldSetting, number: u32, ports: &[u16]) -> SpaceConfig {
 }
 
 fn spawn(space: &Worker, setting: WorldSetting, region: RegionId) -> Result<usize> {
-    let spawned = space.ask(move |runner| {
+    let spawned = space.call(move |runner| {
         let host = runner.host_mut();
         let mut count = 0;
         for nth in 0..setting.entities {
@@ -220,16 +219,16 @@ fn counts(runner: &Runner<3, MovementPattern>) -> (u64, u64) {
 }
 
 fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Result<WorldReport> {
-    let (sender, done) = channel();
-    let counts_before = space.ask(|runner| runner.host().counts())?;
+    let (sender, completions) = channel();
+    let counts_before = space.call(|runner| runner.host().counts())?;
     let cpu_ns = processor_ns();
     let start_ns = monotonic_ns();
     let admitted_before = before.1;
-    space.ask(move |runner| {
-        runner.stats_anew();
+    space.call(move |runner| {
+        runner.take_stats();
         let first = runner.ticks();
         let (mut admitted, mut last_admitted) = (admitted_before, 0);
-        runner.after_ticks(move |host, tick| {
+        runner.add_tick_watcher(move |host, tick| {
             let now = host.regions().map(|(_, region)| region.handover().counts().admitted).sum();
             if now != admitted {
                 (admitted, last_admitted) = (now, tick - first);
@@ -245,17 +244,17 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
         runner.set_pace(pace, Some(ticks));
     })?;
     let (end_ns, last_admitted) =
-        done.recv_timeout(PATIENCE * 10).context("the node did not run the ticks in time")?;
-    wait(space, Runner::is_busy, "lock-step did not come to its end")?;
-    let reports = space.ask(Runner::take_reports)?;
-    let grave = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
-    ensure!(grave.is_none(), "{grave:?}");
-    let (stats, now, host_counts, (entities, store_bytes)) = space.ask(|runner| {
+        completions.recv_timeout(TIMEOUT * 10).context("the node did not run the ticks in time")?;
+    wait_while(space, Runner::is_busy, "lock-step did not come to its end")?;
+    let reports = space.call(Runner::take_reports)?;
+    let failure = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
+    ensure!(failure.is_none(), "{failure:?}");
+    let (stats, now, host_counts, (entities, store_bytes)) = space.call(|runner| {
         let bytes = runner.host().regions().map(|(_, region)| region.bytes()).sum::<usize>();
         (runner.stats(), counts(runner), runner.host().counts(), (runner.host().len(), bytes))
     })?;
     ensure!(host_counts.refused == 0 && host_counts.unpublished == 0, "{host_counts:?}");
-    let seen = WorldReport {
+    let report = WorldReport {
         start_ns,
         end_ns,
         departed: now.0 - before.0,
@@ -264,7 +263,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
         behind: host_counts.behind - counts_before.behind,
         tick_ns: [0.5, 0.95, 0.99, 1.0].map(|share| stats.ticks.quantile_ns(share)),
         late_ns: stats.late.max_ns(),
-        left_out: stats.left_out,
+        left_out: stats.skipped,
         handovers: stats.handovers.count(),
         handover_ns: [0.5, 0.99, 1.0].map(|share| stats.handovers.quantile_ns(share)),
         ghosts: stats.ghosts,
@@ -278,23 +277,23 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
         last_admitted,
     };
     *before = now;
-    Ok(seen)
+    Ok(report)
 }
 
-fn hold(space: &Worker) -> Result<usize> {
-    space.ask(|runner| runner.set_pace(TickPace::Hold, None))?;
-    wait(space, |runner| runner.host().under_way() != (0, 0), "handovers did not end")?;
-    Ok(space.ask(|runner| runner.host().len())?)
+fn wait_for_handovers(space: &Worker) -> Result<usize> {
+    space.call(|runner| runner.set_pace(TickPace::Hold, None))?;
+    wait_while(space, |runner| runner.host().pending_handovers() != (0, 0), "handovers did not end")?;
+    Ok(space.call(|runner| runner.host().len())?)
 }
 
-fn wait(
+fn wait_while(
     space: &Worker,
     is_busy: impl Fn(&mut Runner<3, MovementPattern>) -> bool + Copy + Send + 'static,
-    otherwise: &str,
+    timeout_message: &str,
 ) -> Result<()> {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while space.ask(is_busy)? {
-        ensure!(std::time::Instant::now() < deadline, "{otherwise} within {PATIENCE:?}");
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while space.call(is_busy)? {
+        ensure!(std::time::Instant::now() < deadline, "{timeout_message} within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
@@ -321,12 +320,12 @@ impl From<RegionWeight> for RegionLoad {
 const PARTS: usize = 64;
 
 fn load(space: &Worker, region: RegionId) -> Result<RegionWeight> {
-    let keys = space.ask(move |runner| {
+    let keys = space.call(move |runner| {
         let host = runner.host();
         let world = host.setup().world;
         let store = host.region(region).map(|region| region.store());
         let key = |row: usize, store: &dunlin::space::EntityStore<3>| {
-            Morton::key(world.place(&store.position(row)))
+            Morton::key(world.grid_point(&store.position(row)))
         };
         let mut keys: Vec<u64> =
             store.map(|store| (0..store.len()).map(|row| key(row, store)).collect()).unwrap_or_default();

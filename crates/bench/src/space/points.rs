@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::conduct::MovementPattern;
+use super::movement::MovementPattern;
 use super::setting::{InitialPositions, WorldSetting};
 use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
 use crate::options::BenchOptions;
@@ -44,12 +44,17 @@ fn walls(geometry: &str) -> (f32, f32) {
 
 /// The groups of points of suite `space`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
-    let mut groups =
-        vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
+    let mut groups = vec![
+        document(options),
+        scaling(options),
+        saturating(options),
+        simultaneous_points(options),
+        latency(options),
+    ];
     groups.extend([capacities(options), cpu(options), buckets(options), ghost_points(options)]);
-    groups.push(flocks(options, with_peers));
+    groups.push(flock_points(options, with_peers));
     groups.push(vec![crowd_point(options)]);
-    groups.push(indexes(options, with_peers));
+    groups.push(index_points(options, with_peers));
     groups
 }
 
@@ -94,12 +99,12 @@ fn saturating(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-fn at_once(options: &BenchOptions) -> PointGroup {
+fn simultaneous_points(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 1_000, 10_000] };
     let of = |entities: u64| {
         let walls = MovementPattern::Oscillate { low: 0.0, high: 100.0 };
         let tick_ns = 20_000_000;
-        let start = simultaneous::start(25.0, tick_ns, 50.0);
+        let start = simultaneous::start_position(25.0, tick_ns, 50.0);
         let setting = WorldSetting {
             lockstep: false,
             ..WorldSetting::of(walls, InitialPositions::At(start), entities)
@@ -230,7 +235,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
 
 /// The points with flocks in which each member has 30 neighbours on average at the start: in two lock-step processes,
 /// and in a plane in one process on one core, compared with krABMaga.
-fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn flock_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
     // A ball or circle of this radius holds 30 other entities on average.
@@ -253,8 +258,7 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
         .collect();
     if with_peers {
         let params = params("plane").with("nodes", 1_usize);
-        points
-            .push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| flock::rival(bench, plane)));
+        points.push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| flock::peer(bench, plane)));
     }
     points
 }
@@ -271,7 +275,7 @@ fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
     point("crowd", params, move |bench| crowd::measure(bench, setting))
 }
 
-fn indexes(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn index_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 1_000);
     let setting =
         WorldSetting::of(MovementPattern::Halves { middle: 50.0 }, InitialPositions::Anywhere, entities);
@@ -286,7 +290,7 @@ fn indexes(options: &BenchOptions, with_peers: bool) -> PointGroup {
                 "index",
                 name,
                 Params::new().with("entities", entities),
-                move |bench| index::rival(bench, name, setting),
+                move |bench| index::peer(bench, name, setting),
             ));
         }
     }

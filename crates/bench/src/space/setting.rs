@@ -6,7 +6,7 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::conduct::{ACROSS, MovementPattern};
+use super::movement::{ACROSS, MovementPattern};
 
 /// The distribution of a world's entities at the start, along the axis that crosses the regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct WorldSetting {
     /// The number of processes. Each runs one region.
     pub processes: u32,
     /// How entities move.
-    pub conduct: MovementPattern,
+    pub movement: MovementPattern,
     /// Initial positions.
     pub spread: InitialPositions,
     /// The speed of entities, in units per second.
@@ -56,10 +56,10 @@ pub const SEED: u64 = 7;
 
 impl WorldSetting {
     /// Returns settings with two processes, and with the Luciferase document's world and ticks.
-    pub fn of(conduct: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
+    pub fn of(movement: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,
-            conduct,
+            movement,
             spread,
             speed: 25.0,
             entities,
@@ -111,28 +111,30 @@ impl WorldSetting {
     /// Returns the nth entity.
     pub fn entity(&self, nth: u64) -> Entity<'static, 3> {
         let moment = TickContext { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
-        let unit = |which: u64| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
-        let mut place: [f32; 3] = std::array::from_fn(|axis| unit(axis as u64) * self.edge);
-        let direction = if moment.chance(EntityId(nth), 9) & 1 == 0 { 1.0 } else { -1.0 };
+        let unit = |number: u64| (moment.random_signed(EntityId(nth), number) + 1.0) / 2.0;
+        let mut position: [f32; 3] = std::array::from_fn(|axis| unit(axis as u64) * self.edge);
+        let direction = if moment.random(EntityId(nth), 9) & 1 == 0 { 1.0 } else { -1.0 };
         let mut velocity = [0.0; 3];
         velocity[ACROSS] = self.speed * direction;
         match self.spread {
-            InitialPositions::Between(low, high) => place[ACROSS] = low + unit(ACROSS as u64) * (high - low),
-            InitialPositions::At(at) => (place[ACROSS], velocity[ACROSS]) = (at, self.speed),
+            InitialPositions::Between(low, high) => {
+                position[ACROSS] = low + unit(ACROSS as u64) * (high - low)
+            }
+            InitialPositions::At(at) => (position[ACROSS], velocity[ACROSS]) = (at, self.speed),
             InitialPositions::Anywhere | InitialPositions::Plane => {
                 velocity = std::array::from_fn(|axis| (unit(3 + axis as u64) - 0.5) * 2.0 * self.speed);
             }
         }
         if self.spread == InitialPositions::Plane {
-            (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
+            (position[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
         // Four of five entities are of kind 1, which walks to the position if the movement has one.
-        Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
+        Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, position) }
     }
 
     /// Returns how often per second entities cross the border, if they move back and forth.
     pub fn offered_per_s(&self) -> f64 {
-        match self.conduct {
+        match self.movement {
             MovementPattern::Oscillate { low, high } => {
                 self.entities as f64 * f64::from(self.speed) / f64::from(high - low)
             }

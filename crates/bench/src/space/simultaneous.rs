@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::handover::{ended, sample};
+use super::handover::{sample, settle_and_check};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
@@ -15,13 +15,13 @@ const TICKS: u64 = 20;
 /// Lets all entities cross the border in the third tick. Measures the time until the last is taken over.
 pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
-    let seen = workers.run(setting.tick_ns, TICKS)?;
-    ended(&mut workers)?;
-    let (departed, admitted) = (seen[0].departed, seen[1].admitted);
+    let reports = workers.run(setting.tick_ns, TICKS)?;
+    settle_and_check(&mut workers)?;
+    let (departed, admitted) = (reports[0].departed, reports[1].admitted);
     ensure!(departed == setting.entities, "{departed} of {} entities were handed over", setting.entities);
     ensure!(admitted == departed, "{admitted} of {departed} entities were accepted");
-    let taken = seen[1].last_admitted;
-    Ok(sample(&seen).with("ticks_taken", taken.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
+    let last_tick = reports[1].last_admitted;
+    Ok(sample(&reports).with("ticks_taken", last_tick.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
 /// The number of the tick in which entities cross, from 1. They start at a distance of two and a half ticks from the
@@ -29,6 +29,6 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
 const CROSSING_TICK: u64 = 3;
 
 /// Returns the initial position of the entities.
-pub fn start(speed: f32, tick_ns: u64, border: f32) -> f32 {
+pub fn start_position(speed: f32, tick_ns: u64, border: f32) -> f32 {
     border - speed * (tick_ns as f32 / 1e9) * 2.5
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::delay::DelayRelay;
 use super::node::{WorkerPort, WorldCommand, WorldReport};
 use super::setting::WorldSetting;
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::point::Bench;
 
 /// The running processes of one measured world. Dropping the handle kills all of them.
@@ -32,9 +32,9 @@ impl WorldProcesses {
                 ("ports", serde_json::to_string(&ports)?),
             ];
             let mut child = bench.child.start("space-node", &args)?;
-            let ready = child.text_line(PATIENCE)?;
+            let ready = child.read_text_line(TIMEOUT)?;
             ensure!(ready == "READY", "worker {number} printed {ready:?} instead of READY");
-            let WorkerPort { port } = child.line(PATIENCE)?;
+            let WorkerPort { port } = child.read_line(TIMEOUT)?;
             if rtt.is_zero() {
                 ports.push(port);
             } else {
@@ -45,56 +45,56 @@ impl WorldProcesses {
             children.push(child);
         }
         let mut workers = Self { setting, children, _delays: delays, ticks: 0 };
-        let spawned: Vec<u64> = workers.all(&WorldCommand::Spawn)?;
+        let spawned: Vec<u64> = workers.send_to_all(&WorldCommand::Spawn)?;
         let all: u64 = spawned.iter().sum();
         ensure!(all == setting.entities, "{all} of {} entities were spawned", setting.entities);
         if setting.standby {
-            drop(workers.all::<bool>(&WorldCommand::StandBy)?);
+            drop(workers.send_to_all::<bool>(&WorldCommand::StandBy)?);
         }
         Ok(workers)
     }
 
     /// Sends a command to all workers, then reads all their responses.
-    pub fn all<T: DeserializeOwned>(&mut self, order: &WorldCommand) -> Result<Vec<T>> {
-        self.tell(order)?;
-        self.children.iter_mut().map(|child| child.line(PATIENCE * 10)).collect()
+    pub fn send_to_all<T: DeserializeOwned>(&mut self, command: &WorldCommand) -> Result<Vec<T>> {
+        self.broadcast(command)?;
+        self.children.iter_mut().map(|child| child.read_line(TIMEOUT * 10)).collect()
     }
 
-    fn tell(&mut self, order: &WorldCommand) -> Result<()> {
-        self.children.iter_mut().try_for_each(|child| child.tell(order))
+    fn broadcast(&mut self, command: &WorldCommand) -> Result<()> {
+        self.children.iter_mut().try_for_each(|child| child.write_line(command))
     }
 
     /// Runs ticks in all workers at intervals of `every_ns` (0: without pauses).
     pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<WorldReport>> {
-        self.tell(&WorldCommand::Run { every_ns, ticks })?;
+        self.broadcast(&WorldCommand::Run { every_ns, ticks })?;
         self.ticks += ticks;
-        self.children.iter_mut().map(seen).collect()
+        self.children.iter_mut().map(read_report).collect()
     }
 
     /// Sends a command to one worker, and reads its response.
-    pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &WorldCommand) -> Result<T> {
+    pub fn send_to<T: DeserializeOwned>(&mut self, worker: usize, command: &WorldCommand) -> Result<T> {
         let child = self.children.get_mut(worker).with_context(|| format!("there is no worker {worker}"))?;
-        child.tell(order)?;
-        child.line(PATIENCE * 10)
+        child.write_line(command)?;
+        child.read_line(TIMEOUT * 10)
     }
 }
 
 /// Reads the result lines and the report of a run. Fails if they do not agree.
-fn seen(child: &mut Child) -> Result<WorldReport> {
-    let patience = PATIENCE * 10;
-    let mut marker = |name: &str| -> Result<f64> {
-        let line = child.text_line(patience)?;
+fn read_report(child: &mut Child) -> Result<WorldReport> {
+    let timeout = TIMEOUT * 10;
+    let mut read_value = |name: &str| -> Result<f64> {
+        let line = child.read_text_line(timeout)?;
         match line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")) {
             Some(value) => value.parse().with_context(|| line.clone()),
             None => bail!("a worker printed {line:?} instead of {name}"),
         }
     };
-    let count = marker("MIGRATION_COUNT")?;
-    let (_, _) = (marker("P99_LATENCY_MS")?, marker("HEAP_MB")?);
-    let seen: WorldReport = child.line(patience)?;
+    let count = read_value("MIGRATION_COUNT")?;
+    let (_, _) = (read_value("P99_LATENCY_MS")?, read_value("HEAP_MB")?);
+    let report: WorldReport = child.read_line(timeout)?;
     ensure!(
-        count as u64 == seen.departed + seen.admitted,
-        "the marker has {count} handovers, the report {seen:?}"
+        count as u64 == report.departed + report.admitted,
+        "the marker has {count} handovers, the report {report:?}"
     );
-    Ok(seen)
+    Ok(report)
 }

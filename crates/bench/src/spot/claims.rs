@@ -13,13 +13,13 @@ const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1000.0 * MIB;
 
 const fn claim(
-    what: &'static str,
+    title: &'static str,
     figure: f64,
     case: &'static str,
     params: Pairs,
     metric: &'static str,
 ) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
+    ClaimedFigure { title, figure, ours: RowPattern { target: "dunlin", case, params, metric } }
 }
 
 const LOCAL_64: Pairs =

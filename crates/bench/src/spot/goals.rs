@@ -17,8 +17,8 @@ const fn p50(target: &'static str, params: Pairs) -> RowPattern {
     row(target, "latency", params, "p50_ns")
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
-    Goal { what, ours, bar }
+const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Goal {
+    Goal { title, ours, threshold }
 }
 
 const D: &str = "dunlin";

@@ -7,7 +7,7 @@ use crate::local;
 use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, target};
-use crate::raw::ping_pong::WaitMethod as HowTo;
+use crate::raw::ping_pong::WaitMethod;
 use crate::remote;
 use crate::sockets::SocketKind;
 use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
@@ -49,8 +49,8 @@ fn remote_throughput(transport: SocketKind, bytes: usize) -> PointGroup {
     group
 }
 
-fn embedded_throughput(transport: SocketKind, manner: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
-    let copy = if manner == PublishMode::ByRef { "by_ref" } else { "copied" };
+fn embedded_throughput(transport: SocketKind, mode: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
+    let copy = if mode == PublishMode::ByRef { "by_ref" } else { "copied" };
     let params = Params::new()
         .with("transport", transport.name())
         .with("topology", "embedded")
@@ -58,19 +58,19 @@ fn embedded_throughput(transport: SocketKind, manner: PublishMode, bytes: usize)
         .with("copy", copy)
         .with("batch", 1u64);
     timed::points(target::DUNLIN, params, bytes, move |bench, count| {
-        remote::throughput::embedded(bench, transport, manner, bytes, count)
+        remote::throughput::embedded(bench, transport, mode, bytes, count)
     })
 }
 
-fn local_throughput(manner: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
-    let (copy, batch) = match manner {
+fn local_throughput(mode: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
+    let (copy, batch) = match mode {
         PublishMode::OneByOne => ("copied", 1),
         PublishMode::Batches(batch) => ("copied", batch),
         PublishMode::ByRef => ("by_ref", 1),
     };
     let params = Params::new().with("transport", "inproc").with("copy", copy).with("batch", batch);
     timed::points(target::DUNLIN, params, bytes, move |_, count| {
-        local::throughput::measure(manner, bytes, count)
+        local::throughput::measure(mode, bytes, count)
     })
 }
 
@@ -91,35 +91,44 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
 
 fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
     let mut group = PointGroup::new();
-    for (how, pin) in [(HowTo::Spin, Pin::Apart), (HowTo::Parked, Pin::Apart), (HowTo::Parked, Pin::Free)] {
+    for (wait_method, pin) in
+        [(WaitMethod::Spin, Pin::Apart), (WaitMethod::Parked, Pin::Apart), (WaitMethod::Parked, Pin::Free)]
+    {
         let params = round_trip(transport.name(), bytes)
             .with("topology", "embedded")
-            .with("wait", how.name())
+            .with("wait", wait_method.name())
             .with("pin", pin.name());
         group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
-            let trips =
-                remote::round_trip::responder_in_the_node(bench, transport, how, pin, bytes, iterations);
-            Ok(trips?.sample())
+            let round_trips = remote::round_trip::responder_in_the_node(
+                bench,
+                transport,
+                wait_method,
+                pin,
+                bytes,
+                iterations,
+            );
+            Ok(round_trips?.sample())
         }));
     }
-    for (node_waits, pin) in FOUR_HOPS {
+    for (node_wait, pin) in FOUR_HOPS {
         let params = round_trip(transport.name(), bytes)
             .with("topology", "brokered")
-            .with("wait", node_waits.name())
+            .with("wait", node_wait.name())
             .with("pin", pin.name());
         group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
-            let trips = remote::round_trip::two_clients(bench, transport, node_waits, pin, bytes, iterations);
-            Ok(trips?.sample())
+            let round_trips =
+                remote::round_trip::two_clients(bench, transport, node_wait, pin, bytes, iterations);
+            Ok(round_trips?.sample())
         }));
     }
     group
 }
 
-const FOUR_HOPS: [(HowTo, Pin); 4] = [
-    (HowTo::Spin, Pin::Apart),
-    (HowTo::Spin, Pin::Free),
-    (HowTo::Parked, Pin::Apart),
-    (HowTo::Parked, Pin::Free),
+const FOUR_HOPS: [(WaitMethod, Pin); 4] = [
+    (WaitMethod::Spin, Pin::Apart),
+    (WaitMethod::Spin, Pin::Free),
+    (WaitMethod::Parked, Pin::Apart),
+    (WaitMethod::Parked, Pin::Free),
 ];
 
 fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {

@@ -84,7 +84,7 @@ pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) ->
 }
 
 fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
-    let ways =
+    let variants =
         [(WaitMethod::Spin, Pin::Apart), (WaitMethod::Parked, Pin::Apart), (WaitMethod::Parked, Pin::Free)];
     let point = |(wait, pin): (WaitMethod, Pin)| {
         let setup = PingPong { transport, wait, pin, bytes };
@@ -95,7 +95,7 @@ fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGro
             Ok(raw::ping_pong::measure(bench, setup, iterations)?.sample())
         })
     };
-    ways.map(point).into()
+    variants.map(point).into()
 }
 
 fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[Pin]) -> PointGroup {

@@ -53,7 +53,7 @@ const fn round_trip(
 }
 
 /// The figures that peers of suite `spot` are known to reach.
-pub const KNOWN: &[PeerFigure] = &[
+pub const PEER_FIGURES: &[PeerFigure] = &[
     libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
     libzmq_tcp(
         &[("transport", "tcp"), ("pattern", "pub"), ("bytes", "1024"), ("length", "sustained")],

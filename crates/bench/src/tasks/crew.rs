@@ -11,7 +11,7 @@ use super::ledger::TaskLedger;
 use crate::child::Child;
 use crate::clock::monotonic_ns;
 use crate::point::Bench;
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 /// The kind of all tasks.
 pub const KIND: &str = "failover";
@@ -22,7 +22,7 @@ const TASK: Duration = Duration::from_millis(20);
 /// The time to live of a worker's lease. It is long, so that a killed worker's tasks start again because its connection
 /// broke, and not because its lease ended.
 const TTL: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The message in which a worker of a benchmark reports that it starts a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub struct StartedTask {
     /// When the task was due to be submitted, in ns.
     pub due_ns: u64,
     /// When the task started, in ns.
-    pub began_ns: u64,
+    pub started_ns: u64,
 }
 
 /// The worker processes of a task benchmark, which can be killed. Dropping the handle kills them.
@@ -62,27 +62,27 @@ impl Crew {
     }
 
     /// Adds the workers' new reports to the ledger.
-    pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
+    pub fn receive_reports(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let Some(child) = worker else { continue };
-            for line in child.said() {
-                ledger.begins(number, serde_json::from_str(&line)?)?;
+            for line in child.available_lines() {
+                ledger.record_start(number, serde_json::from_str(&line)?)?;
             }
-            ensure!(child.ended()?.is_none(), "worker {number} ended unexpectedly{}", child.last_words());
+            ensure!(child.try_wait()?.is_none(), "worker {number} ended unexpectedly{}", child.stderr_text());
         }
         Ok(())
     }
 
     /// Kills the oldest worker and adds its last reports to the ledger. Returns its number.
-    pub fn kill_next(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
+    pub fn kill_oldest(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("the worker to kill has been killed already")?;
         child.kill()?;
-        for line in child.rest() {
+        for line in child.remaining_lines() {
             // The kill may have cut off the last line. The task in that line had not started.
-            if let Ok(begun) = serde_json::from_str(&line) {
-                ledger.begins(number, begun)?;
+            if let Ok(started) = serde_json::from_str(&line) {
+                ledger.record_start(number, started)?;
             }
         }
         Ok(number)
@@ -90,24 +90,24 @@ impl Crew {
 }
 
 /// The main function of a worker. It works until it is killed.
-pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     let client = Client::connect(args.text("url")?, ClientOptions::default())?;
     let options =
         WorkerOptions { kinds: vec![KIND.to_owned()], slots: SLOTS, ttl: TTL, ..WorkerOptions::default() };
     let attachment = client.tasks().attach(options)?;
     loop {
-        let given = attachment.next_batch(SLOTS as usize, LOOK)?;
-        if given.is_empty() {
+        let batch = attachment.next_batch(SLOTS as usize, POLL_INTERVAL)?;
+        if batch.is_empty() {
             continue;
         }
-        let began_ns = monotonic_ns();
-        for given in &given {
+        let started_ns = monotonic_ns();
+        for task in &batch {
             let due =
-                given.payload().first_chunk().context("a task's payload differs from the submitted one")?;
+                task.payload().first_chunk().context("a task's payload differs from the submitted one")?;
             let due_ns = u64::from_le_bytes(*due);
-            say(&StartedTask { task: given.task(), token: given.token(), due_ns, began_ns })?;
+            print_line(&StartedTask { task: task.task(), token: task.token(), due_ns, started_ns })?;
         }
         thread::sleep(TASK);
-        attachment.complete_all(&given, &TaskUsage { run: TASK, ..TaskUsage::default() });
+        attachment.complete_all(&batch, &TaskUsage { run: TASK, ..TaskUsage::default() });
     }
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use super::crew::Crew;
 use super::ledger::{SubmitterThreads, TaskLedger};
 use super::nodes::{ClusterSize, TaskNodes};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
@@ -32,28 +32,28 @@ pub enum Victim {
 
 const NODES: usize = 3;
 /// The number of tasks that must start between two kills, which shows that work has resumed.
-const CALM_TASKS: usize = 200;
-const LOOK: Duration = Duration::from_millis(1);
+const STARTS_BETWEEN_KILLS: usize = 200;
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Kills `kills` processes of the given kind, one after another, and measures the recoveries.
 pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
-    let mut stage = FailoverSetup::start(bench)?;
+    let mut setup = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
     while latencies.count() < kills {
-        stage.calm_down()?;
+        setup.wait_for_starts()?;
         match victim {
-            Victim::Leader => latencies.record(stage.kill_leader()?),
+            Victim::Leader => latencies.record(setup.kill_leader()?),
             // A killed worker without unfinished tasks is not counted.
-            Victim::Worker => stage.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
+            Victim::Worker => setup.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
-    let (tasks, begun_again) = stage.end()?;
+    let (tasks, restarts) = setup.finish()?;
     Ok(latencies
         .sample()
         .with_time("max_ns", latencies.quantile_ns(1.0))
         .with("kills", kills as f64)
         .with("tasks", tasks as f64)
-        .with("begun_again", begun_again as f64))
+        .with("begun_again", restarts as f64))
 }
 
 struct FailoverSetup<'b> {
@@ -74,53 +74,55 @@ impl<'b> FailoverSetup<'b> {
     }
 
     /// Adds reports of started and ended tasks to the ledger until a condition holds.
-    fn until(&mut self, what: &str, is_so: impl Fn(&TaskLedger) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_for(&mut self, goal: &str, condition: impl Fn(&TaskLedger) -> bool) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            self.crew.hear(&mut self.ledger)?;
-            self.submitting.hear(&mut self.ledger)?;
-            if is_so(&self.ledger) {
+            self.crew.receive_reports(&mut self.ledger)?;
+            self.submitting.receive_reports(&mut self.ledger)?;
+            if condition(&self.ledger) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "timed out waiting for {what}: {}", self.ledger);
-            thread::sleep(LOOK);
+            ensure!(Instant::now() < deadline, "timed out waiting for {goal}: {}", self.ledger);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn calm_down(&mut self) -> Result<()> {
-        let begun = self.ledger.begun() + CALM_TASKS;
-        self.until("tasks to begin", |ledger| ledger.begun() >= begun)
+    fn wait_for_starts(&mut self) -> Result<()> {
+        let starts = self.ledger.starts() + STARTS_BETWEEN_KILLS;
+        self.wait_for("tasks to begin", |ledger| ledger.starts() >= starts)
     }
 
     fn kill_leader(&mut self) -> Result<u64> {
         let leader = self.nodes.leader()?;
         let killed_ns = monotonic_ns();
         self.nodes.kill(leader)?;
-        self.until("tasks that begin without their leader", |ledger| {
-            ledger.first_after(killed_ns).is_some()
+        self.wait_for("tasks that begin without their leader", |ledger| {
+            ledger.first_start_after(killed_ns).is_some()
         })?;
-        let began_ns = self.ledger.first_after(killed_ns).context("no task began after the kill")?;
+        let started_ns = self.ledger.first_start_after(killed_ns).context("no task began after the kill")?;
         self.nodes.restart(self.bench, leader)?;
-        Ok(began_ns - killed_ns)
+        Ok(started_ns - killed_ns)
     }
 
     fn kill_worker(&mut self) -> Result<Option<u64>> {
         let killed_ns = monotonic_ns();
-        let victim = self.crew.kill_next(&mut self.ledger)?;
-        let held = self.ledger.held_by(victim);
-        self.until("the end of tasks that a worker had begun", |ledger| {
-            held.iter().all(|task| ledger.is_done(*task) || ledger.begun_by_others(*task, victim).is_some())
+        let victim = self.crew.kill_oldest(&mut self.ledger)?;
+        let unfinished = self.ledger.unfinished_tasks_of(victim);
+        self.wait_for("the end of tasks that a worker had begun", |ledger| {
+            unfinished
+                .iter()
+                .all(|task| ledger.is_completed(*task) || ledger.restarted_at(*task, victim).is_some())
         })?;
         self.crew.replace(self.bench)?;
-        let again = held.iter().filter_map(|task| self.ledger.begun_by_others(*task, victim));
-        Ok(again.max().map(|began_ns| began_ns.saturating_sub(killed_ns)))
+        let restarts = unfinished.iter().filter_map(|task| self.ledger.restarted_at(*task, victim));
+        Ok(restarts.max().map(|started_ns| started_ns.saturating_sub(killed_ns)))
     }
 
     /// Waits until all submitted tasks are done, and checks that each was done exactly once.
-    fn end(mut self) -> Result<(usize, usize)> {
+    fn finish(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
-        self.until("the end of all submitted tasks", TaskLedger::is_all_done)?;
+        self.wait_for("the end of all submitted tasks", TaskLedger::are_all_completed)?;
         self.submitting.check(&self.ledger)?;
-        Ok((self.ledger.submitted(), self.ledger.begun_again()))
+        Ok((self.ledger.submitted(), self.ledger.restarts()))
     }
 }

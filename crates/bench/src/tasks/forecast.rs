@@ -76,8 +76,7 @@ pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) 
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
     let workload = arrivals.workload(high_per_s, seed)?;
-    let policy =
-        Policy::document((peak / 20).max(1), peak * 5 / 4).with_forecast(VALUE_MS, arrivals.seasons());
+    let policy = Policy::cloud((peak / 20).max(1), peak * 5 / 4).with_forecast(VALUE_MS, arrivals.seasons());
     let triggers = ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
     let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
     let [reactive, predictive, oracle] = rows.as_slice() else {

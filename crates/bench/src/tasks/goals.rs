@@ -16,12 +16,12 @@ const fn peer(target: &'static str) -> RowPattern {
     RowPattern { target, case: "noop", params: &[], metric: OPS }
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
-    Goal { what, ours, bar }
+const fn goal(title: &'static str, ours: RowPattern, threshold: Threshold) -> Goal {
+    Goal { title, ours, threshold }
 }
 
-const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
-    ClaimedFigure { what, figure, ours }
+const fn claim(title: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
+    ClaimedFigure { title, figure, ours }
 }
 
 const OPS: &str = "ops_per_s";
@@ -217,9 +217,9 @@ macro_rules! measured {
 }
 
 macro_rules! phase {
-    ($what:literal, $phase:literal, $seconds:literal) => {
+    ($title:literal, $phase:literal, $seconds:literal) => {
         claim(
-            concat!($what, " (simulated)"),
+            concat!($title, " (simulated)"),
             $seconds * S,
             ours("phases", &[("via", "simulator"), ("phase", $phase)], "total_ns"),
         )
@@ -227,9 +227,9 @@ macro_rules! phase {
 }
 
 macro_rules! saves {
-    ($what:literal, $strategy:literal, $dollars:literal) => {
+    ($title:literal, $strategy:literal, $dollars:literal) => {
         claim(
-            concat!("Monthly savings, ", $what, " (simulated)"),
+            concat!("Monthly savings, ", $title, " (simulated)"),
             $dollars,
             ours("cost", &[("via", "simulator"), ("strategy", $strategy)], "saves_per_month"),
         )

@@ -18,18 +18,16 @@ use dunlin_tasks::NewTask;
 use serde::Deserialize;
 
 use super::crew::{KIND, StartedTask};
-use crate::child::PATIENCE;
+use crate::child::TIMEOUT;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
 /// The number of tasks in a request. With the time between requests, this gives 400 tasks a second. The workers could
 /// do 1,000 a second.
 const BATCH: usize = 4;
-/// The time between two requests.
-const EVERY: Duration = Duration::from_millis(10);
-/// The pause before a failed request is repeated.
-const AGAIN: Duration = Duration::from_millis(5);
-const LOOK: Duration = Duration::from_millis(20);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One start of a task by a worker.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +35,7 @@ struct Run {
     worker: usize,
     token: u64,
     due_ns: u64,
-    began_ns: u64,
+    started_ns: u64,
 }
 
 /// The tasks that were submitted, started and ended, to check that none was lost or run wrongly.
@@ -46,27 +44,27 @@ pub struct TaskLedger {
     acknowledged: HashSet<u64>,
     runs: HashMap<u64, Vec<Run>>,
     tokens: HashSet<u64>,
-    begun: usize,
-    done: HashSet<u64>,
+    starts: usize,
+    completed: HashSet<u64>,
     /// The latest starts, over all tasks.
     latest: Vec<Run>,
 }
 
 impl TaskLedger {
     /// Adds the report that a worker starts a task. Fails if the start breaks a promise.
-    pub fn begins(&mut self, worker: usize, begun: StartedTask) -> Result<()> {
-        let StartedTask { task, token, due_ns, began_ns } = begun;
+    pub fn record_start(&mut self, worker: usize, start: StartedTask) -> Result<()> {
+        let StartedTask { task, token, due_ns, started_ns } = start;
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
         // The workers' reports are read one worker after another, so an older start may be added after a newer one.
-        let run = Run { worker, token, due_ns, began_ns };
+        let run = Run { worker, token, due_ns, started_ns };
         if is_later {
             runs.push(run)
         } else {
             runs.insert(0, run)
         }
-        self.begun += 1;
+        self.starts += 1;
         self.latest.push(run);
         if self.latest.len() > 20_000 {
             self.latest.drain(..10_000);
@@ -74,44 +72,44 @@ impl TaskLedger {
         Ok(())
     }
 
-    fn ends(&mut self, task: u64) -> Result<()> {
-        ensure!(self.done.insert(task), "task {task:x} was completed twice");
+    fn record_end(&mut self, task: u64) -> Result<()> {
+        ensure!(self.completed.insert(task), "task {task:x} was completed twice");
         Ok(())
     }
 
     /// Number of starts so far.
-    pub fn begun(&self) -> usize {
-        self.begun
+    pub fn starts(&self) -> usize {
+        self.starts
     }
 
     /// Returns the time of the first start of a task that was due after `due_ns`.
-    pub fn first_after(&self, due_ns: u64) -> Option<u64> {
-        self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.began_ns).min()
+    pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
+        self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }
 
     /// Returns the tasks that a worker has started and that have not ended.
-    pub fn held_by(&self, worker: usize) -> Vec<u64> {
+    pub fn unfinished_tasks_of(&self, worker: usize) -> Vec<u64> {
         let of = |(task, runs): (&u64, &Vec<Run>)| {
-            let is_its = runs.last().is_some_and(|run| run.worker == worker);
-            (is_its && !self.is_done(*task)).then_some(*task)
+            let is_last_run = runs.last().is_some_and(|run| run.worker == worker);
+            (is_last_run && !self.is_completed(*task)).then_some(*task)
         };
         self.runs.iter().filter_map(of).collect()
     }
 
     /// Returns the time at which another worker started a task after this worker had started it.
-    pub fn begun_by_others(&self, task: u64, worker: usize) -> Option<u64> {
+    pub fn restarted_at(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
-        (last.worker != worker).then_some(last.began_ns)
+        (last.worker != worker).then_some(last.started_ns)
     }
 
     /// Whether the cluster has reported the task as completed.
-    pub fn is_done(&self, task: u64) -> bool {
-        self.done.contains(&task)
+    pub fn is_completed(&self, task: u64) -> bool {
+        self.completed.contains(&task)
     }
 
     /// Whether all acknowledged tasks are completed.
-    pub fn is_all_done(&self) -> bool {
-        self.acknowledged.is_subset(&self.done)
+    pub fn are_all_completed(&self) -> bool {
+        self.acknowledged.is_subset(&self.completed)
     }
 
     /// Returns the number of acknowledged tasks.
@@ -120,15 +118,15 @@ impl TaskLedger {
     }
 
     /// Returns the number of starts of tasks that had already started before.
-    pub fn begun_again(&self) -> usize {
-        self.begun - self.runs.len()
+    pub fn restarts(&self) -> usize {
+        self.starts - self.runs.len()
     }
 }
 
 impl fmt::Display for TaskLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (acknowledged, done) = (self.acknowledged.len(), self.done.len());
-        write!(f, "{acknowledged} acknowledged, {} begun, {done} done", self.begun)
+        let (acknowledged, completed) = (self.acknowledged.len(), self.completed.len());
+        write!(f, "{acknowledged} acknowledged, {} begun, {completed} done", self.starts)
     }
 }
 
@@ -136,14 +134,14 @@ impl fmt::Display for TaskLedger {
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,
-    over: Arc<AtomicBool>,
+    stop_submitting: Arc<AtomicBool>,
     acknowledged: Receiver<u64>,
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
     /// Whether the reading thread may end. The submitter has a separate flag, because workers may still be busy after
     /// the last submission.
-    watched: Arc<AtomicBool>,
+    stop_watching: Arc<AtomicBool>,
 }
 
 impl SubmitterThreads {
@@ -151,27 +149,29 @@ impl SubmitterThreads {
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, ClientOptions::default()).context("cannot connect to the node");
         let tasks = connect()?.tasks();
-        let (over, watched) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let ((sender, acknowledged), (telling, ended)) = (channel(), channel());
+        let (stop_submitting, stop_watching) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let ((sender, acknowledged), (end_sender, ended)) = (channel(), channel());
         let events = connect()?;
-        let (of_submitter, own) = (Arc::clone(&over), connect()?.tasks());
-        let submitter = thread::spawn(move || submit(&own, &of_submitter, &sender));
-        let of_watcher = Arc::clone(&watched);
-        let watcher = thread::spawn(move || watch(&events, &of_watcher, &telling));
+        let (submitter_stop, submitter_tasks) = (Arc::clone(&stop_submitting), connect()?.tasks());
+        let submitter = thread::spawn(move || submit(&submitter_tasks, &submitter_stop, &sender));
+        let watcher_stop = Arc::clone(&stop_watching);
+        let watcher = thread::spawn(move || watch(&events, &watcher_stop, &end_sender));
         let (submitter, watcher) = (Some(submitter), Some(watcher));
-        Ok(Self { tasks, over, acknowledged, ended, submitter, watcher, watched })
+        Ok(Self { tasks, stop_submitting, acknowledged, ended, submitter, watcher, stop_watching })
     }
 
     /// Adds acknowledged and ended tasks to the ledger.
-    pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
+    pub fn receive_reports(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         ledger.acknowledged.extend(self.acknowledged.try_iter());
-        self.ended.try_iter().try_for_each(|task| ledger.ends(task))?;
+        self.ended.try_iter().try_for_each(|task| ledger.record_end(task))?;
         // A thread that ends before it is stopped has failed.
-        for (thread, may_end) in [(&mut self.submitter, &self.over), (&mut self.watcher, &self.watched)] {
-            if !may_end.load(Ordering::Acquire)
+        for (thread, is_stopped) in
+            [(&mut self.submitter, &self.stop_submitting), (&mut self.watcher, &self.stop_watching)]
+        {
+            if !is_stopped.load(Ordering::Acquire)
                 && let Some(ended) = thread.take_if(|thread| thread.is_finished())
             {
-                joined(ended)?;
+                join(ended)?;
                 bail!("the thread that submits or watches tasks ended unexpectedly");
             }
         }
@@ -180,38 +180,38 @@ impl SubmitterThreads {
 
     /// Stops the submitting thread.
     pub fn stop(&mut self) -> Result<()> {
-        self.over.store(true, Ordering::Release);
-        self.submitter.take().map_or(Ok(()), joined)
+        self.stop_submitting.store(true, Ordering::Release);
+        self.submitter.take().map_or(Ok(()), join)
     }
 
     /// Compares the ledger with the cluster's own counts: exactly the acknowledged tasks must be done.
     pub fn check(mut self, ledger: &TaskLedger) -> Result<()> {
-        self.watched.store(true, Ordering::Release);
-        self.watcher.take().map_or(Ok(()), joined)?;
+        self.stop_watching.store(true, Ordering::Release);
+        self.watcher.take().map_or(Ok(()), join)?;
         let tenants = self.tasks.tenants(TENANT)?;
         let completed = tenants.first().context("no tenant exists: no task was submitted")?.account.completed;
-        let (acknowledged, done) = (ledger.acknowledged.len() as u64, ledger.done.len() as u64);
+        let (acknowledged, received) = (ledger.acknowledged.len() as u64, ledger.completed.len() as u64);
         ensure!(
-            (completed, done) == (acknowledged, acknowledged),
-            "{acknowledged} tasks were acknowledged, {completed} completed, and the watcher received {done} completions"
+            (completed, received) == (acknowledged, acknowledged),
+            "{acknowledged} tasks were acknowledged, {completed} completed, and the watcher received {received} completions"
         );
         Ok(())
     }
 }
 
-fn joined(thread: JoinHandle<Result<()>>) -> Result<()> {
+fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
 /// Submits tasks until stopped. A request with an unknown result is repeated under the same idempotency key.
-fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
+fn submit(tasks: &Tasks, stop_submitting: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
-    while !over.load(Ordering::Acquire) {
+    while !stop_submitting.load(Ordering::Acquire) {
         let due = monotonic_ns().to_le_bytes();
         let keys: Vec<[u8; 8]> = (number..).take(BATCH).map(u64::to_be_bytes).collect();
         number += BATCH as u64;
-        let deadline = Instant::now() + PATIENCE;
-        let taken = loop {
+        let deadline = Instant::now() + TIMEOUT;
+        let submitted = loop {
             let new = keys
                 .iter()
                 .map(|key| NewTask { idempotency_key: key, ..NewTask::new(KIND.as_bytes(), &due) });
@@ -220,16 +220,16 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
                 Err(TasksError::Unknown(_) | TasksError::Disconnected(_) | TasksError::Refused(_))
                     if Instant::now() < deadline =>
                 {
-                    thread::sleep(AGAIN);
+                    thread::sleep(RETRY_DELAY);
                 }
                 Err(error) => return Err(error).context("cannot submit tasks"),
             }
         };
-        for taken in taken {
-            acknowledged.send(taken.task).context("the thread that reads the ledger has ended")?;
+        for task in submitted {
+            acknowledged.send(task.task).context("the thread that reads the ledger has ended")?;
         }
         // After a delay, the requests that were due meanwhile are skipped.
-        next = (next + EVERY).max(Instant::now());
+        next = (next + REQUEST_INTERVAL).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     Ok(())
@@ -242,26 +242,26 @@ struct LedgerEvent {
 }
 
 /// Reads which tasks have ended, until stopped.
-fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
+fn watch(client: &Client, stop_watching: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
     let mut after = None;
-    while !watched.load(Ordering::Acquire) {
+    while !stop_watching.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
         // A restarted node may not have reached this position yet; the thread then tries again.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
-            while !watched.load(Ordering::Acquire)
-                && let Ok(next) = events.next_timeout(LOOK)
+            while !stop_watching.load(Ordering::Acquire)
+                && let Ok(next) = events.next_timeout(POLL_INTERVAL)
             {
-                after = next.map_or(Ok(None), |event| heard(&event, ended))?.or(after);
+                after = next.map_or(Ok(None), |event| handle_event(&event, ended))?.or(after);
             }
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_DELAY);
     }
     Ok(())
 }
 
 /// Reports the task whose end the event contains. Returns the event's position.
-fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
+fn handle_event(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
     match event {
         Event::Record(record) => {
             let LedgerEvent { task, event } = serde_json::from_slice(record.payload())?;
@@ -284,25 +284,25 @@ fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
 mod tests {
     use super::*;
 
-    fn begun(task: u64, token: u64, began_ns: u64) -> StartedTask {
-        StartedTask { task, token, due_ns: began_ns - 1, began_ns }
+    fn start(task: u64, token: u64, started_ns: u64) -> StartedTask {
+        StartedTask { task, token, due_ns: started_ns - 1, started_ns }
     }
 
     #[test]
     fn worker_holds_a_task_until_the_task_ends_or_moves() {
         let mut ledger = TaskLedger::default();
         ledger.acknowledged.extend([1, 2]);
-        ledger.begins(0, begun(1, 10, 100)).unwrap();
-        ledger.begins(0, begun(2, 11, 100)).unwrap();
-        ledger.ends(2).unwrap();
-        assert_eq!((ledger.held_by(0), ledger.begun_by_others(1, 0)), (vec![1], None));
-        ledger.begins(1, begun(1, 12, 300)).unwrap();
-        assert_eq!((ledger.held_by(0), ledger.begun_by_others(1, 0)), (vec![], Some(300)));
-        assert_eq!((ledger.begun(), ledger.begun_again(), ledger.first_after(150)), (3, 1, Some(300)));
-        assert!(!ledger.is_all_done());
-        ledger.ends(1).unwrap();
-        assert!(ledger.is_all_done());
-        assert!(ledger.ends(1).is_err(), "a task is completed once");
-        assert!(ledger.begins(2, begun(2, 12, 400)).is_err(), "a token is given once");
+        ledger.record_start(0, start(1, 10, 100)).unwrap();
+        ledger.record_start(0, start(2, 11, 100)).unwrap();
+        ledger.record_end(2).unwrap();
+        assert_eq!((ledger.unfinished_tasks_of(0), ledger.restarted_at(1, 0)), (vec![1], None));
+        ledger.record_start(1, start(1, 12, 300)).unwrap();
+        assert_eq!((ledger.unfinished_tasks_of(0), ledger.restarted_at(1, 0)), (vec![], Some(300)));
+        assert_eq!((ledger.starts(), ledger.restarts(), ledger.first_start_after(150)), (3, 1, Some(300)));
+        assert!(!ledger.are_all_completed());
+        ledger.record_end(1).unwrap();
+        assert!(ledger.are_all_completed());
+        assert!(ledger.record_end(1).is_err(), "a task is completed once");
+        assert!(ledger.record_start(2, start(2, 12, 400)).is_err(), "each token is assigned once");
     }
 }

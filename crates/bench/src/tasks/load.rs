@@ -5,7 +5,7 @@ use anyhow::Result;
 use dunlin_tasks::jain;
 
 use super::nodes::{ClusterSize, TaskNodes};
-use super::rival;
+use super::peer;
 use super::work::{TaskReport, TaskWork, TenantWork};
 use crate::point::{Bench, RunSample, target};
 
@@ -13,23 +13,28 @@ use crate::point::{Bench, RunSample, target};
 pub const PACED_SHARE: f64 = 0.9;
 
 /// Measures the highest rate of cycles. In a cycle, a task is submitted, assigned to a worker, and completed.
-pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &TaskWork) -> Result<RunSample> {
-    if whose != target::DUNLIN {
-        return Ok(rival::measure(bench, whose, work)?.sample());
+pub fn measure_cycles(
+    bench: &Bench,
+    target: &'static str,
+    size: ClusterSize,
+    work: &TaskWork,
+) -> Result<RunSample> {
+    if target != target::DUNLIN {
+        return Ok(peer::measure(bench, target, work)?.sample());
     }
     let nodes = TaskNodes::start(bench, size)?;
-    let (report, used) = observed(bench, &nodes, work)?;
+    let (report, used) = run_observed(bench, &nodes, work)?;
     Ok(report.sample().and(used))
 }
 
 /// Measures workers that sleep for each task, in three ways: without a node, with tasks always waiting, and with
 /// submissions at nine tenths of the workers' capacity.
-pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
+pub fn measure_scaling(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
     bare.ours.bare = true;
     let bare = TaskReport::of(&bare, &mut nodes.clients(bench, &bare)?)?;
-    let (saturated, used) = observed(bench, &nodes, work)?;
+    let (saturated, used) = run_observed(bench, &nodes, work)?;
     let nominal_per_s = work.workers as f64 * 1e9 / work.task_ns as f64;
     let paced = TaskWork { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
     let paced = TaskReport::of(&paced, &mut nodes.clients(bench, &paced)?)?;
@@ -46,39 +51,40 @@ pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
 
 /// Measures the throughput of each tenant while the workers are always busy, compared with the tenants' shares by
 /// weight.
-pub fn shared(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
+pub fn measure_sharing(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
-    let (report, used) = observed(bench, &nodes, work)?;
-    let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
+    let (report, used) = run_observed(bench, &nodes, work)?;
+    let throughputs: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
     // Each tenant always has more waiting tasks than it gets.
-    let demands = vec![f64::INFINITY; got.len()];
-    let (sum, weight): (f64, f64) = (got.iter().sum(), weights.iter().sum());
-    let shares = got.iter().zip(&weights).map(|(got, of)| got / (sum * of / weight));
+    let demands = vec![f64::INFINITY; throughputs.len()];
+    let (sum, weight): (f64, f64) = (throughputs.iter().sum(), weights.iter().sum());
+    let shares =
+        throughputs.iter().zip(&weights).map(|(throughput, share)| throughput / (sum * share / weight));
     Ok(report
         .sample()
-        .with("jain", jain(&got, &demands, &weights))
+        .with("jain", jain(&throughputs, &demands, &weights))
         .with("least_share", shares.clone().fold(f64::INFINITY, f64::min))
         .with("most_share", shares.fold(0.0, f64::max))
         .and(used))
 }
 
 /// Measures the throughput of the other tenants while the first tenant submits `times` as much as usual.
-pub fn disturbed(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample> {
+pub fn measure_noisy_tenant(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     let mut noisy = work.clone();
     noisy.ours.tenants[0].per_s *= times;
     let during = TaskReport::of(&noisy, &mut nodes.clients(bench, &noisy)?)?;
-    let kept: Vec<f64> = during
+    let ratios: Vec<f64> = during
         .tenants
         .iter()
         .zip(&before.tenants)
         .map(|(during, before)| *during as f64 / *before as f64)
         .collect();
-    let [a, b, c, d] = kept.as_slice() else { anyhow::bail!("{} tenants", kept.len()) };
+    let [a, b, c, d] = ratios.as_slice() else { anyhow::bail!("{} tenants", ratios.len()) };
     Ok(RunSample::new()
-        .with("usual_load_share", load_of(work))
+        .with("usual_load_share", load_share(work))
         .with("noisy_times", *a)
         .with("b_kept_share", *b)
         .with("c_kept_share", *c)
@@ -86,13 +92,13 @@ pub fn disturbed(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample
         .with("least_kept_share", b.min(*c).min(*d)))
 }
 
-fn load_of(work: &TaskWork) -> f64 {
+fn load_share(work: &TaskWork) -> f64 {
     let per_s: f64 = work.ours.tenants.iter().map(|TenantWork { per_s, .. }| per_s).sum();
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
 /// Runs the work. Returns its report, and the processor time and memory that the nodes used.
-fn observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWork) -> Result<(TaskReport, RunSample)> {
+fn run_observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWork) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     // These processor times cover all tasks, including those outside the counted time.

@@ -22,7 +22,7 @@ use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::{Client, ClientOptions, Task, Tasks, Worker, WorkerLaunch};
 use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
-use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, of_node};
+use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, node_load_reader};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{Bench, RunSample};
@@ -40,8 +40,8 @@ const POOL: u32 = 4;
 /// The environment variable with the start-up time of a worker, in ms.
 const LOADING_VARIABLE: &str = "DUNLIN_BENCH_LOADING_MS";
 /// The longest wait for any decision or worker.
-const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const TENANT: &str = "bench";
 const KIND: &str = "nap";
 const MS: f64 = 1e6;
@@ -54,23 +54,23 @@ const HIGH_PER_S: f64 = 160.0;
 
 /// Measures a phase once.
 pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
-    let mut stage = LocalSetup::start(bench, phase)?;
+    let mut setup = LocalSetup::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
             let load_at = Instant::now();
             // Nine tenths of the capacity of a single worker.
-            stage.pace(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
-            stage.came_out(Trigger::Cpu, load_at)?
+            setup.submit_at_rate(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
+            setup.scale_out_sample(Trigger::Cpu, load_at)?
         }
-        "queue" => stage.burst(1_000, Trigger::Queue)?,
-        "latency" | "cold" | "warm" => stage.burst(500, Trigger::Latency)?,
+        "queue" => setup.burst(1_000, Trigger::Queue)?,
+        "latency" | "cold" | "warm" => setup.burst(500, Trigger::Latency)?,
         "in" => {
-            stage.burst(500, Trigger::Latency)?;
-            stage.went_in()?
+            setup.burst(500, Trigger::Latency)?;
+            setup.scale_in_sample()?
         }
-        _ => stage.foresaw()?,
+        _ => setup.measure_forecast()?,
     };
-    stage.end()?;
+    setup.end()?;
     Ok(sample)
 }
 
@@ -115,7 +115,7 @@ struct LocalSetup {
     server: Server,
     workers: Workers,
     /// The zero of the autoscaler's clock, accurate to about a millisecond.
-    began: Instant,
+    clock_start: Instant,
     tasks: Tasks,
     submitted: u64,
 }
@@ -131,32 +131,36 @@ impl LocalSetup {
         let client = Client::connect(&url, ClientOptions::default()).context("cannot connect to the node")?;
         let loading = if matches!(phase, "cold" | "warm") { LOADING } else { Duration::ZERO };
         let command = WorkerCommand {
-            words: bench.child.words("tasks-local-worker"),
+            words: bench.child.command_line("tasks-local-worker"),
             environment: vec![
                 ("DUNLIN_URL".to_owned(), url),
                 (LOADING_VARIABLE.to_owned(), loading.as_millis().to_string()),
             ],
             prefix: format!("bench-{}", std::process::id()),
         };
-        let began = Instant::now();
-        let look = of_node(&node, &command.prefix);
+        let clock_start = Instant::now();
+        let look = node_load_reader(&node, &command.prefix);
         let workers = Workers::start(policy(phase), command, WorkersLimits::default(), look)?;
-        let stage = LocalSetup { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
-        stage.until("the first worker", |_| stage.workers.ready() == 1)?;
+        let setup = LocalSetup { node, server, workers, clock_start, tasks: client.tasks(), submitted: 0 };
+        setup.wait_for("the first worker", |_| setup.workers.ready() == 1)?;
         let pool = if phase == "warm" { u64::from(POOL) } else { 0 };
-        stage.until("the warm pool", |_| stage.workers.warm() == pool)?;
-        Ok(stage)
+        setup.wait_for("the warm pool", |_| setup.workers.warm() == pool)?;
+        Ok(setup)
     }
 
-    fn until(&self, what: &str, is_so: impl Fn(&ScalingDecisions) -> bool) -> Result<ScalingDecisions> {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_for(
+        &self,
+        goal: &str,
+        condition: impl Fn(&ScalingDecisions) -> bool,
+    ) -> Result<ScalingDecisions> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let decided = self.workers.decided();
-            if is_so(&decided) {
+            let decided = self.workers.decisions();
+            if condition(&decided) {
                 return Ok(decided);
             }
-            ensure!(Instant::now() < deadline, "timed out waiting for {what}: {decided:?}");
-            thread::sleep(LOOK);
+            ensure!(Instant::now() < deadline, "timed out waiting for {goal}: {decided:?}");
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -168,21 +172,21 @@ impl LocalSetup {
     }
 
     /// Submits tasks at this rate until `is_enough` returns `true` for the decisions so far.
-    fn pace(&mut self, per_s: f64, is_enough: impl Fn(&ScalingDecisions) -> bool) -> Result<()> {
-        let began = Instant::now();
+    fn submit_at_rate(&mut self, per_s: f64, is_enough: impl Fn(&ScalingDecisions) -> bool) -> Result<()> {
+        let start = Instant::now();
         let mut submitted = 0;
-        while !is_enough(&self.workers.decided()) {
+        while !is_enough(&self.workers.decisions()) {
             ensure!(
-                began.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "the decision started no worker: {:?}",
-                self.workers.decided()
+                self.workers.decisions()
             );
-            let due = (began.elapsed().as_secs_f64() * per_s) as u64;
+            let due = (start.elapsed().as_secs_f64() * per_s) as u64;
             if due > submitted {
                 self.submit(due - submitted)?;
                 submitted = due;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -191,17 +195,17 @@ impl LocalSetup {
     fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
-        self.until("more workers", |decided| is_ready(decided).is_some())?;
-        self.came_out(trigger, load_at)
+        self.wait_for("more workers", |decided| is_ready(decided).is_some())?;
+        self.scale_out_sample(trigger, load_at)
     }
 
     /// Returns the phases of the first completed decision to scale out.
-    fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
-        let decided = self.workers.decided();
+    fn scale_out_sample(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
+        let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
         ensure!(out.trigger == trigger, "decision {out:?} has another trigger than {trigger:?}");
         ensure!(out.failed == 0, "some workers did not start: {out:?}");
-        let load_ms = load_at.duration_since(self.began).as_secs_f64() * 1e3;
+        let load_ms = load_at.duration_since(self.clock_start).as_secs_f64() * 1e3;
         Ok(RunSample::new()
             .with("detection_ns", (out.detected_ms as f64 - load_ms) * MS)
             .with("decision_ns", (out.decided_ms - out.detected_ms) as f64 * MS)
@@ -211,9 +215,9 @@ impl LocalSetup {
     }
 
     /// Returns the phases of the first process that was ended.
-    fn went_in(&self) -> Result<RunSample> {
+    fn scale_in_sample(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
-        let decided = self.until("fewer workers", is_gone)?;
+        let decided = self.wait_for("fewer workers", is_gone)?;
         let first =
             decided.inward.iter().find(|inward| inward.gone_ms > 0).context("no worker process ended")?;
         let ScaleIn { low_ms, cooled_ms, decided_ms, drained_ms, gone_ms, .. } = *first;
@@ -227,40 +231,46 @@ impl LocalSetup {
 
     /// Submits waves of load until workers start before a wave's high half. A forecast needs two whole waves. The first
     /// low half is shortened to half of its length, so the two waves end in the middle of a low half.
-    fn foresaw(&mut self) -> Result<RunSample> {
-        let (began, half) = (Instant::now(), WAVE / 2);
-        let mut until = began + half / 2;
-        while began.elapsed() < PATIENCE {
-            self.pace(LOW_PER_S, |_| Instant::now() >= until)?;
-            if let Some(out) = self.launched_within(until, half) {
-                return self.foreseen(&out, until);
+    fn measure_forecast(&mut self) -> Result<RunSample> {
+        let (start, half) = (Instant::now(), WAVE / 2);
+        let mut until = start + half / 2;
+        while start.elapsed() < TIMEOUT {
+            self.submit_at_rate(LOW_PER_S, |_| Instant::now() >= until)?;
+            if let Some(out) = self.forecast_decision(until, half) {
+                return self.forecast_sample(&out, until);
             }
-            self.pace(HIGH_PER_S, |_| Instant::now() >= until + half)?;
+            self.submit_at_rate(HIGH_PER_S, |_| Instant::now() >= until + half)?;
             until += WAVE;
         }
-        bail!("the autoscaler made no forecast: {:?}", self.workers.decided())
+        bail!("the autoscaler made no forecast: {:?}", self.workers.decisions())
     }
 
-    fn at(&self, ms: u64) -> Instant {
-        self.began + Duration::from_millis(ms)
+    fn instant_of(&self, ms: u64) -> Instant {
+        self.clock_start + Duration::from_millis(ms)
     }
 
     /// Returns the decision of a forecast that was made at most `within` before the load rises.
-    fn launched_within(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
-        let foreseen = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
-        let decided = self.workers.decided();
-        decided.out.iter().filter(foreseen).find(|out| self.at(out.decided_ms) + within > rise).copied()
+    fn forecast_decision(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
+        let is_forecast = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
+        let decided = self.workers.decisions();
+        decided
+            .out
+            .iter()
+            .filter(is_forecast)
+            .find(|out| self.instant_of(out.decided_ms) + within > rise)
+            .copied()
     }
 
     /// Measures how long before the rise the workers of this decision were ready.
-    fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
-        let is_it =
+    fn forecast_sample(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
+        let is_decision =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
-        let is_ready =
-            |decided: &ScalingDecisions| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
-        let decided = self.until("the forecast workers", is_ready)?;
-        let out = decided.out.iter().find(is_it).context("the decision is missing")?;
-        let ready = self.at(out.ready_ms);
+        let is_ready = |decided: &ScalingDecisions| {
+            decided.out.iter().find(is_decision).is_some_and(|out| out.missing == 0)
+        };
+        let decided = self.wait_for("the forecast workers", is_ready)?;
+        let out = decided.out.iter().find(is_decision).context("the decision is missing")?;
+        let ready = self.instant_of(out.ready_ms);
         let ahead_s = match rise.checked_duration_since(ready) {
             Some(ahead) => ahead.as_secs_f64(),
             None => -ready.duration_since(rise).as_secs_f64(),
@@ -275,7 +285,7 @@ impl LocalSetup {
 
     /// Waits until every task is done and every process has ended.
     fn end(self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let tenant = self.tasks.tenants(TENANT)?;
             let account = tenant.first().context("the status has no tenant")?.account;
@@ -287,17 +297,16 @@ impl LocalSetup {
                 "unexpected counters {account:?} for {} tasks",
                 self.submitted
             );
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
-        self.workers.stop(PATIENCE);
+        self.workers.stop(TIMEOUT);
         self.server.stop();
         self.node.stop();
         Ok(())
     }
 }
 
-/// The main function of a worker process that the node starts.
-pub(crate) fn work() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
     let started = WorkerLaunch::from_env();
     let name = started.name().context("the worker has no name")?.to_owned();

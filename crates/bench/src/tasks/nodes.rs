@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::work::TaskWork;
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::control::clients::StoreConnection;
 use crate::control::cluster::MeasuredCluster;
 use crate::control::ours::OwnCluster;
 use crate::point::Bench;
 
-/// The time between two checks whether the nodes agree.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The number of nodes in a cluster, and the number of shards of its task scheduler (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
@@ -41,23 +40,23 @@ pub struct TaskNodes {
 impl TaskNodes {
     /// Starts the nodes.
     pub fn start(bench: &Bench, size: ClusterSize) -> Result<Self> {
-        let nodes = OwnCluster::sharded(bench, size.nodes, size.shards)?;
-        let (_, url) = agreed_on(&nodes)?;
+        let nodes = OwnCluster::with_shards(bench, size.nodes, size.shards)?;
+        let (_, url) = wait_for_agreement(&nodes)?;
         Ok(Self { nodes, url })
     }
 
     /// Waits until all nodes are voters and agree on the leader. Returns the index of the node that leads the first
     /// shard.
     pub fn leader(&self) -> Result<usize> {
-        agreed_on(&self.nodes).map(|(leader, _)| leader)
+        wait_for_agreement(&self.nodes).map(|(leader, _)| leader)
     }
 
     /// Returns the addresses of all nodes' listeners, in the form of one URL.
     pub fn listeners(&self) -> Result<String> {
-        let listeners = on_a_runtime(async {
+        let listeners = block_on(async {
             let mut listeners = Vec::new();
             for endpoint in self.nodes.endpoints() {
-                listeners.push(StoreConnection::to(&endpoint).seen().await?.listener.to_string());
+                listeners.push(StoreConnection::new(&endpoint).usage().await?.listener.to_string());
             }
             anyhow::Ok(listeners)
         })?;
@@ -92,49 +91,49 @@ impl TaskNodes {
     }
 }
 
-fn on_a_runtime<R>(future: impl Future<Output = R>) -> Result<R> {
+fn block_on<R>(future: impl Future<Output = R>) -> Result<R> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(future))
 }
 
-fn agreed_on(nodes: &OwnCluster) -> Result<(usize, String)> {
-    on_a_runtime(leader(&nodes.endpoints()))?
+fn wait_for_agreement(nodes: &OwnCluster) -> Result<(usize, String)> {
+    block_on(leader(&nodes.endpoints()))?
 }
 
 /// Waits until all nodes agree on the leaders of all shards, and each node is a voter in each shard. Returns the index
 /// and the listener of the node that leads the first shard.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
-    let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
-    let deadline = Instant::now() + PATIENCE;
+    let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::new(endpoint)).collect();
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let why = match agreed(&nodes).await {
+        let error = match leader_and_url(&nodes).await {
             Ok(leader) => return Ok(leader),
-            Err(why) => why,
+            Err(error) => error,
         };
         ensure!(
             Instant::now() < deadline,
-            "the tasks' Raft group had no leader within {PATIENCE:?}: {why:#}"
+            "the tasks' Raft group had no leader within {TIMEOUT:?}: {error:#}"
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn agreed(nodes: &[StoreConnection]) -> Result<(usize, String)> {
+async fn leader_and_url(nodes: &[StoreConnection]) -> Result<(usize, String)> {
     let mut leaders: Option<Vec<u64>> = None;
     for node in nodes {
-        let seen = node.seen().await?;
-        let Some(shards) = seen.tasks else { bail!("a node does not take part in the tasks' Raft group") };
+        let usage = node.usage().await?;
+        let Some(shards) = usage.tasks else { bail!("a node does not take part in the tasks' Raft group") };
         let voters = shards.iter().map(|(_, voters)| *voters).min().unwrap_or(0);
         ensure!(voters == nodes.len(), "unexpected number of voters: {voters}");
-        let leads: Vec<u64> = shards.into_iter().map(|(leads, _)| leads).collect();
-        let is_same = leaders.as_ref().is_none_or(|before| *before == leads);
+        let shard_leaders: Vec<u64> = shards.into_iter().map(|(leader, _)| leader).collect();
+        let is_same = leaders.as_ref().is_none_or(|before| *before == shard_leaders);
         ensure!(is_same, "the nodes report different leaders");
-        leaders = Some(leads);
+        leaders = Some(shard_leaders);
     }
     let leaders = leaders.context("the cluster has no node")?;
     let leader = *leaders.first().context("the node reports no shard of the tasks")? as usize - 1;
     let node = nodes.get(leader).context("the leader is not a node of this benchmark")?;
-    Ok((leader, format!("dunlin://{}", node.seen().await?.listener)))
+    Ok((leader, format!("dunlin://{}", node.usage().await?.listener)))
 }
 
 /// The unit in which the kernel counts the processor time of processes, in ns.

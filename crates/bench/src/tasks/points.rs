@@ -28,13 +28,13 @@ const TARGETS: [u64; 4] = [70, 80, 85, 90];
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
-    groups.extend(forecasts(options));
-    groups.push(backlogs(options));
-    groups.push(vec![large(options)]);
+    groups.extend(forecast_points(options));
+    groups.push(backlog_points(options));
+    groups.push(vec![large_point(options)]);
     groups
 }
 
-fn of_simulator() -> Params {
+fn simulator_params() -> Params {
     Params::new().with("via", "simulator")
 }
 
@@ -56,7 +56,7 @@ fn scaling(options: &BenchOptions) -> PointGroup {
     let of = |workers: u32| {
         // With more workers than in the Grey document, the number of tasks is raised, so that each worker gets enough.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
-        let params = of_simulator().with("workers", u64::from(workers));
+        let params = simulator_params().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))
     };
     workers.map(of).collect()
@@ -64,7 +64,7 @@ fn scaling(options: &BenchOptions) -> PointGroup {
 
 fn phases() -> PointGroup {
     let of = |phase: &'static str| {
-        point("phases", of_simulator().with("phase", phase), move |seed| simulated::phase(seed, phase))
+        point("phases", simulator_params().with("phase", phase), move |seed| simulated::phase(seed, phase))
     };
     simulated::PHASES.map(of).into()
 }
@@ -80,26 +80,26 @@ fn local_phases(options: &BenchOptions) -> PointGroup {
 }
 
 fn tenants(options: &BenchOptions) -> PointGroup {
-    let mut group = vec![point("tenants", of_simulator(), simulated::tenants)];
+    let mut group = vec![point("tenants", simulator_params(), simulated::tenants)];
     for load in simulated::LOADS {
-        let params = of_simulator().with("load", load);
+        let params = simulator_params().with("load", load);
         group.push(point("noisy", params, move |seed| simulated::noisy(seed, load)));
     }
     let costs = Rc::new(simulated::SimulatedCosts::default());
     let strategies = if options.quick { &simulated::STRATEGIES[..0] } else { &simulated::STRATEGIES };
     group.extend(strategies.iter().map(|strategy| {
         let costs = Rc::clone(&costs);
-        point("cost", of_simulator().with("strategy", *strategy), move |seed| costs.of(seed, strategy))
+        point("cost", simulator_params().with("strategy", *strategy), move |seed| costs.of(seed, strategy))
     }));
     group
 }
 
-fn forecasts(options: &BenchOptions) -> Vec<PointGroup> {
+fn forecast_points(options: &BenchOptions) -> Vec<PointGroup> {
     let targets = if options.quick { &TARGETS[2..3] } else { &TARGETS };
     let arrivals = if options.quick { &ArrivalPattern::ALL[..1] } else { &ArrivalPattern::ALL };
     let peak = options.count(200, 20) as u32;
     let of = |arrivals: ArrivalPattern, cpu_target: u64| {
-        let params = of_simulator()
+        let params = simulator_params()
             .with("arrivals", arrivals.name())
             .with("cpu_target", cpu_target)
             .with("workers", u64::from(peak));
@@ -108,7 +108,7 @@ fn forecasts(options: &BenchOptions) -> Vec<PointGroup> {
     arrivals.iter().map(|arrivals| targets.iter().map(|target| of(*arrivals, *target)).collect()).collect()
 }
 
-fn backlogs(options: &BenchOptions) -> PointGroup {
+fn backlog_points(options: &BenchOptions) -> PointGroup {
     let backlogs = BACKLOGS.into_iter().filter(|(_, queued)| !options.quick || *queued <= 10_000);
     let dispatches = options.count(300_000, 5_000);
     let of = |(tenants, queued): (usize, usize)| {
@@ -121,8 +121,8 @@ fn backlogs(options: &BenchOptions) -> PointGroup {
     backlogs.map(of).collect()
 }
 
-fn large(options: &BenchOptions) -> MeasuringPoint {
+fn large_point(options: &BenchOptions) -> MeasuringPoint {
     let (workers, tasks) = (options.count(100_000, 1_000) as u32, options.count(10_000_000, 20_000));
-    let params = of_simulator().with("workers", u64::from(workers)).with("tasks", tasks);
+    let params = simulator_params().with("workers", u64::from(workers)).with("tasks", tasks);
     point("simulator", params, move |seed| simulated::large(seed, workers, tasks))
 }

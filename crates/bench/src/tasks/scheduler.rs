@@ -18,18 +18,18 @@ use serde::{Deserialize, Serialize};
 use crate::clock::processor_ns;
 use crate::local::memory::resident_bytes;
 use crate::point::{Bench, RunSample};
-use crate::role::{RoleArgs, say};
+use crate::role::{RoleArgs, print_line};
 
 const WORKERS: usize = 200;
 /// The longest time to submit ten million tasks one by one.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// The number of tasks in one command.
 const BATCH: usize = 100;
 /// The number of dispatches for each millisecond of the state's virtual time.
 const PER_MS: usize = 100;
 
 #[derive(Serialize, Deserialize)]
-struct Taken {
+struct SchedulerCosts {
     dispatch_ns: f64,
     submit_ns: f64,
     task_bytes: f64,
@@ -42,11 +42,11 @@ pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) ->
         ("queued", queued.to_string()),
         ("dispatches", dispatches.to_string()),
     ];
-    let taken: Taken = bench.child.start("tasks-scheduler", &args)?.line(PATIENCE)?;
+    let costs: SchedulerCosts = bench.child.start("tasks-scheduler", &args)?.read_line(TIMEOUT)?;
     Ok(RunSample::new()
-        .with("dispatch_ns", taken.dispatch_ns)
-        .with("submit_ns", taken.submit_ns)
-        .with("task_bytes", taken.task_bytes))
+        .with("dispatch_ns", costs.dispatch_ns)
+        .with("submit_ns", costs.submit_ns)
+        .with("task_bytes", costs.task_bytes))
 }
 
 struct Scheduler {
@@ -57,8 +57,7 @@ struct Scheduler {
     submitted: usize,
 }
 
-/// The main function of the measured process.
-pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+pub(crate) fn run(args: &RoleArgs) -> Result<()> {
     let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
     let dispatches: usize = args.get("dispatches")?;
     let mut scheduler = Scheduler::new(tenants)?;
@@ -68,18 +67,18 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     }
     let submit_ns = (processor_ns() - before_ns) as f64 / queued as f64;
     let task_bytes = resident_bytes()?.saturating_sub(before_bytes) as f64 / queued as f64;
-    scheduler.join()?;
+    scheduler.add_workers()?;
     scheduler.cycle(dispatches / 3)?;
     let before_ns = processor_ns();
     scheduler.cycle(dispatches)?;
     let dispatch_ns = (processor_ns() - before_ns) as f64 / dispatches as f64;
     let waiting: u64 = scheduler.state.tenants().map(|tenant| tenant.queued).sum();
-    let held: u64 = scheduler.state.tenants().map(|tenant| tenant.used[0]).sum();
+    let running: u64 = scheduler.state.tenants().map(|tenant| tenant.used[0]).sum();
     ensure!(
-        waiting + held == queued as u64,
-        "{waiting} tasks wait and {held} run: expected {queued} in total"
+        waiting + running == queued as u64,
+        "{waiting} tasks wait and {running} run: expected {queued} in total"
     );
-    say(&Taken { dispatch_ns, submit_ns, task_bytes })
+    print_line(&SchedulerCosts { dispatch_ns, submit_ns, task_bytes })
 }
 
 impl Scheduler {
@@ -106,7 +105,7 @@ impl Scheduler {
         Ok(())
     }
 
-    fn join(&mut self) -> Result<()> {
+    fn add_workers(&mut self) -> Result<()> {
         for _ in 0..WORKERS {
             let worker =
                 NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
@@ -131,7 +130,11 @@ impl Scheduler {
                 memory_bytes: 1_000_000,
                 credit: 1,
             };
-            apply(&mut self.state, &mut self.effects, &TaskCommand::Complete { answer, result: b"" })?;
+            apply(
+                &mut self.state,
+                &mut self.effects,
+                &TaskCommand::Complete { report: answer, result: b"" },
+            )?;
             self.submit(1)?;
             self.orders.extend(self.effects.orders.drain(..));
             self.effects.clear();

@@ -21,7 +21,7 @@ const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
 
-fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
+fn simulate_throughput(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
     let row = sim::throughput(seed, workers, tasks, SimulatedNode::default());
     ensure!(row.tasks >= tasks, "only {} of {tasks} tasks were done", row.tasks);
     Ok(row)
@@ -30,7 +30,7 @@ fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
 /// Simulates tasks that always wait and measures the throughput. Then measures delays at nine tenths of that
 /// throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
-    let row = row_of(seed, workers, tasks)?;
+    let row = simulate_throughput(seed, workers, tasks)?;
     Ok(RunSample::new()
         .with("ops_per_s", row.per_s)
         .with("efficiency", row.efficiency)
@@ -47,10 +47,10 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
 /// Measures how long the simulator takes for `tasks` tasks and `workers` workers.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
-    let row = row_of(seed, workers, tasks)?;
-    let (took_ns, cpu_ns) = (monotonic_ns() - start_ns, processor_ns() - start_cpu_ns);
+    let row = simulate_throughput(seed, workers, tasks)?;
+    let (elapsed_ns, cpu_ns) = (monotonic_ns() - start_ns, processor_ns() - start_cpu_ns);
     Ok(RunSample::new()
-        .with("elapsed_ns", took_ns as f64)
+        .with("elapsed_ns", elapsed_ns as f64)
         .with("cpu_ns", cpu_ns as f64)
         .with("tasks", row.tasks as f64)
         .with("task_cpu_ns", cpu_ns as f64 / row.tasks as f64))
@@ -114,14 +114,18 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
-    let is_asked = |row: &&sim::NoisyNeighbourRow| (row.load == lightest) == (load == LOADS[0]);
-    let kept = |tenant: &str| {
-        let row = rows.iter().filter(is_asked).find(|row| row.tenant == tenant);
+    let is_selected = |row: &&sim::NoisyNeighbourRow| (row.load == lightest) == (load == LOADS[0]);
+    let throughput_ratio = |tenant: &str| {
+        let row = rows.iter().filter(is_selected).find(|row| row.tenant == tenant);
         row.map(|row| (row.load, 1.0 + row.change()))
             .with_context(|| format!("the results have no tenant {tenant}"))
     };
-    let ((load, a), (_, b), (_, c), (_, d)) =
-        (kept("tenant-a")?, kept("tenant-b")?, kept("tenant-c")?, kept("tenant-d")?);
+    let ((load, a), (_, b), (_, c), (_, d)) = (
+        throughput_ratio("tenant-a")?,
+        throughput_ratio("tenant-b")?,
+        throughput_ratio("tenant-c")?,
+        throughput_ratio("tenant-d")?,
+    );
     Ok(RunSample::new()
         .with("usual_load_share", load)
         .with("noisy_times", a)
@@ -138,17 +142,17 @@ pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 impl SimulatedCosts {
     /// Returns the cost of a month without and with a strategy, in the currency of the table of prices.
     pub fn of(&self, seed: u64, strategy: &str) -> Result<RunSample> {
-        let mut kept = self.0.borrow_mut();
-        if kept.as_ref().is_none_or(|(of, _)| *of != seed) {
-            *kept = Some((seed, savings(seed)?));
+        let mut cached = self.0.borrow_mut();
+        if cached.as_ref().is_none_or(|(of, _)| *of != seed) {
+            *cached = Some((seed, savings(seed)?));
         }
-        let rows = kept.as_ref().map(|(_, rows)| rows.as_slice()).unwrap_or_default();
+        let rows = cached.as_ref().map(|(_, rows)| rows.as_slice()).unwrap_or_default();
         let row = STRATEGIES.iter().zip(rows).find(|(name, _)| **name == strategy).map(|(_, row)| row);
         let row = row.with_context(|| format!("unknown strategy {strategy}"))?;
         Ok(RunSample::new()
             .with("before_per_month", row.before)
             .with("after_per_month", row.after)
-            .with("saves_per_month", row.saves()))
+            .with("saves_per_month", row.savings_per_month()))
     }
 }
 
@@ -157,7 +161,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let high_per_s = 200.0 * 1e6 / mean_us * 0.7;
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
-    let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
+    let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
     // The Grey document's workers: about 17 ms of processor time per task at 85 tasks a second, and 57 % of 8 GB.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));

@@ -19,7 +19,7 @@ const IN_FLIGHT: usize = 4;
 /// The most requests in flight when tasks are submitted at a rate.
 const IN_FLIGHT_PACED_MAX: usize = 4_096;
 /// How long a submitter pauses when its tenants have enough waiting tasks.
-const REST: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// Returns the name of the nth tenant.
 pub fn tenant_of(nth: usize) -> String {
@@ -27,38 +27,38 @@ pub fn tenant_of(nth: usize) -> String {
 }
 
 /// Keeps tasks of its tenants waiting until the measuring time is over. The tenants are divided among the submitters.
-pub fn keep_waiting(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: usize) -> Result<()> {
+pub fn keep_backlog(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     // All submitters share a single tenant.
-    let own: Vec<usize> = match names.len() {
+    let own_tenants: Vec<usize> = match names.len() {
         1 => vec![0],
         count => (nth..count).step_by(work.ours.submitters).collect(),
     };
-    let mut on_the_way = VecDeque::new();
+    let mut in_flight = VecDeque::new();
     while !tally.is_time_up() {
         let mut is_enough = true;
-        for &tenant in &own {
-            if tally.waiting(tenant) + work.ours.batch as u64 > work.backlog as u64 {
+        for &tenant in &own_tenants {
+            if tally.unfinished(tenant) + work.ours.batch as u64 > work.backlog as u64 {
                 continue;
             }
             is_enough = false;
             let payloads = payloads(tally, work, tenant, work.ours.batch, monotonic_ns());
-            on_the_way.push_back(begin(tasks, &names[tenant], &payloads)?);
-            if on_the_way.len() >= IN_FLIGHT {
-                on_the_way.pop_front().map_or(Ok(()), taken)?;
+            in_flight.push_back(begin_submit(tasks, &names[tenant], &payloads)?);
+            if in_flight.len() >= IN_FLIGHT {
+                in_flight.pop_front().map_or(Ok(()), check_response)?;
             }
         }
         if is_enough {
-            on_the_way.drain(..).try_for_each(taken)?;
-            std::thread::sleep(REST);
+            in_flight.drain(..).try_for_each(check_response)?;
+            std::thread::sleep(PAUSE);
         }
     }
-    on_the_way.into_iter().try_for_each(taken)
+    in_flight.into_iter().try_for_each(check_response)
 }
 
 /// Submits each task when it is due, even if many tasks wait already. Tasks that are due at the same time form one
 /// request.
-pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
+pub fn submit_at_rate(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
         [] => vec![Arrivals::poisson(work.rate, RandomNumbers::default())],
@@ -68,9 +68,9 @@ pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
         }
         tenants => tenants.iter().map(|tenant| Arrivals::steady(tenant.per_s)).collect(),
     };
-    let (sender, on_the_way) = sync_channel(IN_FLIGHT_PACED_MAX);
+    let (sender, in_flight) = sync_channel(IN_FLIGHT_PACED_MAX);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(move || wait(&on_the_way));
+        let receiving = scope.spawn(move || receive_responses(&in_flight));
         while !tally.is_time_up() {
             for (tenant, arrivals) in arrivals.iter_mut().enumerate() {
                 let now_ns = monotonic_ns();
@@ -79,9 +79,9 @@ pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
                     payloads.push(tally.next(tenant, due_ns, work.bytes));
                 }
                 for payloads in payloads.chunks(work.ours.batch.max(1)) {
-                    let asking = begin(tasks, &names[tenant], payloads)?;
+                    let pending = begin_submit(tasks, &names[tenant], payloads)?;
                     sender
-                        .send(asking)
+                        .send(pending)
                         .map_err(|_| anyhow!("the thread that receives responses has ended"))?;
                 }
             }
@@ -89,26 +89,26 @@ pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
             std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(monotonic_ns())));
         }
         drop(sender);
-        waiting.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?
+        receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?
     })
 }
 
-fn wait(on_the_way: &Receiver<PendingTaskCommands>) -> Result<()> {
-    on_the_way.iter().try_for_each(taken)
+fn receive_responses(in_flight: &Receiver<PendingTaskCommands>) -> Result<()> {
+    in_flight.iter().try_for_each(check_response)
 }
 
 fn payloads(tally: &ClientTally, work: &TaskWork, tenant: usize, count: usize, due_ns: u64) -> Vec<Vec<u8>> {
     (0..count).map(|_| tally.next(tenant, due_ns, work.bytes)).collect()
 }
 
-fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<PendingTaskCommands> {
+fn begin_submit(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<PendingTaskCommands> {
     let new = payloads.iter().map(|payload| NewTask::new(KIND.as_bytes(), payload)).collect();
     Ok(tasks.begin(&[TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: new }])?)
 }
 
-fn taken(asking: PendingTaskCommands) -> Result<()> {
-    for answer in asking.wait()? {
-        answer.context("the node refused a task")?;
+fn check_response(pending: PendingTaskCommands) -> Result<()> {
+    for result in pending.wait()? {
+        result.context("the node refused a task")?;
     }
     Ok(())
 }
@@ -116,35 +116,35 @@ fn taken(asking: PendingTaskCommands) -> Result<()> {
 /// The due times of the tasks.
 struct Arrivals {
     mean_ns: f64,
-    draws: Option<RandomNumbers>,
+    rng: Option<RandomNumbers>,
     next_ns: u64,
 }
 
 impl Arrivals {
     /// Returns random times of a Poisson process with this rate.
-    fn poisson(per_s: f64, draws: RandomNumbers) -> Self {
-        Self { mean_ns: 1e9 / per_s, draws: Some(draws), next_ns: monotonic_ns() }
+    fn poisson(per_s: f64, rng: RandomNumbers) -> Self {
+        Self { mean_ns: 1e9 / per_s, rng: Some(rng), next_ns: monotonic_ns() }
     }
 
     /// Returns times at equal intervals with this rate.
     fn steady(per_s: f64) -> Self {
-        Self { mean_ns: 1e9 / per_s, draws: None, next_ns: monotonic_ns() }
+        Self { mean_ns: 1e9 / per_s, rng: None, next_ns: monotonic_ns() }
     }
 
     /// Returns the due time of the next task, if it is not after `now_ns`.
     fn due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_ns;
         (due_ns <= now_ns).then(|| {
-            self.next_ns = due_ns + self.gap_ns();
+            self.next_ns = due_ns + self.interval_ns();
             due_ns
         })
     }
 
-    fn gap_ns(&mut self) -> u64 {
+    fn interval_ns(&mut self) -> u64 {
         const PARTS: usize = 1 << 40;
-        let times = self.draws.as_mut().map_or(1.0, |draws| {
+        let times = self.rng.as_mut().map_or(1.0, |rng| {
             // A uniform number above 0 and up to 1, because the logarithm of 0 is infinite.
-            let uniform = (draws.below(PARTS) + 1) as f64 / PARTS as f64;
+            let uniform = (rng.below(PARTS) + 1) as f64 / PARTS as f64;
             -uniform.ln()
         });
         (self.mean_ns * times) as u64

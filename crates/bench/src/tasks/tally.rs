@@ -14,22 +14,21 @@ use crate::stats::Latencies;
 /// The smallest size of a payload, in bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
-/// The most tasks that can be counted.
 const TASKS_MAX: u64 = 1 << 27;
 
 /// The number of submitted and completed tasks of all client threads of a benchmark.
 #[derive(Debug)]
 pub struct ClientTally {
-    begin_ns: u64,
+    count_from_ns: u64,
     end_ns: u64,
     /// One bit for each task, which is set when the task is completed.
-    seen: Vec<AtomicU64>,
+    completed_bits: Vec<AtomicU64>,
     submitted: AtomicU64,
-    done: AtomicU64,
+    completed: AtomicU64,
     twice: AtomicU64,
     /// The number of unfinished tasks of each tenant.
-    waiting: Vec<AtomicU64>,
-    is_over: AtomicBool,
+    unfinished: Vec<AtomicU64>,
+    is_stopped: AtomicBool,
     before_cpu_ns: u64,
 }
 
@@ -43,18 +42,18 @@ pub struct WorkerTotals {
 
 impl ClientTally {
     /// Creates the counters. Counting starts after the warm-up.
-    pub fn begin(work: &TaskWork) -> Self {
-        let begin_ns = monotonic_ns() + work.warmup_ns;
+    pub fn new(work: &TaskWork) -> Self {
+        let count_from_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         Self {
-            begin_ns,
-            end_ns: begin_ns + work.time_ns,
-            seen: zeros((TASKS_MAX / 64) as usize),
+            count_from_ns,
+            end_ns: count_from_ns + work.time_ns,
+            completed_bits: zeros((TASKS_MAX / 64) as usize),
             submitted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             twice: AtomicU64::new(0),
-            waiting: zeros(work.ours.tenants.len().max(1)),
-            is_over: AtomicBool::new(false),
+            unfinished: zeros(work.ours.tenants.len().max(1)),
+            is_stopped: AtomicBool::new(false),
             before_cpu_ns: processor_ns(),
         }
     }
@@ -65,24 +64,24 @@ impl ClientTally {
     }
 
     /// Whether workers must end, because all tasks are done or the wait was given up.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
     }
 
     /// Makes the workers end.
-    pub fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
     }
 
     /// Returns the number of a tenant's unfinished tasks.
-    pub fn waiting(&self, tenant: usize) -> u64 {
-        self.waiting[tenant].load(Ordering::Relaxed)
+    pub fn unfinished(&self, tenant: usize) -> u64 {
+        self.unfinished[tenant].load(Ordering::Relaxed)
     }
 
     /// Returns the payload of a tenant's next task, and counts the task as submitted.
     pub fn next(&self, tenant: usize, due_ns: u64, bytes: usize) -> Vec<u8> {
         let number = self.submitted.fetch_add(1, Ordering::Relaxed) | (tenant as u64) << TENANT_SHIFT;
-        self.waiting[tenant].fetch_add(1, Ordering::Relaxed);
+        self.unfinished[tenant].fetch_add(1, Ordering::Relaxed);
         let mut payload = vec![0; bytes.max(HEAD_BYTES)];
         payload[..8].copy_from_slice(&number.to_le_bytes());
         payload[8..HEAD_BYTES].copy_from_slice(&due_ns.to_le_bytes());
@@ -92,33 +91,35 @@ impl ClientTally {
     /// Returns the numbers of submitted and of completed tasks.
     pub fn counts(&self) -> (u64, u64) {
         // The number of completed tasks is read first, so that it never exceeds the number of submitted ones.
-        let done = self.done.load(Ordering::Acquire);
-        (self.submitted.load(Ordering::Acquire), done)
+        let completed = self.completed.load(Ordering::Acquire);
+        (self.submitted.load(Ordering::Acquire), completed)
     }
 
     /// Counts a completed task.
-    pub fn note(
+    pub fn record(
         &self,
         payload: &[u8],
         started_ns: u64,
         ended_ns: u64,
-        done: &mut WorkerTotals,
+        totals: &mut WorkerTotals,
     ) -> Result<()> {
         let (number, due_ns) = read(payload).context("a task's payload differs from the submitted one")?;
         let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
-        let word =
-            self.seen.get((number / 64) as usize).context("too many tasks for the table of done tasks")?;
+        let bits = self
+            .completed_bits
+            .get((number / 64) as usize)
+            .context("too many tasks for the table of done tasks")?;
         let bit = 1 << (number % 64);
-        if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+        if bits.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             self.twice.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.waiting
+        self.unfinished
             .get(tenant)
             .context("received a task of an unknown tenant")?
             .fetch_sub(1, Ordering::Relaxed);
-        self.count(tenant, (due_ns, started_ns, ended_ns), done);
-        self.done.fetch_add(1, Ordering::Release);
+        self.count(tenant, (due_ns, started_ns, ended_ns), totals);
+        self.completed.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -127,29 +128,29 @@ impl ClientTally {
         &self,
         tenant: usize,
         (due_ns, started_ns, ended_ns): (u64, u64, u64),
-        done: &mut WorkerTotals,
+        totals: &mut WorkerTotals,
     ) {
-        if (self.begin_ns..self.end_ns).contains(&ended_ns) {
-            if done.tenants.len() <= tenant {
-                done.tenants.resize(tenant + 1, 0);
+        if (self.count_from_ns..self.end_ns).contains(&ended_ns) {
+            if totals.tenants.len() <= tenant {
+                totals.tenants.resize(tenant + 1, 0);
             }
-            done.tenants[tenant] += 1;
-            done.starts.record(started_ns.saturating_sub(due_ns));
-            done.ends.record(ended_ns.saturating_sub(due_ns));
+            totals.tenants[tenant] += 1;
+            totals.starts.record(started_ns.saturating_sub(due_ns));
+            totals.ends.record(ended_ns.saturating_sub(due_ns));
         }
     }
 
     /// Returns the report over all workers.
     pub fn report(&self, work: &TaskWork, all: &[WorkerTotals]) -> TaskReport {
-        let mut tenants = vec![0; self.waiting.len()];
+        let mut tenants = vec![0; self.unfinished.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
-        for done in all {
-            tenants.iter_mut().zip(&done.tenants).for_each(|(sum, ops)| *sum += ops);
-            starts.add(&done.starts);
-            ends.add(&done.ends);
+        for totals in all {
+            tenants.iter_mut().zip(&totals.tenants).for_each(|(sum, ops)| *sum += ops);
+            starts.add(&totals.starts);
+            ends.add(&totals.ends);
         }
         let (submitted, completed) = self.counts();
-        let took_ns = monotonic_ns().saturating_sub(self.begin_ns).saturating_add(work.warmup_ns);
+        let elapsed_ns = monotonic_ns().saturating_sub(self.count_from_ns).saturating_add(work.warmup_ns);
         let cpu_ns = processor_ns() - self.before_cpu_ns;
         TaskReport {
             ops: tenants.iter().sum(),
@@ -164,7 +165,7 @@ impl ClientTally {
             workers_in_a_process: work.workers as u64,
             tenants,
             // Scaled to the length of the counted time.
-            cpu_ns: (cpu_ns as f64 * work.time_ns as f64 / took_ns.max(1) as f64) as u64,
+            cpu_ns: (cpu_ns as f64 * work.time_ns as f64 / elapsed_ns.max(1) as f64) as u64,
         }
     }
 }
@@ -183,16 +184,16 @@ mod tests {
         let load = super::super::work::TenantWork { weight: 1, per_s: 0.0 };
         let ours = super::super::work::NodeOptions { tenants: vec![load; 3], ..Default::default() };
         let work = TaskWork { time_ns: 1_000_000_000_000, ours, ..TaskWork::default() };
-        let (tally, mut done) = (ClientTally::begin(&work), WorkerTotals::default());
+        let (tally, mut totals) = (ClientTally::new(&work), WorkerTotals::default());
         let payload = tally.next(2, 5, 0);
         tally.next(0, 5, 100);
         let now_ns = monotonic_ns();
-        tally.note(&payload, now_ns, now_ns, &mut done).unwrap();
-        assert_eq!((tally.counts(), tally.waiting(2), tally.waiting(0)), ((2, 1), 0, 1));
-        tally.note(&payload, now_ns, now_ns, &mut done).unwrap();
-        let report = tally.report(&work, &[done]);
+        tally.record(&payload, now_ns, now_ns, &mut totals).unwrap();
+        assert_eq!((tally.counts(), tally.unfinished(2), tally.unfinished(0)), ((2, 1), 0, 1));
+        tally.record(&payload, now_ns, now_ns, &mut totals).unwrap();
+        let report = tally.report(&work, &[totals]);
         assert_eq!((report.ops, report.completed, report.twice), (1, 1, 1));
         assert_eq!(report.tenants, [0, 0, 1]);
-        assert!(tally.note(b"short", 0, 0, &mut WorkerTotals::default()).is_err());
+        assert!(tally.record(b"short", 0, 0, &mut WorkerTotals::default()).is_err());
     }
 }

@@ -14,9 +14,7 @@ const TASK_NS: u64 = 11_760_000;
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 /// The payload size of empty tasks, in bytes.
 const BYTES: usize = 16;
-/// The number of workers for empty tasks.
 const NOOP_WORKERS: usize = 2;
-/// The number of slots of each worker for empty tasks.
 const NOOP_SLOTS: u32 = 1_000;
 /// The number of asynq's workers that is fastest on two cores. Celery and HyperQueue run with their default of one
 /// process for each core.
@@ -36,17 +34,18 @@ const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups of points that go through nodes.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
-    let mut groups = vec![noops(options, with_peers)];
-    groups.push(scalings(options));
-    groups.push(TENANTS.into_iter().map(|tenants| tenants_of(tenants, options)).collect());
-    groups
-        .push([("light", 48), ("saturated", 5)].map(|(load, workers)| noisy(load, workers, options)).into());
+    let mut groups = vec![noop_points(options, with_peers)];
+    groups.push(scaling_points(options));
+    groups.push(TENANTS.into_iter().map(|tenants| tenants_point(tenants, options)).collect());
+    groups.push(
+        [("light", 48), ("saturated", 5)].map(|(load, workers)| noisy_point(load, workers, options)).into(),
+    );
     let victims = [("leader", Victim::Leader), ("worker", Victim::Worker)];
-    groups.push(victims.map(|(killed, victim)| failover(killed, victim, options)).into());
+    groups.push(victims.map(|(killed, victim)| failover_point(killed, victim, options)).into());
     groups
 }
 
-fn failover(killed: &'static str, victim: Victim, options: &BenchOptions) -> MeasuringPoint {
+fn failover_point(killed: &'static str, victim: Victim, options: &BenchOptions) -> MeasuringPoint {
     let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 2));
     MeasuringPoint::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
         failover::measure(bench, victim, kills)
@@ -101,58 +100,58 @@ fn work(workers: usize, task_ns: u64, options: &BenchOptions) -> TaskWork {
     TaskWork { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..TaskWork::default() }
 }
 
-fn noops(options: &BenchOptions, with_peers: bool) -> PointGroup {
+fn noop_points(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let backlog = options.count(20_000, 2_000) as usize;
     let mut group: PointGroup = [1, 3]
         .iter()
-        .flat_map(|nodes| Spread::all().map(|spread| noop(*nodes, spread, backlog, options)))
+        .flat_map(|nodes| Spread::all().map(|spread| noop_point(*nodes, spread, backlog, options)))
         .collect();
     if with_peers {
-        let rival = |whose: &'static str, workers: usize, backlog: usize| {
+        let peer = |target: &'static str, workers: usize, backlog: usize| {
             let work = TaskWork { backlog, ..work(workers, 0, options) };
             let params = params(1, workers).with("bytes", BYTES).with("backlog", backlog);
-            MeasuringPoint::new("noop", whose, params, move |bench| {
-                load::cycles(bench, whose, ClusterSize::of(1), &work)
+            MeasuringPoint::new("noop", target, params, move |bench| {
+                load::measure_cycles(bench, target, ClusterSize::of(1), &work)
             })
         };
-        group.push(rival(target::ASYNQ, ASYNQ_WORKERS, backlog));
-        group.push(rival(target::CELERY, CORES, 1_000));
-        group.push(rival(target::HYPERQUEUE, CORES, 1_000));
+        group.push(peer(target::ASYNQ, ASYNQ_WORKERS, backlog));
+        group.push(peer(target::CELERY, CORES, 1_000));
+        group.push(peer(target::HYPERQUEUE, CORES, 1_000));
     }
     group
 }
 
-fn noop(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> MeasuringPoint {
+fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..NodeOptions::default() };
     let work = spread.work(TaskWork { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
     let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
     let size = ClusterSize { nodes, shards: spread.shards };
     MeasuringPoint::new("noop", target::DUNLIN, spread.params(params), move |bench| {
-        load::cycles(bench, target::DUNLIN, size, &work)
+        load::measure_cycles(bench, target::DUNLIN, size, &work)
     })
 }
 
 /// The points with the Grey document's numbers of workers. The largest number, in a quick run the smallest, is also
 /// measured with several shards.
-fn scalings(options: &BenchOptions) -> PointGroup {
+fn scaling_points(options: &BenchOptions) -> PointGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
     let spread =
         workers.last().into_iter().flat_map(|most| Spread::all().skip(1).map(|spread| (*most, spread)));
     let all = workers.iter().map(|workers| (*workers, ONE)).chain(spread);
-    all.map(|(workers, spread)| scaling_of(workers, spread, options)).collect()
+    all.map(|(workers, spread)| scaling_point(workers, spread, options)).collect()
 }
 
-fn scaling_of(workers: usize, spread: Spread, options: &BenchOptions) -> MeasuringPoint {
+fn scaling_point(workers: usize, spread: Spread, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, ahead: 1, ..NodeOptions::default() };
     let work = spread.work(TaskWork { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
     MeasuringPoint::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
-        load::scaled(bench, spread.shards, &work)
+        load::measure_scaling(bench, spread.shards, &work)
     })
 }
 
 /// The point with tenants of weights one to four, each with more waiting tasks than workers for it.
-fn tenants_of(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
+fn tenants_point(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
     let loads = (0..tenants).map(|nth| TenantWork { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
         submitters: 1,
@@ -164,10 +163,10 @@ fn tenants_of(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
     };
     let work = TaskWork { backlog: 100, ours, ..work(50, 2_000_000, options) };
     let params = params(1, 50).with("tenants", tenants);
-    MeasuringPoint::new("tenants", target::DUNLIN, params, move |bench| load::shared(bench, &work))
+    MeasuringPoint::new("tenants", target::DUNLIN, params, move |bench| load::measure_sharing(bench, &work))
 }
 
-fn noisy(load: &'static str, workers: usize, options: &BenchOptions) -> MeasuringPoint {
+fn noisy_point(load: &'static str, workers: usize, options: &BenchOptions) -> MeasuringPoint {
     let loads = USUAL_PER_S.map(|per_s| TenantWork { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
     let mut work = TaskWork { ours, ..work(workers, TASK_NS, options) };
@@ -175,6 +174,6 @@ fn noisy(load: &'static str, workers: usize, options: &BenchOptions) -> Measurin
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
     MeasuringPoint::new("noisy", target::DUNLIN, params, move |bench| {
-        load::disturbed(bench, &work, NOISY_TIMES)
+        load::measure_noisy_tenant(bench, &work, NOISY_TIMES)
     })
 }

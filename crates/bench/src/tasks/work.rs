@@ -1,5 +1,5 @@
 //! The description of the work of submitters and workers, and of their report. Both are the same for Dunlin and for
-//! rivals. Dunlin's role is `tasks-clients` of this program, the rivals' program is `peers/tasks`. All read the work as
+//! peers. Dunlin's role is `tasks-clients` of this program, the peers' program is `peers/tasks`. All read the work as
 //! JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, PATIENCE};
+use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 
 /// The load that the client process of a task benchmark has to produce, sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWork {
-    /// The address of the rivals' server, such as Redis.
+    /// The address of the peers' server, such as Redis.
     pub endpoint: String,
     /// Number of workers. Dunlin's workers have a connection and a lease each.
     pub workers: usize,
@@ -35,7 +35,7 @@ pub struct TaskWork {
     pub ours: NodeOptions,
 }
 
-/// The options of a task benchmark that apply to Dunlin only, not to rivals.
+/// The options of a task benchmark that apply to Dunlin only, not to peers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeOptions {
     /// URL of a node.
@@ -101,15 +101,15 @@ pub struct TaskReport {
 
 impl TaskWork {
     /// Returns the longest wait for the report, which is sent after all submitted tasks have ended.
-    pub fn patience(&self) -> Duration {
-        Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
+    pub fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * TIMEOUT
     }
 }
 
 impl TaskReport {
     /// Waits for the report of a clients' process.
     pub fn of(work: &TaskWork, child: &mut Child) -> Result<Self> {
-        let report: Self = child.line(work.patience()).context("the workers did not finish")?;
+        let report: Self = child.read_line(work.timeout()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
         ensure!(
             submitted == completed && twice == 0,

@@ -10,7 +10,7 @@ fn rows(case: &str) -> Vec<FigureRow> {
 }
 
 fn count(rows: &[FigureRow], transport: &str, metric: &str) -> usize {
-    let of = |row: &&FigureRow| row.metric == metric && row.params.contain(&[("transport", transport)]);
+    let of = |row: &&FigureRow| row.metric == metric && row.params.contains_all(&[("transport", transport)]);
     rows.iter().filter(of).count()
 }
 

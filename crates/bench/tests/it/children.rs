@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_bench::child::Child;
 
-use crate::stand::child_program;
+use crate::program::child_program;
 
 fn is_alive(id: u32) -> bool {
     Path::new(&format!("/proc/{id}")).exists()
@@ -27,14 +27,14 @@ fn dropped_child_is_killed_and_reaped() {
 #[test]
 fn silent_child_times_out_while_still_running() {
     let mut child = sleeper();
-    let error = child.line::<u64>(Duration::from_millis(50)).unwrap_err();
+    let error = child.read_line::<u64>(Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("sleep printed nothing"), "{error}");
-    assert!(child.ended().unwrap().is_none(), "it was waited for to its end");
+    assert!(child.try_wait().unwrap().is_none(), "the child has ended");
 }
 
 #[test]
 fn error_output_of_a_failed_child_is_quoted() {
     let mut child = child_program().start("no-such-role", &[]).unwrap();
-    let error = child.line::<u64>(Duration::from_secs(120)).unwrap_err().to_string();
+    let error = child.read_line::<u64>(Duration::from_secs(120)).unwrap_err().to_string();
     assert!(error.contains("unknown role `no-such-role`"), "{error}");
 }

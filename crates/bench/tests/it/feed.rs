@@ -9,10 +9,10 @@ fn figure(rows: &[FigureRow], metric: &str) -> f64 {
 }
 
 fn scenario(case: &str, more: &[&str]) -> Vec<FigureRow> {
-    over("inproc", case, more)
+    scenario_over("inproc", case, more)
 }
 
-fn over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
+fn scenario_over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     let (case, transport) = (format!("--case={case}"), format!("--transport={transport}"));
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
@@ -39,7 +39,7 @@ fn withheld_records_are_detected_and_repaired() {
 
 #[test]
 fn withheld_records_are_repaired_over_tcp() {
-    assert_healed(&over("tcp", "loss_1x10_1k", &[]));
+    assert_healed(&scenario_over("tcp", "loss_1x10_1k", &[]));
 }
 
 fn assert_healed(rows: &[FigureRow]) {

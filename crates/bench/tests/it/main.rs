@@ -4,7 +4,7 @@ mod broker;
 mod children;
 mod control;
 mod feed;
+mod program;
 mod runs;
 mod space;
-mod stand;
 mod tasks;

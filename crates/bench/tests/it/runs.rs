@@ -4,13 +4,12 @@ use std::path::Path;
 
 use dunlin_bench::{FigureRow, StoredRun, report};
 
-use crate::stand::run;
+use crate::program::run;
 
 pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<FigureRow> {
     let output = run(folder, &[args, &["--quick", "--json", "--warmup=0"]].concat());
-    let (out, complaints) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{complaints}");
+    let (out, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -35,7 +34,7 @@ fn raw_latency_is_measured_with_parked_and_spinning_threads() {
         rows.iter().any(|row| {
             row.target == "raw"
                 && row.metric == "p50_ns"
-                && row.params.contain(&[("transport", transport), ("wait", wait)])
+                && row.params.contains_all(&[("transport", transport), ("wait", wait)])
         })
     };
     assert!(of("tcp", "parked") && of("uds", "parked"));
@@ -50,8 +49,8 @@ fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     assert!(StoredRun::read_all(folder.path()).unwrap().runs.is_empty());
     let scratch = folder.path().join("scratch");
-    let kept = StoredRun::read_all(&scratch).unwrap().runs;
-    assert!(kept[0].quick && kept[0].command.contains("peers spot"));
+    let runs = StoredRun::read_all(&scratch).unwrap().runs;
+    assert!(runs[0].quick && runs[0].command.contains("peers spot"));
     let error = report::write(&scratch, &folder.path().join("page.md")).err().unwrap().to_string();
     assert!(error.contains("a quick run"), "{error}");
 }
@@ -60,23 +59,23 @@ fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 fn benchmark_report_names_its_run_and_unmeasured_figures() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
-    let mut kept = StoredRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
-    (kept.quick, kept.debug_build) = (false, false);
-    kept.keep(folder.path()).unwrap();
+    let mut run = StoredRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
+    (run.quick, run.debug_build) = (false, false);
+    run.save(folder.path()).unwrap();
     let page = folder.path().join("docs/benchmarks.md");
     report::write(folder.path(), &page).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
-        page.contains("not measured") && page.contains(&kept.commit) && page.contains(&kept.date),
+        page.contains("not measured") && page.contains(&run.commit) && page.contains(&run.date),
         "{page}"
     );
     assert!(page.contains("Topic scalability"), "{page}");
     std::fs::write(folder.path().join("older.json"), "{\"name\": \"spot\"}").unwrap();
     let page = folder.path().join("report.html");
-    let made = report::write(folder.path(), &page).unwrap();
-    assert!(made.refused[0].contains("older.json is not a stored run"), "{:?}", made.refused);
+    let written = report::write(folder.path(), &page).unwrap();
+    assert!(written.refused[0].contains("older.json is not a stored run"), "{:?}", written.refused);
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Topic scalability") && page.contains(&kept.commit), "{page}");
+    assert!(page.contains("Topic scalability") && page.contains(&run.commit), "{page}");
     assert!(!page.contains("<script") && !page.contains("src="), "the page must not need a network");
 }
 

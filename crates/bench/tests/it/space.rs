@@ -12,20 +12,20 @@ fn rows(cases: &[&str]) -> Vec<FigureRow> {
     rows_of(folder.path(), &args)
 }
 
-fn some(rows: &[FigureRow], case: &str, metric: &str) -> usize {
+fn count_rows(rows: &[FigureRow], case: &str, metric: &str) -> usize {
     rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count()
 }
 
 #[test]
 fn handovers_between_processes_lose_no_entity() {
     let rows = rows(&["handover", "handover_saturating", "concurrent", "latency"]);
-    assert_eq!(some(&rows, "handover_saturating", "handovers_per_s"), 1);
+    assert_eq!(count_rows(&rows, "handover_saturating", "handovers_per_s"), 1);
     let crossed = rows.iter().find(|row| row.metric == "crossed_share").unwrap();
     assert!(crossed.median > 0.9, "{crossed:?}");
-    assert_eq!(some(&rows, "handover", "offered_per_s"), 3);
+    assert_eq!(count_rows(&rows, "handover", "offered_per_s"), 3);
     assert!(rows.iter().any(|row| row.case == "concurrent" && row.metric == "ticks_taken"));
     let slow = rows.iter().find(|row| {
-        row.case == "latency" && row.params.contain(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
+        row.case == "latency" && row.params.contains_all(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
     });
     // A handover sends four messages over the link, each with a delay of 25 ms, so it takes 100 ms or more on any
     // machine.
@@ -45,12 +45,13 @@ fn every_space_benchmark_is_measured_and_checked() {
         ("crowd", "cuts", 1),
         ("index", "recall", 3),
     ] {
-        assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
+        assert_eq!(count_rows(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
         // Without standbys for comparisons, and with one standby as in users' worlds.
         for standbys in ["0", "1"] {
-            let is_of = |row: &&FigureRow| row.case == case && row.params.contain(&[("standbys", standbys)]);
+            let is_of =
+                |row: &&FigureRow| row.case == case && row.params.contains_all(&[("standbys", standbys)]);
             assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");
         }
     }

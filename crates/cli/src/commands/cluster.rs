@@ -102,12 +102,12 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
     match verb {
         Verb::Init { address } => {
             let cluster = init(dir, address)?;
-            let said = format!(
+            let text = format!(
                 "{} is the first node of the new cluster {cluster}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
                 dir.display(),
                 dir.display()
             );
-            done(console, &json!({"cluster": cluster, "data_dir": dir}), &said)
+            print_result(console, &json!({"cluster": cluster, "data_dir": dir}), &text)
         }
         Verb::Status => status(&ClusterClient::open(dir)?, console),
         Verb::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
@@ -118,27 +118,31 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
         }
         Verb::Remove { node } => {
             ClusterClient::open(dir)?.remove(*node)?;
-            done(console, &json!({"removed": node}), &format!("node {node} is removed"))
+            print_result(console, &json!({"removed": node}), &format!("node {node} is removed"))
         }
         Verb::Transfer { node } => {
             let leader = ClusterClient::open(dir)?.transfer(*node)?;
-            done(console, &json!({"leader": leader}), &format!("node {leader} is the leader"))
+            print_result(console, &json!({"leader": leader}), &format!("node {leader} is the leader"))
         }
         Verb::Backup { file } => {
-            let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let revision = back_up(&ClusterClient::open(dir)?, file, made.as_millis() as u64)?;
-            let said = format!("wrote {}: all keys at revision {revision}, and all tasks", file.display());
-            done(console, &json!({"file": file, "revision": revision}), &said)
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let revision = back_up(&ClusterClient::open(dir)?, file, now.as_millis() as u64)?;
+            let text = format!("wrote {}: all keys at revision {revision}, and all tasks", file.display());
+            print_result(console, &json!({"file": file, "revision": revision}), &text)
         }
         Verb::Restore { file, address } => {
             let header = restore(file, dir, address)?;
-            let said = format!(
+            let text = format!(
                 "{} is the first node of a new cluster, with the keys and tasks of cluster {}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
                 dir.display(),
                 header.cluster,
                 dir.display()
             );
-            done(console, &json!({"data_dir": dir, "from": header.cluster, "made_ms": header.made_ms}), &said)
+            print_result(
+                console,
+                &json!({"data_dir": dir, "from": header.cluster, "made_ms": header.made_ms}),
+                &text,
+            )
         }
     }
 }
@@ -151,12 +155,12 @@ fn ttl_or_off(text: &str) -> Result<TokenTtl, String> {
     if text == "off" { Ok(TokenTtl(None)) } else { ttl(text).map(|ttl| TokenTtl(Some(ttl))) }
 }
 
-fn done(console: &Console, json: &serde_json::Value, said: &str) -> Result<()> {
+fn print_result(console: &Console, json: &serde_json::Value, text: &str) -> Result<()> {
     let mut out = console.out();
     if console.json {
         writeln!(out, "{json}")?
     } else {
-        writeln!(out, "{said}")?
+        writeln!(out, "{text}")?
     }
     Ok(out.flush()?)
 }
@@ -165,7 +169,7 @@ fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
     let token = client.token(Some(ttl), false)?;
     let address = client.address();
     if console.json {
-        return done(console, &json!({"token": token.to_string(), "join": address}), "");
+        return print_result(console, &json!({"token": token.to_string(), "join": address}), "");
     }
     let paint = console.paint;
     let mut out = console.out();
@@ -184,8 +188,8 @@ fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
 
 /// Returns a node's role, according to the nodes that respond.
 fn role(surveyed: &NodeSurvey, all: &[NodeSurvey]) -> &'static str {
-    let heard = || all.iter().filter_map(|other| other.status.as_ref().ok());
-    let newest = heard().max_by_key(|status| (status.term, status.applied));
+    let statuses = || all.iter().filter_map(|other| other.status.as_ref().ok());
+    let newest = statuses().max_by_key(|status| (status.term, status.applied));
     let Some(newest) = newest else { return "unknown" };
     let record = newest.nodes.iter().find(|record| record.node == surveyed.node);
     if record.is_some_and(|record| record.removed.is_some()) {
@@ -206,7 +210,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
         for surveyed in &all {
-            writeln!(out, "{}", as_json(client, surveyed, &all))?;
+            writeln!(out, "{}", node_object(client, surveyed, &all))?;
         }
         return Ok(out.flush()?);
     }
@@ -243,15 +247,15 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     Ok(())
 }
 
-fn as_json(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) -> serde_json::Value {
-    let mut shown = json!({
+fn node_object(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) -> serde_json::Value {
+    let mut object = json!({
         "cluster": client.cluster(),
         "node": surveyed.node,
         "address": surveyed.address,
         "role": role(surveyed, all),
     });
     match &surveyed.status {
-        Err(why) => shown["error"] = json!(why),
+        Err(why) => object["error"] = json!(why),
         Ok(status) => {
             let listeners = status
                 .nodes
@@ -273,11 +277,11 @@ fn as_json(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) ->
                 ("missing", json!(status.missing)),
                 ("elections_us", json!(status.elections_us)),
             ] {
-                shown[name] = value;
+                object[name] = value;
             }
         }
     }
-    shown
+    object
 }
 
 #[cfg(test)]

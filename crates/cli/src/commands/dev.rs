@@ -45,23 +45,23 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (stop, reload) = (StopFlag::on_signal()?, ReloadFlag::on_signal()?);
     if arguments.nodes > 1 {
-        let (raw, _) = arguments.config.gather_over(RawConfig::dev_defaults())?;
+        let (raw, _) = arguments.config.gather_with_defaults(RawConfig::dev_defaults())?;
         return nodes::run(arguments.nodes, &raw, &stop, console);
     }
-    stop.ends_within(serve::END_WITHIN);
-    let certificates = arguments.tls.as_deref().map(Certificates::in_dir).transpose()?;
+    stop.enforce_exit_within(serve::EXIT_TIMEOUT);
+    let certificates = arguments.tls.as_deref().map(Certificates::open_or_create).transpose()?;
     let mut defaults = RawConfig::dev_defaults();
     if let Some(certificates) = &certificates {
         defaults.set_default("tls.cert", &certificates.node);
         defaults.set_default("tls.key", &certificates.node_key);
     }
-    let (mut raw, warnings) = arguments.config.gather_over(defaults)?;
-    let (reserved, shut) = close_listeners_in_use(&mut raw);
+    let (mut raw, warnings) = arguments.config.gather_with_defaults(defaults)?;
+    let (reserved, closed_warnings) = close_listeners_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
     // A listener that was turned off may be the reason why the node does not start, so print the warnings first.
-    serve::warn(&shut, console)?;
-    greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
+    serve::warn(&closed_warnings, console)?;
+    print_instructions(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
     ended?;
@@ -101,7 +101,7 @@ const COMMANDS: [(&str, &str); 6] = [
     ("dunlin top", "watch the node in the terminal"),
 ];
 
-fn greet(
+fn print_instructions(
     running: &RunningNode,
     certificates: Option<&Certificates>,
     workers: Option<&WorkersConfig>,
@@ -114,7 +114,7 @@ fn greet(
         writeln!(out, "  {}", paint.strong(&url))?;
     }
     for (protocol, url) in running.other_urls() {
-        writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(protocol)))?;
+        writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(client_description(protocol)))?;
     }
     if let Some(dashboard) = running.server.dashboard() {
         writeln!(out, "  {}  {}", paint.strong(&dashboard), paint.good("the dashboard, in a browser"))?;
@@ -140,13 +140,13 @@ fn greet(
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint("subscribe over HTTP"))?;
     }
     if let Some(certificates) = certificates {
-        greet_by_tls(running, certificates, console, &mut out)?;
+        print_tls_instructions(running, certificates, console, &mut out)?;
     }
     writeln!(out, "\nCtrl-C stops the node.")?;
     Ok(out.flush()?)
 }
 
-fn greet_by_tls(
+fn print_tls_instructions(
     running: &RunningNode,
     certificates: &Certificates,
     console: &Console,
@@ -157,10 +157,10 @@ fn greet_by_tls(
         let command = format!("nats sub ticks -s {url} --tlsca {ca}");
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint("with a NATS client"))?;
     }
-    let made = if certificates.are_new { "Created" } else { "Using the" };
+    let action = if certificates.are_new { "Created" } else { "Using the" };
     writeln!(
         out,
-        "\n{made} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To require client certificates:"
+        "\n{action} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To require client certificates:"
     )?;
     let serve = format!("dunlin dev --tls={dir} --tls-client-ca {ca}");
     writeln!(out, "  {}", paint.command(&serve))?;
@@ -168,7 +168,7 @@ fn greet_by_tls(
     Ok(writeln!(out, "  {}", paint.command(&sub))?)
 }
 
-fn clients_of(protocol: Protocol) -> &'static str {
+fn client_description(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Nats => "any NATS client",
         Protocol::Http => "curl, Prometheus",

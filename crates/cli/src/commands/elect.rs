@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::Global;
 use crate::commands::kv::shown;
-use crate::commands::lock::ourselves;
+use crate::commands::lock::holder_value;
 use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
@@ -17,7 +17,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 /// The interval at which the command checks whether it was asked to end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of `dunlin elect`, which takes part in an election.
 #[derive(Debug, clap::Args)]
@@ -54,13 +54,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         return print_candidate(&holder.value, holder.created, console);
     }
     let mut lease = kv.lease(arguments.ttl)?;
-    lease.keep().context("cannot start the thread that renews the lease")?;
-    let value = ourselves(arguments.value.as_deref());
+    lease.start_renewal().context("cannot start the thread that renews the lease")?;
+    let value = holder_value(arguments.value.as_deref());
     let lock = kv.lock(&arguments.name, &lease, value.as_bytes())?;
     let stop = StopFlag::on_signal()?;
     print_candidate(value.as_bytes(), lock.token(), console)?;
     while !stop.is_set() {
-        if let Some(lost) = lease.wait_lost(LOOK) {
+        if let Some(lost) = lease.wait_lost(POLL_INTERVAL) {
             return Err(anyhow::Error::from(lost).context("this candidate has lost the election"));
         }
     }

@@ -43,11 +43,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 
 fn find(wanted: &str) -> Result<&'static CodeRow> {
     let name = wanted.to_uppercase().replace('-', "_");
-    let is_it = |row: &&CodeRow| row.name == name || row.code.number().to_string() == name;
-    CODES.iter().find(is_it).ok_or_else(|| {
-        let near = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
+    let has_name_or_number = |row: &&CodeRow| row.name == name || row.code.number().to_string() == name;
+    CODES.iter().find(has_name_or_number).ok_or_else(|| {
+        let suggestion = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
         let all = || "; `dunlin errors` lists them all".to_owned();
-        let hint = near.map_or_else(all, |near| format!("; did you mean {near}?"));
+        let hint = suggestion.map_or_else(all, |suggestion| format!("; did you mean {suggestion}?"));
         CommandRefusal(format!("there is no error code {wanted}{hint}")).into()
     })
 }
@@ -56,14 +56,14 @@ fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()>
     if console.json {
         return Ok(writeln!(out, "{}", object(row))?);
     }
-    let again = match row.retry.to_string().as_str() {
+    let retry_text = match row.retry.to_string().as_str() {
         "no" => "the same request will be refused again",
         "later" => "later: the same request may be accepted then",
         _ => "connect again, then resume",
     };
     writeln!(out, "{} ({})", console.paint.strong(row.name), row.code.number())?;
     writeln!(out, "  what to do  {}", row.advice)?;
-    writeln!(out, "  try again   {again}")?;
+    writeln!(out, "  try again   {retry_text}")?;
     if !row.carries.is_empty() {
         writeln!(out, "  details     {}", row.carries)?;
     }

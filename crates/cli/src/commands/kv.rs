@@ -130,7 +130,7 @@ The error shows the oldest retained revision.")]
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
         /// First revision: EPOCH-REVISION, `oldest` or `now`
-        #[arg(long, default_value = "now", value_parser = from)]
+        #[arg(long, default_value = "now", value_parser = parse_start)]
         from: WatchStart,
         /// End after this number of revisions [default: no end]
         #[arg(long, short = 'n', value_name = "COUNT")]
@@ -141,31 +141,31 @@ The error shows the oldest retained revision.")]
 /// The revision at which a watch begins, as the user typed it.
 #[derive(Debug, Clone, Copy)]
 enum WatchStart {
-    Clear(WatchFrom),
+    Complete(WatchFrom),
     /// A revision number without its epoch.
-    Bare(u64),
+    WithoutEpoch(u64),
 }
 
-fn from(text: &str) -> Result<WatchStart, String> {
+fn parse_start(text: &str) -> Result<WatchStart, String> {
     match text {
-        "now" => return Ok(WatchStart::Clear(WatchFrom::Now)),
-        "oldest" => return Ok(WatchStart::Clear(WatchFrom::Oldest)),
+        "now" => return Ok(WatchStart::Complete(WatchFrom::Now)),
+        "oldest" => return Ok(WatchStart::Complete(WatchFrom::Oldest)),
         _ => {}
     }
     if let Ok(revision) = text.parse() {
-        return Ok(WatchStart::Bare(revision));
+        return Ok(WatchStart::WithoutEpoch(revision));
     }
     let position = text.parse::<Position>();
     let Position { epoch, seq: revision } =
         position.map_err(|_| "expected EPOCH-REVISION, like 74-42, `oldest` or `now`".to_owned())?;
-    Ok(WatchStart::Clear(WatchFrom::Revision { epoch, revision }))
+    Ok(WatchStart::Complete(WatchFrom::Revision { epoch, revision }))
 }
 
 /// Adds the epoch to a revision number without one, because each epoch numbers its revisions from the start.
 fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
-        WatchStart::Clear(from) => Ok(from),
-        WatchStart::Bare(revision) => {
+        WatchStart::Complete(from) => Ok(from),
+        WatchStart::WithoutEpoch(revision) => {
             let (epoch, _) = client.kv().revision()?;
             bail!(
                 "--from {revision} has no epoch: use --from {epoch}-{revision} if the revision is of the present epoch. Revisions \
@@ -178,39 +178,41 @@ fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin kv")?;
     let kv = client.kv();
-    let asked = |stale: bool| if stale { kv.stale() } else { kv.clone() };
+    let kv_for = |stale: bool| if stale { kv.stale() } else { kv.clone() };
     match &arguments.verb {
-        Verb::Get { key, stale } => get(&asked(*stale), key, console),
+        Verb::Get { key, stale } => get(&kv_for(*stale), key, console),
         Verb::Put { key, value, lease } => {
-            let revision = kv.put_under(key, content(value)?, *lease)?;
-            written(WriteResult { revision, keys: 1 }, console)
+            let revision = kv.put_with_lease(key, read_value(value)?, *lease)?;
+            print_result(WriteResult { revision, keys: 1 }, console)
         }
         Verb::Cas { key, revision, value } => {
-            let revision = kv.cas(key, *revision, content(value)?)?;
-            written(WriteResult { revision, keys: 1 }, console)
+            let revision = kv.cas(key, *revision, read_value(value)?)?;
+            print_result(WriteResult { revision, keys: 1 }, console)
         }
         Verb::Del { key, prefix: true, .. } => delete_all(&kv, key, console),
-        Verb::Del { key, revision: Some(revision), .. } => written(kv.delete_if(key, *revision)?, console),
-        Verb::Del { key, .. } => written(kv.delete(key)?, console),
+        Verb::Del { key, revision: Some(revision), .. } => {
+            print_result(kv.delete_if(key, *revision)?, console)
+        }
+        Verb::Del { key, .. } => print_result(kv.delete(key)?, console),
         Verb::Txn(txn) => txn::run(txn, &kv, console),
         Verb::Range { start, end, limit, keys, system, stale } => {
             let end =
                 end.as_ref().map_or_else(|| prefix_end(start.as_bytes()), |end| end.clone().into_bytes());
-            let all = *system || start.starts_with(SYSTEM);
+            let all = *system || start.starts_with(SYSTEM_PREFIX);
             let show = RangeOptions { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
-            range(&asked(*stale), start, &end, &show, console)
+            range(&kv_for(*stale), start, &end, &show, console)
         }
         Verb::Watch { prefix, from, count } => {
             let stop = StopFlag::on_signal()?;
-            stop.when_nobody_reads();
-            let ended = stop.breaks_off(|| watch(&client, prefix, *from, *count, &stop, console))?;
+            stop.set_when_stdout_closes();
+            let ended = stop.run_interruptible(|| watch(&client, prefix, *from, *count, &stop, console))?;
             ended.map_or(Ok(()), Ok)
         }
     }
 }
 
 /// The argument's text, or standard input for `-`.
-pub(super) fn content(value: &str) -> Result<Vec<u8>> {
+pub(super) fn read_value(value: &str) -> Result<Vec<u8>> {
     if value != "-" {
         return Ok(value.as_bytes().to_vec());
     }
@@ -233,7 +235,7 @@ fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn written(written: WriteResult, console: &Console) -> Result<()> {
+fn print_result(written: WriteResult, console: &Console) -> Result<()> {
     let WriteResult { revision, keys } = written;
     let mut out = console.out();
     match (console.json, keys) {
@@ -252,12 +254,12 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
         let deleted = kv.delete_range(prefix, &end)?;
         all = WriteResult { revision: deleted.revision, keys: all.keys + deleted.keys };
         if deleted.keys == 0 {
-            return written(all, console);
+            return print_result(all, console);
         }
     }
 }
 
-/// The options of `dunlin kv list` that select the keys to print.
+/// The options of `dunlin kv range` that select the keys to print.
 struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,
@@ -268,16 +270,16 @@ struct RangeOptions {
 }
 
 /// The first character of all system keys.
-const SYSTEM: char = '$';
+const SYSTEM_PREFIX: char = '$';
 
 fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Console) -> Result<()> {
-    let (mut start, mut left, keys) = (start.as_bytes().to_vec(), show.limit, show.keys);
+    let (mut start, mut remaining, keys) = (start.as_bytes().to_vec(), show.limit, show.keys);
     let mut out = console.out();
-    while left > 0 {
-        let page = kv.range(&start, end, u32::try_from(left).unwrap_or(u32::MAX))?;
-        let shown = |entry: &&KvEntry| show.all || entry.key.first() != Some(&(SYSTEM as u8));
+    while remaining > 0 {
+        let page = kv.range(&start, end, u32::try_from(remaining).unwrap_or(u32::MAX))?;
+        let shown = |entry: &&KvEntry| show.all || entry.key.first() != Some(&(SYSTEM_PREFIX as u8));
         for entry in page.entries.iter().filter(shown) {
-            left -= 1;
+            remaining -= 1;
             match (console.json, keys) {
                 (true, false) => writeln!(out, "{}", show::entry(entry))?,
                 (true, true) => writeln!(out, "{}", json!({"key": show::text(&entry.key)}))?,
@@ -289,7 +291,7 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
         }
         match page.entries.last() {
             // System keys are adjacent in the order of keys: continue after the last possible one.
-            Some(last) if page.more && !shown(&last) => start = vec![SYSTEM as u8 + 1],
+            Some(last) if page.more && !shown(&last) => start = vec![SYSTEM_PREFIX as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,
         }
@@ -306,26 +308,26 @@ fn watch(
     console: &Console,
 ) -> Result<()> {
     let mut watch = client.kv().watch(prefix, watch_start(client, from)?)?;
-    let (mut out, mut left, mut outage) =
+    let (mut out, mut remaining, mut outage) =
         (console.out(), count.unwrap_or(usize::MAX), OutageReport::default());
-    while left > 0 && !stop.is_set() {
-        outage.look(client, console.errors)?;
-        let change = match watch.next_timeout(LOOK) {
+    while remaining > 0 && !stop.is_set() {
+        outage.check_connection(client, console.errors)?;
+        let change = match watch.next_timeout(POLL_INTERVAL) {
             Ok(Some(change)) => change,
             Ok(None) => continue,
             // The watch continues at its revision once the node is reachable.
             Err(WatchError::Subscribe(error @ SubscribeError::Connection(_))) => {
-                outage.wait_out(error, console.errors)?;
+                outage.handle_error(error, console.errors)?;
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         show::change(&change, console, &mut out)?;
         out.flush()?;
-        left -= 1;
+        remaining -= 1;
     }
     Ok(())
 }
 
 /// The interval at which a watch checks whether to end.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);

@@ -26,12 +26,12 @@ use crate::console::Console;
 use crate::outcome::AdvisedError;
 
 /// The interval at which the command and the lease are checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between the signal to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// The divisor of `--ttl` for the time from the signal to end until the end of the lease. That time is at most
 /// [`GRACE`].
-const NOTICE: u32 = 4;
+const NOTICE_DIVISOR: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.
 #[derive(Debug, clap::Args)]
@@ -71,7 +71,7 @@ pub struct Arguments {
 }
 
 /// Returns the holder's value: the given one, or host name and process id.
-pub fn ourselves(value: Option<&str>) -> String {
+pub fn holder_value(value: Option<&str>) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
 }
@@ -79,12 +79,12 @@ pub fn ourselves(value: Option<&str>) -> String {
 pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin lock")?.kv();
     let mut lease = kv.lease(arguments.ttl)?;
-    lease.keep().context("cannot start the thread that renews the lease")?;
-    let value = ourselves(arguments.value.as_deref());
+    lease.start_renewal().context("cannot start the thread that renews the lease")?;
+    let value = holder_value(arguments.value.as_deref());
     let lock = match arguments.no_wait {
         true => kv
             .try_lock(&arguments.name, &lease, value.as_bytes())
-            .map_err(|error| held_by(&kv, &arguments.name, error))?,
+            .map_err(|error| add_holder(&kv, &arguments.name, error))?,
         false => kv.lock(&arguments.name, &lease, value.as_bytes())?,
     };
     let signals = Signals::listen()?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
     command.args(&arguments.command[1..]).env("DUNLIN_LOCK_TOKEN", lock.token().to_string());
     let mut child =
         guard.spawn(&mut command).with_context(|| format!("cannot start {}", arguments.command[0]))?;
-    let end = watch_over(&mut child, &mut guard, &lease, &signals);
+    let end = supervise(&mut child, &mut guard, &lease, &signals);
     guard.end(&mut child);
     // If the release fails, the lock becomes free when the lease ends. If the lease was lost, the lock is already free.
     if !matches!(end, Ok(End::Lost(_))) {
@@ -113,13 +113,13 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
 }
 
 /// Adds the current holder of the lock to the error, if the lock has one.
-fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
+fn add_holder(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let KvError::Held { token, .. } = error else { return error.into() };
     let Ok(Some(holder)) = kv.holder(name) else { return error.into() };
-    let who = String::from_utf8_lossy(&holder.value).into_owned();
-    let said = format!("lock {name} is held by {who:?}, with token {token}");
+    let holder_text = String::from_utf8_lossy(&holder.value).into_owned();
+    let message = format!("lock {name} is held by {holder_text:?}, with token {token}");
     let advice = "Run the command without --no-wait to wait for the lock.".to_owned();
-    AdvisedError { code: ErrorCode::LockHeld, said, advice }.into()
+    AdvisedError { code: ErrorCode::LockHeld, message, advice }.into()
 }
 
 /// The reason why the command has ended, or has to end.
@@ -137,17 +137,17 @@ struct Signals(Arc<AtomicUsize>);
 impl Signals {
     /// Installs the signal handlers. Signals that `nohup` or a shell ignores stay ignored.
     fn listen() -> Result<Signals> {
-        let came = Arc::new(AtomicUsize::new(0));
+        let received = Arc::new(AtomicUsize::new(0));
         let ignored = ignored();
         for signal in [SIGTERM, SIGHUP, SIGINT, SIGQUIT].into_iter().filter(|at| ignored >> (at - 1) & 1 == 0)
         {
-            flag::register_usize(signal, Arc::clone(&came), signal as usize)
+            flag::register_usize(signal, Arc::clone(&received), signal as usize)
                 .context("cannot listen for signals")?;
         }
-        Ok(Signals(came))
+        Ok(Signals(received))
     }
 
-    /// The last signal received.
+    /// Returns the last received signal and clears it.
     fn take(&self) -> Option<i32> {
         i32::try_from(self.0.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
@@ -161,32 +161,32 @@ fn ignored() -> u64 {
 }
 
 /// Waits for the command. After a signal or the loss of the lease, ends the command within the grace period.
-fn watch_over(child: &mut Child, guard: &mut LockedProgram, lease: &Lease, signals: &Signals) -> Result<End> {
-    let notice = (lease.ttl() / NOTICE).min(GRACE);
-    let mut told: Option<(End, Instant)> = None;
+fn supervise(child: &mut Child, guard: &mut LockedProgram, lease: &Lease, signals: &Signals) -> Result<End> {
+    let notice = (lease.ttl() / NOTICE_DIVISOR).min(GRACE);
+    let mut ending: Option<(End, Instant)> = None;
     loop {
         let ended = child.try_wait().context("cannot wait for the command")?;
         let until = lease.check();
         if let Ok(until) = &until {
             guard.extend(*until);
         }
-        let over_at = until.as_ref().ok().copied();
+        let lease_end = until.as_ref().ok().copied();
         let (now, signal) = (Instant::now(), signals.take());
-        match (told, ended) {
+        match (ending, ended) {
             (Some((end, _)), Some(_)) => return Ok(end),
             (None, Some(status)) => return Ok(End::Ended(status)),
-            (Some((end, kill_at)), None) if now >= kill_at.min(over_at.unwrap_or(now)) => return Ok(end),
-            (before, None) => told = before,
+            (Some((end, kill_at)), None) if now >= kill_at.min(lease_end.unwrap_or(now)) => return Ok(end),
+            (before, None) => ending = before,
         }
         if let Some(signal) = signal {
             guard.signal(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
-            told = told.or(Some((End::Signalled(signal), now + GRACE)));
+            ending = ending.or(Some((End::Signalled(signal), now + GRACE)));
         }
-        if told.is_none() && over_at.is_none_or(|over_at| now + notice >= over_at) {
+        if ending.is_none() && lease_end.is_none_or(|lease_end| now + notice >= lease_end) {
             guard.signal(Signal::TERM);
-            told = Some((End::Lost(lost(lease, until.err())), over_at.unwrap_or(now)));
+            ending = Some((End::Lost(lost(lease, until.err())), lease_end.unwrap_or(now)));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

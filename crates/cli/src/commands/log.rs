@@ -54,13 +54,13 @@ struct Dump {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let Verb::Dump(dump) = &arguments.verb;
     let stop = StopFlag::on_signal()?;
-    if files::are_meant(&dump.topic) {
+    if files::is_path(&dump.topic) {
         return files::dump(dump, &writer(console, None), console, &stop);
     }
     let topic = &dump.topic;
-    let taken_for = || format!("{topic} is not a directory on this machine, so it was taken as a topic");
-    let client = connect(global, "dunlin log dump").with_context(taken_for)?;
-    let described = client.describe_topic(topic).with_context(taken_for)?;
+    let topic_hint = || format!("{topic} is not a directory on this machine, so it was taken as a topic");
+    let client = connect(global, "dunlin log dump").with_context(topic_hint)?;
+    let described = client.describe_topic(topic).with_context(topic_hint)?;
     dump_topic(dump, &client, &described, console, &stop)
 }
 
@@ -85,11 +85,11 @@ fn dump_topic(
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
             Event::Record(record) if console.json => writer.record(record, None, &mut out)?,
-            Event::Record(record) => write_line(record, &writer.meanings, console, &mut out)?,
+            Event::Record(record) => write_line(record, &writer.interpreters, console, &mut out)?,
             Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
         }
         written += u64::from(matches!(event, Event::Record(_)));
-        ends.pass(&event);
+        ends.advance(&event);
     }
     Ok(out.flush()?)
 }
@@ -98,9 +98,9 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
     EventPrinter {
         format: if console.json { Format::Json } else { Format::Text },
         delimiter: String::new(),
-        many: true,
+        several_logs: true,
         is_terminal: console.is_terminal,
-        meanings: client.map(Interpreters::of).unwrap_or_default(),
+        interpreters: client.map(Interpreters::of).unwrap_or_default(),
         paint: console.paint,
         errors: console.errors,
     }
@@ -111,8 +111,8 @@ struct LogEnds(BTreeMap<u16, u64>);
 
 impl LogEnds {
     fn of(topic: &TopicDescription) -> LogEnds {
-        let held = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
-        LogEnds(held.map(|log| (log.partition, log.last_seq)).collect())
+        let retained = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
+        LogEnds(retained.map(|log| (log.partition, log.last_seq)).collect())
     }
 
     fn are_reached(&self) -> bool {
@@ -123,7 +123,7 @@ impl LogEnds {
         self.0.get(&record.log.partition).is_none_or(|last| record.seq() > *last)
     }
 
-    fn pass(&mut self, event: &Event<'_>) {
+    fn advance(&mut self, event: &Event<'_>) {
         let at = |log: &LogName, seq| (log.partition, seq);
         let (partition, seq) = match event {
             Event::Record(record) => at(record.log, record.seq()),
@@ -140,7 +140,7 @@ impl LogEnds {
 
 fn write_line(
     record: &Record<'_>,
-    meanings: &Interpreters,
+    interpreters: &Interpreters,
     console: &Console,
     out: &mut impl Write,
 ) -> Result<()> {
@@ -165,7 +165,7 @@ fn write_line(
         text::escape(value, out)?;
     }
     write!(out, "  {} ", console.paint.faint("|"))?;
-    match meanings.text(record) {
+    match interpreters.text(record) {
         Some(meaning) => out.write_all(meaning.as_bytes())?,
         None => text::escape(record.payload(), out)?,
     }

@@ -19,9 +19,9 @@ fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
 }
 
 /// Explains why this pattern cannot be a group's topic: a group is joined by its topic's name.
-pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
+pub fn group_error(client: &Client, pattern: &str, group: &str) -> Error {
     let owners = owners_of(client, pattern);
-    let said = match owners.as_slice() {
+    let message = match owners.as_slice() {
         [] => format!(
             "a group belongs to one topic, and no topic owns {pattern}: create one with `dunlin topics create NAME --pattern \
              '{pattern}'`, then run `dunlin sub NAME --group {group}`"
@@ -41,23 +41,23 @@ pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
             )
         }
     };
-    CommandRefusal(said).into()
+    CommandRefusal(message).into()
 }
 
 /// Explains a subject without a topic. If a topic has the subject as its name, the text lists the subjects
 /// that the topic owns.
-pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
+pub fn no_topic_error(client: &Client, subject: &str, refused: Error) -> Error {
     let Ok(topics) = client.topics(subject) else { return refused };
-    let Some(owned) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)
+    let Some(pattern) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)
     else {
         return refused;
     };
-    let one = owned.replace(['*', '>'], "x");
+    let example = pattern.replace(['*', '>'], "x");
     AdvisedError {
         code: ErrorCode::NoTopic,
-        said: format!("no topic owns subject {subject:?}: topic {subject:?} owns {owned:?}"),
+        message: format!("no topic owns subject {subject:?}: topic {subject:?} owns {pattern:?}"),
         advice: format!(
-            "Use one of its subjects, such as {one}; `dunlin sub '{owned}'` subscribes to all of them."
+            "Use one of its subjects, such as {example}; `dunlin sub '{pattern}'` subscribes to all of them."
         ),
     }
     .into()

@@ -10,13 +10,13 @@ use dunlin_topic::{Meta, PublishError, Subject};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::commands::owners::no_topic;
+use crate::commands::owners::no_topic_error;
 use crate::commands::parse::{duration, header, moment, positive_duration, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
-use crate::feed::{CountingPublisher, RecordSender, SendCounts};
 use crate::input::Input;
 use crate::outcome::CommandRefusal;
+use crate::sender::{CountingPublisher, RecordSender, SendCounts};
 use crate::signals::{GRACE, StopFlag};
 
 /// Arguments of `dunlin pub`, which publishes records.
@@ -87,11 +87,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect(global, "dunlin pub")?;
     let publisher = || {
         client.publisher(&arguments.subject).map_err(|error| match error {
-            PublishError::NoTopic(_) => no_topic(&client, &arguments.subject, error.into()),
+            PublishError::NoTopic(_) => no_topic_error(&client, &arguments.subject, error.into()),
             other => other.into(),
         })
     };
-    let Some(publisher) = stop.breaks_off(publisher)? else { return Ok(()) };
+    let Some(publisher) = stop.run_interruptible(publisher)? else { return Ok(()) };
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let meta = Meta {
@@ -102,22 +102,23 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         headers: &headers,
         ..Meta::default()
     };
-    let mut feed =
+    let mut sender =
         RecordSender::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
-    let sent =
-        stop.breaks_off_after(GRACE, || publish(arguments, &mut feed, &stop).and_then(|()| feed.flush()));
+    let sent = stop.run_interruptible_after(GRACE, || {
+        publish(arguments, &mut sender, &stop).and_then(|()| sender.flush())
+    });
     let outcome = sent.and_then(|sent| sent.context("interrupted before the node acknowledged all records"));
-    let tally = feed.tally();
-    let nothing_done = tally.sent == 0 && outcome.is_err();
-    if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {
-        print_counts(&tally, arguments, console)?;
+    let counts = sender.counts();
+    let nothing_done = counts.sent == 0 && outcome.is_err();
+    if !nothing_done && (!arguments.quiet || counts.acknowledged < counts.sent) {
+        print_counts(&counts, arguments, console)?;
     }
     outcome
 }
 
 fn publish<P: CountingPublisher>(
     arguments: &Arguments,
-    feed: &mut RecordSender<'_, P>,
+    sender: &mut RecordSender<'_, P>,
     stop: &StopFlag,
 ) -> Result<()> {
     if let Some(last_seq) = arguments.expect_seq {
@@ -128,14 +129,14 @@ fn publish<P: CountingPublisher>(
             ))
             .into());
         };
-        return feed.send_expecting(last_seq, text.as_bytes());
+        return sender.send_expecting(last_seq, text.as_bytes());
     }
     let from_input = arguments.texts.is_empty() && arguments.file.is_empty() && arguments.lines.is_empty();
     if from_input {
-        return feed.send_lines(&Input::new(std::io::stdin(), stop.clone())).map(drop);
+        return sender.send_lines(&Input::new(std::io::stdin(), stop.clone())).map(drop);
     }
     for _ in 0..arguments.repeat {
-        if !publish_once(arguments, feed, stop)? {
+        if !publish_once(arguments, sender, stop)? {
             break;
         }
     }
@@ -144,22 +145,22 @@ fn publish<P: CountingPublisher>(
 
 fn publish_once<P: CountingPublisher>(
     arguments: &Arguments,
-    feed: &mut RecordSender<'_, P>,
+    sender: &mut RecordSender<'_, P>,
     stop: &StopFlag,
 ) -> Result<bool> {
     for text in &arguments.texts {
-        if !feed.send(text.as_bytes())? {
+        if !sender.send(text.as_bytes())? {
             return Ok(false);
         }
     }
     for path in &arguments.file {
-        let Some(bytes) = whole(path, stop)? else { return Ok(false) };
-        if !feed.send(&bytes)? {
+        let Some(bytes) = read_all(path, stop)? else { return Ok(false) };
+        if !sender.send(&bytes)? {
             return Ok(false);
         }
     }
     for path in &arguments.lines {
-        if !feed.send_lines(&open(path, stop)?)? {
+        if !sender.send_lines(&open(path, stop)?)? {
             return Ok(false);
         }
     }
@@ -174,34 +175,34 @@ fn open(path: &Path, stop: &StopFlag) -> Result<Input> {
     Ok(Input::new(file, stop.clone()))
 }
 
-fn whole(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
+fn read_all(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
     open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Prints the number of acknowledged records, and the number of records whose outcome is unknown.
-fn print_counts(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
-    let open = tally.sent - tally.acknowledged;
+fn print_counts(counts: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
+    let unacknowledged = counts.sent - counts.acknowledged;
     if console.json {
-        let last = tally.last.map(|receipt| receipt.position);
+        let last = counts.last.map(|receipt| receipt.position);
         let object = json!({
-            "subject": arguments.subject, "acknowledged": tally.acknowledged, "not_acknowledged": open,
+            "subject": arguments.subject, "acknowledged": counts.acknowledged, "not_acknowledged": unacknowledged,
             "epoch": last.map(|last| last.epoch), "seq": last.map(|last| last.seq),
-            "partition": tally.last.map(|receipt| receipt.partition),
-            "duplicate": tally.last.is_some_and(|receipt| receipt.duplicate),
+            "partition": counts.last.map(|receipt| receipt.partition),
+            "duplicate": counts.last.is_some_and(|receipt| receipt.duplicate),
         });
         return Ok(writeln!(std::io::stdout(), "{object}")?);
     }
     let mut err = std::io::stderr();
-    let records = if tally.acknowledged == 1 { "record" } else { "records" };
-    let at = tally.last.map_or_else(String::new, |receipt| {
-        let again = if receipt.duplicate { ", which the node already had" } else { "" };
-        format!(", last {}{again}", receipt.position)
+    let records = if counts.acknowledged == 1 { "record" } else { "records" };
+    let at = counts.last.map_or_else(String::new, |receipt| {
+        let duplicate_note = if receipt.duplicate { ", which the node already had" } else { "" };
+        format!(", last {}{duplicate_note}", receipt.position)
     });
     let mark = console.errors.good("published");
-    writeln!(err, "{mark} {} {records} to {}{at}", grouped(tally.acknowledged), arguments.subject)?;
-    if open > 0 {
+    writeln!(err, "{mark} {} {records} to {}{at}", grouped(counts.acknowledged), arguments.subject)?;
+    if unacknowledged > 0 {
         let mark = console.errors.warning("not acknowledged:");
-        writeln!(err, "{mark} {} more", grouped(open))?;
+        writeln!(err, "{mark} {} more", grouped(unacknowledged))?;
     }
     Ok(())
 }

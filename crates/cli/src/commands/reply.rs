@@ -54,7 +54,7 @@ pub struct Arguments {
 }
 
 /// The interval at which an idle responder checks for a signal.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
@@ -62,19 +62,24 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         program.check()?;
     }
     let client = connect(global, "dunlin reply")?;
-    stop.breaks_off_after(GRACE, || serve(&client, arguments, &stop, console)).map(drop)
+    stop.run_interruptible_after(GRACE, || reply_to_requests(&client, arguments, &stop, console)).map(drop)
 }
 
-fn serve(client: &Client, arguments: &Arguments, stop: &StopFlag, console: &Console) -> Result<()> {
+fn reply_to_requests(
+    client: &Client,
+    arguments: &Arguments,
+    stop: &StopFlag,
+    console: &Console,
+) -> Result<()> {
     let options = SubscribeOptions { name: "dunlin reply".to_owned(), ..SubscribeOptions::default() };
     let mut requests = client
         .subscribe(&arguments.pattern, options)
         .with_context(|| format!("cannot subscribe to {}", arguments.pattern))?;
     let mut responder = client.responder();
     let mut outage = OutageReport::default();
-    let mut answered = 0;
-    while !stop.is_set() && arguments.count.is_none_or(|count| answered < count) {
-        let Some(event) = next(&mut requests, &mut outage, console)? else { continue };
+    let mut replies = 0;
+    while !stop.is_set() && arguments.count.is_none_or(|count| replies < count) {
+        let Some(event) = next_request(&mut requests, &mut outage, console)? else { continue };
         let Event::Record(record) = event else { continue };
         let Some(reply_to) = record.frame.reply() else { continue };
         if !may_reply(reply_to, &arguments.reply_to) {
@@ -87,18 +92,18 @@ fn serve(client: &Client, arguments: &Arguments, stop: &StopFlag, console: &Cons
             continue;
         }
         // The requester also receives an error if the command cannot be run.
-        let answer = answer(arguments, &record).unwrap_or_else(|error| {
+        let reply = build_reply(arguments, &record).unwrap_or_else(|error| {
             let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
             ReplyContent { payload: Vec::new(), error: Some(format!("{error:#}")) }
         });
-        let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
+        let error = reply.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = Meta { headers: error.as_slice(), ..Meta::default() };
-        let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };
+        let draft = Draft { meta, payload: Payload::Copied(&reply.payload) };
         // The requester may have disconnected.
         if let Err(error) = responder.reply(reply_to, draft) {
             writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }
-        answered += 1;
+        replies += 1;
     }
     Ok(())
 }
@@ -109,21 +114,21 @@ fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
     reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))
 }
 
-fn next<'s>(
+fn next_request<'s>(
     requests: &'s mut impl Subscribe,
     outage: &mut OutageReport,
     console: &Console,
 ) -> Result<Option<Event<'s>>> {
     match requests.ready() {
         Ok(true) => {
-            outage.over();
+            outage.report_restored();
             return Ok(Some(requests.take()));
         }
         Ok(false) => {}
-        Err(error) => outage.wait_out(error, console.errors)?,
+        Err(error) => outage.handle_error(error, console.errors)?,
     }
-    if let Err(error) = requests.wait(Some(LOOK)) {
-        outage.wait_out(error, console.errors)?;
+    if let Err(error) = requests.wait(Some(POLL_INTERVAL)) {
+        outage.handle_error(error, console.errors)?;
     }
     Ok(None)
 }
@@ -133,7 +138,7 @@ struct ReplyContent {
     error: Option<String>,
 }
 
-fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<ReplyContent> {
+fn build_reply(arguments: &Arguments, request: &Record<'_>) -> Result<ReplyContent> {
     match (&arguments.text, Program::new(&arguments.command)) {
         (Some(text), _) => Ok(ReplyContent { payload: text.clone().into_bytes(), error: None }),
         (None, Some(program)) => {

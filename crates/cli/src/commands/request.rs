@@ -44,10 +44,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect(global, "dunlin req")?;
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let text = text(arguments)?;
+    let payload = read_payload(arguments)?;
     let meta = Meta { headers: &headers, ..Meta::default() };
-    let draft = Draft { meta, payload: Payload::Copied(&text) };
-    let reply = client.request(&arguments.subject, draft, arguments.timeout).map_err(refused)?;
+    let draft = Draft { meta, payload: Payload::Copied(&payload) };
+    let reply = client.request(&arguments.subject, draft, arguments.timeout).map_err(request_error)?;
     write(&reply, console)?;
     let error = reply.headers.iter().find(|(name, _)| name == ERROR_HEADER);
     match error {
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 /// The header with which a responder reports an error instead of a result.
 pub const ERROR_HEADER: &str = "dunlin-error";
 
-fn refused(error: RequestError) -> anyhow::Error {
+fn request_error(error: RequestError) -> anyhow::Error {
     match error {
         RequestError::NoResponder(_) => CommandRefusal(error.to_string()).into(),
         RequestError::TimedOut(_) => CommandRefusal(format!("no reply: {error}")).into(),
@@ -71,7 +71,7 @@ fn refused(error: RequestError) -> anyhow::Error {
     }
 }
 
-fn text(arguments: &Arguments) -> Result<Vec<u8>> {
+fn read_payload(arguments: &Arguments) -> Result<Vec<u8>> {
     match arguments.text.as_deref() {
         Some("-") => {
             let mut bytes = Vec::new();

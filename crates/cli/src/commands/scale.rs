@@ -58,7 +58,7 @@ pub struct PlanArguments {
     /// File that describes the cluster (YAML)
     pub file: PathBuf,
     #[command(flatten)]
-    pub asked: LoadArguments,
+    pub load: LoadArguments,
     /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub struct RecommendArguments {
     /// File that describes the present cluster, to compare with (YAML)
     pub file: Option<PathBuf>,
     #[command(flatten)]
-    pub asked: LoadArguments,
+    pub load: LoadArguments,
     /// 95th percentile of the number of processors that a worker uses
     #[arg(long, value_name = "COUNT", required_unless_present = "used")]
     pub cpus: Option<f64>,

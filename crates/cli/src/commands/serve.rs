@@ -11,7 +11,7 @@ use crate::arguments::Global;
 use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
-use crate::running::{RunningNode, with_advice};
+use crate::running::{RunningNode, add_port_advice};
 use crate::signals::{ReloadFlag, StopFlag};
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
@@ -48,15 +48,15 @@ pub struct Arguments {
 }
 
 /// The interval at which the main thread checks for a signal.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node may take to end: to detach its workers, hand over its leadership and topics, and store its data.
-pub const END_WITHIN: Duration = Duration::from_secs(GRACE.as_secs() + 10);
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let (stop, reload) = (StopFlag::on_signal()?, ReloadFlag::on_signal()?);
-    stop.ends_within(END_WITHIN);
+    stop.enforce_exit_within(EXIT_TIMEOUT);
     if arguments.end_with_stdin {
-        stop.when_stdin_ends();
+        stop.set_when_stdin_ends();
     }
     let (mut raw, warnings) = arguments.config.gather()?;
     if let Some(file) = &global.token_file
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         raw.set_default("cluster.token_file", &file.to_string_lossy());
     }
     let running = match start_with(&raw, &warnings, &stop, console) {
-        Err(error) if matches!(error.downcast_ref(), Some(ClusterError::GivenUp)) => return Ok(()),
+        Err(error) if matches!(error.downcast_ref(), Some(ClusterError::JoinCancelled)) => return Ok(()),
         started => started?,
     };
     let mut out = std::io::stdout();
@@ -94,13 +94,16 @@ pub fn start_with(
     warn(warnings, console)?;
     let config = NodeConfig::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
-    Ok(RunningNode { telemetry: Some(telemetry), ..RunningNode::start(&config, stop).map_err(with_advice)? })
+    Ok(RunningNode {
+        telemetry: Some(telemetry),
+        ..RunningNode::start(&config, stop).map_err(add_port_advice)?
+    })
 }
 
 /// Waits for a signal to end.
 pub fn wait(stop: &StopFlag) {
     while !stop.is_set() {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -117,7 +120,7 @@ pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFl
         if reload.take() {
             running.server.reload();
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

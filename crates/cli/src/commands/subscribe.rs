@@ -12,7 +12,7 @@ use dunlin_client::Client;
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
 use crate::arguments::Global;
-use crate::commands::owners::no_topic;
+use crate::commands::owners::no_topic_error;
 use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
@@ -95,33 +95,33 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = StopFlag::on_signal()?;
     // A subscriber that pauses or belongs to a group keeps its position until its output accepts data again.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
-        stop.when_nobody_reads();
+        stop.set_when_stdout_closes();
     }
     if let Some(program) = Program::new(&arguments.group.command) {
         program.check()?;
     }
     let client = connect_for(arguments, global)?;
     let writer = writer(arguments, &client, console);
-    let follow =
-        FollowOutput::new(rules(arguments), writer, console.out_shared(), stop.clone()).over(client.clone());
+    let follow = FollowOutput::new(rules(arguments), writer, console.out_shared(), stop.clone())
+        .with_client(client.clone());
     if let Some(group) = &arguments.group.group {
-        let Some(mut member) = stop.breaks_off(|| group::join(arguments, group, &client))? else {
+        let Some(mut member) = stop.run_interruptible(|| group::join(arguments, group, &client))? else {
             return Ok(());
         };
-        let duty = arguments.group.duty(&arguments.patterns[0]);
-        follow.serve(&mut MemberLoop::new(&mut member, &duty))?;
+        let member_task = arguments.group.member_task(&arguments.patterns[0]);
+        follow.follow_member(&mut MemberLoop::new(&mut member, &member_task))?;
         member.leave();
         return Ok(());
     }
     let subscribe = |pattern: &String| {
         let subscriber = client.subscribe(pattern, options(arguments));
         let subscriber = subscriber.map_err(|error| match error {
-            SubscribeError::NoTopic(_) => no_topic(&client, pattern, error.into()),
+            SubscribeError::NoTopic(_) => no_topic_error(&client, pattern, error.into()),
             other => other.into(),
         });
         subscriber.with_context(|| format!("cannot subscribe to {pattern}"))
     };
-    match stop.breaks_off(|| arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>())? {
+    match stop.run_interruptible(|| arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>())? {
         Some(subscribers) => follow_all(&follow, subscribers, &stop),
         None => Ok(()),
     }
@@ -150,14 +150,14 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPri
         false if !arguments.group.command.is_empty() => Format::Raw,
         false => arguments.format.clone(),
     };
-    let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
+    let several_logs = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
     let delimiter = arguments.delimiter.clone();
     EventPrinter {
         format,
         delimiter,
-        many,
+        several_logs,
         is_terminal: console.is_terminal,
-        meanings: Interpreters::of(client),
+        interpreters: Interpreters::of(client),
         paint: console.paint,
         errors: console.errors,
     }
@@ -189,8 +189,8 @@ fn follow_all<S: Subscribe + Send, W: Write + Send>(
 
 fn options(arguments: &Arguments) -> SubscribeOptions {
     let start = arguments.from.unwrap_or(if arguments.conflate { Start::Snapshot } else { Start::Latest });
-    let follows = arguments.conflate || start == Start::Snapshot;
-    let on_gap = arguments.on_gap.unwrap_or(if follows { OnGap::Snapshot } else { OnGap::Oldest });
+    let starts_at_state = arguments.conflate || start == Start::Snapshot;
+    let on_gap = arguments.on_gap.unwrap_or(if starts_at_state { OnGap::Snapshot } else { OnGap::Oldest });
     SubscribeOptions {
         name: arguments.name.clone(),
         start,

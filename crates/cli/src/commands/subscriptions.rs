@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let shown = &found[..found.len().min(arguments.limit)];
     let mut out = console.out();
     if console.json {
-        shown.iter().try_for_each(|reads| writeln!(out, "{}", object(reads)))?;
+        shown.iter().try_for_each(|subscription| writeln!(out, "{}", object(subscription)))?;
         return Ok(out.flush()?);
     }
     let mut table = TextTable::new(&["NAME", "TOPIC", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
@@ -103,8 +103,8 @@ fn find(client: &Client, pattern: &str) -> Result<SubscriptionsFound> {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe topic {}", topic.name))?,
         };
-        let of_groups = described.groups.len() * described.logs.len();
-        let all = (described.subscribers_total.unwrap_or(0) as usize).saturating_sub(of_groups);
+        let group_subscriptions = described.groups.len() * described.logs.len();
+        let all = (described.subscribers_total.unwrap_or(0) as usize).saturating_sub(group_subscriptions);
         found.total += all.max(described.subscribers.len());
         found.groups += described.groups.len();
         found
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn subscriptions_sort_by_lag_loss_name_or_topic() {
-        let reads = |topic: &str, name: &str, lag, missed| {
+        let subscription = |topic: &str, name: &str, lag, missed| {
             let position = Position { epoch: 1, seq: 1 };
             let name = name.to_owned();
             (
@@ -149,7 +149,8 @@ mod tests {
                 SubscriptionDescription { name, partition: 0, position, lag, missed, registered: false },
             )
         };
-        let mut found = vec![reads("a", "x", 1, 9), reads("b", "w", 5, 0), reads("a", "v", 1, 0)];
+        let mut found =
+            vec![subscription("a", "x", 1, 9), subscription("b", "w", 5, 0), subscription("a", "v", 1, 0)];
         let mut order = |by| {
             sort(&mut found, by);
             found.iter().map(|(_, subscriber)| subscriber.name.as_str()).collect::<String>()

@@ -168,8 +168,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Tenants { tenant } => show::tenants(&tasks.tenants(tenant.as_deref().unwrap_or(""))?, console),
         Verb::Tenant(tenant) => tenant::run(tenant, &tasks, console),
         Verb::Workers => show::workers(&tasks.workers()?, console),
-        Verb::Cancel { tasks: ids } => each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
-        Verb::Retry { tasks: ids } => each(ids, "restarted", |id| Ok(tasks.retry(id)?), console),
+        Verb::Cancel { tasks: ids } => change_each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
+        Verb::Retry { tasks: ids } => change_each(ids, "restarted", |id| Ok(tasks.retry(id)?), console),
         Verb::Redrive { tenant, limit, poisoned } => redrive(&tasks, tenant, *limit, *poisoned, console),
         Verb::Watch(watch) => watch::run(watch, &client, console),
     }
@@ -193,10 +193,15 @@ fn list(tasks: &Tasks, filter: &ListFilter<'_>, limit: usize, console: &Console)
     Ok(())
 }
 
-fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Console) -> Result<()> {
+fn change_each(
+    ids: &[u64],
+    done: &str,
+    change: impl Fn(u64) -> Result<u64>,
+    console: &Console,
+) -> Result<()> {
     let mut out = console.out();
     for &id in ids {
-        let changed = act(id)?;
+        let changed = change(id)?;
         match console.json {
             true => writeln!(out, "{}", json!({"task": show::hex(id), "changed": changed}))?,
             false if changed > 1 => {
@@ -216,12 +221,12 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, cons
     let (mut all, limit) = (0, limit.map_or(dead, u64::from).min(dead));
     while all < limit {
         let left = u32::try_from(limit - all).unwrap_or(u32::MAX);
-        let (some, more) = match poisoned {
+        let (restarted, more) = match poisoned {
             true => tasks.redrive_with_poisoned(tenant, left)?,
             false => tasks.redrive(tenant, left)?,
         };
-        all += some;
-        if !more || some == 0 {
+        all += restarted;
+        if !more || restarted == 0 {
             break;
         }
     }

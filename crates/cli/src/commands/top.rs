@@ -41,9 +41,9 @@ pub struct Arguments {
 /// Maximum time that `--once` waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The interval at which the command checks for pressed keys.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest interval between two drawings, so that durations stay current.
-const DRAWN_EVERY: Duration = Duration::from_millis(500);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
@@ -57,10 +57,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Waits for the complete status, including rates.
-fn wait_whole(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
+fn wait_complete(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while !report.is_whole() && !stop.is_set() {
-        if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, report) {
+    while !report.is_complete() && !stop.is_set() {
+        if let Some(NodeEvent::Refused(error)) = follow.next(POLL_INTERVAL, report) {
             return Err(error);
         }
         if Instant::now() > deadline {
@@ -74,7 +74,7 @@ fn wait_whole(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag)
 }
 
 fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop: &StopFlag) -> Result<()> {
-    wait_whole(&mut report, follow, stop)?;
+    wait_complete(&mut report, follow, stop)?;
     let mut out = console.out();
     plain::write(&report, &mut out, console.paint)?;
     Ok(out.flush()?)
@@ -82,8 +82,8 @@ fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop
 
 /// Prints an object for each complete status, and when the node becomes unreachable.
 fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &StopFlag) -> Result<()> {
-    wait_whole(&mut report, follow, stop)?;
-    stop.when_nobody_reads();
+    wait_complete(&mut report, follow, stop)?;
+    stop.set_when_stdout_closes();
     let mut out = std::io::stdout();
     while !stop.is_set() {
         writeln!(out, "{}", report.object())?;
@@ -91,9 +91,9 @@ fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &S
         if once {
             break;
         }
-        let (at, is_down) = (report.said_at(), report.outage().is_some());
-        while !stop.is_set() && report.said_at() == at && report.outage().is_some() == is_down {
-            if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, &mut report) {
+        let (at, is_down) = (report.published_at(), report.outage().is_some());
+        while !stop.is_set() && report.published_at() == at && report.outage().is_some() == is_down {
+            if let Some(NodeEvent::Refused(error)) = follow.next(POLL_INTERVAL, &mut report) {
                 return Err(error);
             }
         }
@@ -108,18 +108,18 @@ fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Re
         let mut drawn = None::<Instant>;
         let mut changed = true;
         while !stop.is_set() {
-            if changed || drawn.is_none_or(|drawn| drawn.elapsed() > DRAWN_EVERY) {
+            if changed || drawn.is_none_or(|drawn| drawn.elapsed() > REDRAW_INTERVAL) {
                 terminal.draw(|frame| screen::draw(&report, frame))?;
                 (drawn, changed) = (Some(Instant::now()), false);
             }
-            match follow.next(LOOK, &mut report) {
+            match follow.next(POLL_INTERVAL, &mut report) {
                 Some(NodeEvent::Refused(error)) => return Err(error),
                 Some(NodeEvent::NodeReport) => changed = true,
                 None => {}
             }
             while event::poll(Duration::ZERO)? {
                 match event::read()? {
-                    Event::Key(key) if ends(key) => return Ok(()),
+                    Event::Key(key) if is_quit_key(key) => return Ok(()),
                     Event::Resize(..) => changed = true,
                     _ => {}
                 }
@@ -132,7 +132,7 @@ fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Re
 }
 
 /// In raw mode, the terminal reports Ctrl-C as a key instead of sending a signal.
-fn ends(key: KeyEvent) -> bool {
+fn is_quit_key(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn only_q_escape_and_ctrl_c_end_top() {
-        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
+        let key = |code, modifiers| is_quit_key(KeyEvent::new(code, modifiers));
         assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
         assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
         assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));

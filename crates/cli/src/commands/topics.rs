@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::commands::parse::node_number;
 use crate::connect::connect;
-use crate::console::{Console, grouped, sized};
+use crate::console::{Console, format_bytes, grouped};
 use crate::outcome::AdvisedError;
 use crate::table::TextTable;
 use owner::Owner;
@@ -72,20 +72,20 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Create(create) => create::run(create, &client, console),
         Verb::Delete { names } => {
             for name in names {
-                let deleted = client.delete_topic(name).map_err(not_there);
+                let deleted = client.delete_topic(name).map_err(no_topic_error);
                 deleted.with_context(|| format!("cannot delete topic {name}"))?;
-                done("deleted", name, console)?;
+                print_done("deleted", name, console)?;
             }
             Ok(())
         }
         Verb::Move { name, node } => {
-            let moved_to = client.move_topic(name, *node).map_err(not_movable);
+            let moved_to = client.move_topic(name, *node).map_err(move_error);
             let epoch = moved_to.with_context(|| format!("cannot move topic {name}"))?;
-            moved(name, *node, epoch, console)
+            print_moved(name, *node, epoch, console)
         }
         Verb::Describe { names } => {
             for name in names {
-                let topic = client.describe_topic(name).map_err(not_there);
+                let topic = client.describe_topic(name).map_err(no_topic_error);
                 let topic = topic.with_context(|| format!("cannot describe topic {name}"))?;
                 describe::write(&topic, console)?;
             }
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Replaces the error's advice to create the topic, because this command names a topic that should exist.
-fn not_there(error: CallError) -> anyhow::Error {
+fn no_topic_error(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
         other => other.into(),
@@ -104,32 +104,32 @@ fn not_there(error: CallError) -> anyhow::Error {
 
 fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     let advice = "`dunlin topics list` shows the existing topics.".to_owned();
-    AdvisedError { code, said: format!("{code}: no topic has this name"), advice }.into()
+    AdvisedError { code, message: format!("{code}: no topic has this name"), advice }.into()
 }
 
 /// Explains why a topic cannot be moved. The reason is the node or the topic, not the node's configuration.
-fn not_movable(error: KvError) -> anyhow::Error {
+fn move_error(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
         KvError::Refused(refused)
             if matches!(refused.code, ErrorCode::TopicConfig | ErrorCode::OwnerAway) =>
         {
             let advice = "`dunlin cluster status` shows the nodes and their states.".to_owned();
-            AdvisedError { code: refused.code, said: refused.text, advice }.into()
+            AdvisedError { code: refused.code, message: refused.text, advice }.into()
         }
         other => other.into(),
     }
 }
 
 /// Reports the result on standard error, or with JSON as an object on standard output.
-fn done(what: &str, topic: &str, console: &Console) -> Result<()> {
+fn print_done(what: &str, topic: &str, console: &Console) -> Result<()> {
     if console.json {
         return Ok(writeln!(std::io::stdout(), "{}", json!({"topic": topic, "done": what}))?);
     }
     Ok(writeln!(std::io::stderr(), "{} {topic}", console.errors.good(what))?)
 }
 
-fn moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
+fn print_moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
     if console.json {
         let object = json!({"topic": topic, "done": "moved", "node": node, "epoch": epoch});
         return Ok(writeln!(std::io::stdout(), "{object}")?);
@@ -140,15 +140,15 @@ fn moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
 
 fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     let topics = client.topics(pattern)?;
-    let beside = TopicDetails::ask(client, &topics);
+    let details = TopicDetails::fetch(client, &topics);
     let mut out = console.out();
     if console.json {
-        topics.iter().zip(&beside).try_for_each(|(topic, beside)| {
-            writeln!(out, "{}", object(topic, &beside.kind, beside.owner.as_ref()))
+        topics.iter().zip(&details).try_for_each(|(topic, details)| {
+            writeln!(out, "{}", object(topic, &details.kind, details.owner.as_ref()))
         })?;
         return Ok(out.flush()?);
     }
-    let has_owners = beside.iter().any(|beside| beside.owner.is_some());
+    let has_owners = details.iter().any(|details| details.owner.is_some());
     let mut titles = vec![
         "TOPIC",
         "SUBJECTS",
@@ -163,19 +163,19 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
         titles.push("OWNER");
     }
     let mut table = TextTable::new(&titles);
-    for (topic, beside) in topics.iter().zip(&beside) {
+    for (topic, details) in topics.iter().zip(&details) {
         let mut row = vec![
             topic.name.clone(),
             topic.pattern.clone(),
             topic.records.map_or_else(unknown, grouped),
-            topic.bytes.map_or_else(unknown, sized),
+            topic.bytes.map_or_else(unknown, format_bytes),
             topic.appended.map_or_else(unknown, grouped),
             topic.subscribers.map_or_else(unknown, |subscribers| grouped(subscribers.into())),
             grouped(topic.partitions.into()),
-            beside.kind.join(", "),
+            details.kind.join(", "),
         ];
         if has_owners {
-            row.push(beside.owner.as_ref().map_or_else(String::new, Owner::in_short));
+            row.push(details.owner.as_ref().map_or_else(String::new, Owner::short_text));
         }
         table.row(row);
     }
@@ -196,7 +196,7 @@ struct TopicDetails {
 }
 
 impl TopicDetails {
-    fn ask(client: &Client, topics: &[TopicSummary]) -> Vec<TopicDetails> {
+    fn fetch(client: &Client, topics: &[TopicSummary]) -> Vec<TopicDetails> {
         let is_open = |topic: &&TopicSummary| topic.partitions > 0;
         let names: Vec<&str> = topics.iter().filter(is_open).map(|topic| topic.name.as_str()).collect();
         let mut settings = client.settings_of_topics(&names).into_iter();

@@ -22,7 +22,7 @@ use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::table::TextTable;
 
-pub use password::without_line_end;
+pub use password::trim_line_end;
 
 /// Arguments of `dunlin user`, which changes the users file.
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,7 @@ struct Add {
     #[arg(long)]
     no_password: bool,
     #[command(flatten)]
-    may: UserPermissions,
+    permissions: UserPermissions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,14 +98,14 @@ struct Change {
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
     /// Setting to remove from the user; may be given several times
-    #[arg(long, value_name = "ENTRY", value_parser = WHAT)]
+    #[arg(long, value_name = "ENTRY", value_parser = REMOVABLE_SETTINGS)]
     without: Vec<String>,
     #[command(flatten)]
-    may: UserPermissions,
+    permissions: UserPermissions,
 }
 
 /// Entries that can be removed, by their names in the file.
-const WHAT: [&str; 12] = [
+const REMOVABLE_SETTINGS: [&str; 12] = [
     "publish",
     "publish_deny",
     "subscribe",
@@ -198,7 +198,7 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         let password = password::read(add.password_from.as_deref(), &add.name)?;
         user["password"] = value(hash_password(&password)?);
     }
-    add.may.write_to(&mut user);
+    add.permissions.write_to(&mut user);
     users.insert(&add.name, Item::Table(user));
     if let Some(tenant) = add.tenant.as_deref().filter(|tenant| *tenant != TENANT_DEFAULT) {
         let tenants = table(&mut document, "tenants")?;
@@ -211,15 +211,15 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     let mut document = read(file)?;
-    let user = user_of(&mut document, &change.name)?;
+    let user = find_user(&mut document, &change.name)?;
     if let Some(from) = &change.password_from {
         let from = (from.as_os_str() != "-").then_some(from.as_path());
         user["password"] = value(hash_password(&password::read(from, &change.name)?)?);
     }
-    for what in &change.without {
-        user.remove(what);
+    for setting in &change.without {
+        user.remove(setting);
     }
-    change.may.write_to(user);
+    change.permissions.write_to(user);
     write(file, &document)?;
     writeln!(console.out(), "{} changed in {}", change.name, file.display())?;
     show(file, &change.name, console)
@@ -230,7 +230,7 @@ fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     let users = UserDirectory::read(file)?;
     let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
     let mut out = console.out();
-    for line in may(user.permissions) {
+    for line in permission_lines(user.permissions) {
         writeln!(out, "  {line}")?;
     }
     Ok(out.flush()?)
@@ -260,7 +260,7 @@ impl UserPermissions {
 }
 
 /// Formats a user's permissions, limited to the tenant's permissions, with one line for each kind.
-fn may(permissions: &Permissions) -> Vec<String> {
+fn permission_lines(permissions: &Permissions) -> Vec<String> {
     let patterns = |patterns: &[Pattern]| {
         patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")
     };
@@ -290,13 +290,13 @@ fn may(permissions: &Permissions) -> Vec<String> {
 
 fn token(file: &Path, name: &str) -> Result<()> {
     let mut document = read(file)?;
-    let user = user_of(&mut document, name)?;
-    let (token, kept) = new_token()?;
+    let user = find_user(&mut document, name)?;
+    let (token, hash) = new_token()?;
     let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
     tokens
         .as_array_mut()
         .with_context(|| format!("in the users file, `tokens` of user {name:?} is not a list"))?
-        .push(kept);
+        .push(hash);
     write(file, &document)?;
     // The token is printed only here, alone on its line so that it can be redirected to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
@@ -304,7 +304,7 @@ fn token(file: &Path, name: &str) -> Result<()> {
 
 fn remove(file: &Path, name: &str, console: &Console) -> Result<()> {
     let mut document = read(file)?;
-    user_of(&mut document, name)?;
+    find_user(&mut document, name)?;
     table(&mut document, "users")?.remove(name);
     write(file, &document)?;
     Ok(writeln!(console.out(), "{name} removed from {}", file.display())?)
@@ -331,8 +331,8 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     let mut shown = TextTable::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "PERMISSIONS"]);
     for UserInfo { name, tenant, password, tokens, permissions, .. } in users.list() {
         let password = if password { "yes" } else { "no" };
-        let may = may(permissions).join("; ");
-        shown.row([name.to_owned(), tenant.to_owned(), password.to_owned(), tokens.to_string(), may]);
+        let lines = permission_lines(permissions).join("; ");
+        shown.row([name.to_owned(), tenant.to_owned(), password.to_owned(), tokens.to_string(), lines]);
     }
     shown.write(&mut out, console.paint)?;
     Ok(out.flush()?)
@@ -363,7 +363,7 @@ fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> 
     item.as_table_mut().with_context(|| format!("in the users file, `{name}` is not a table"))
 }
 
-fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {
+fn find_user<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {
     let user = document.get_mut("users").and_then(|users| users.get_mut(name)).and_then(Item::as_table_mut);
     user.ok_or_else(|| {
         CommandRefusal(format!("user {name:?} does not exist: `dunlin user list` shows the users")).into()
@@ -378,10 +378,10 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
         // this line.
         text = "[users]\n".to_owned();
     }
-    let text = UserDirectory::with_end(&text);
+    let text = UserDirectory::with_end_line(&text);
     UserDirectory::parse(&text, &file.display().to_string())?;
-    let beside = file.with_extension(format!("toml.{}", std::process::id()));
-    let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+    let temporary = file.with_extension(format!("toml.{}", std::process::id()));
+    let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
     let written = written.and_then(|mut new| {
         if let Ok(found) = std::fs::metadata(file) {
             // Keeps the file's permissions.
@@ -391,7 +391,7 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
         new.sync_all()
     });
     written
-        .and_then(|()| std::fs::rename(&beside, file))
-        .inspect_err(|_| drop(std::fs::remove_file(&beside)))
+        .and_then(|()| std::fs::rename(&temporary, file))
+        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
         .with_context(|| format!("cannot write {}", file.display()))
 }

@@ -19,18 +19,18 @@ impl ConfigFlags {
     /// Returns the values from the file, the variables and the flags, and warnings to show. Flags take precedence over
     /// variables, and variables over the file.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
-        self.gather_over(RawConfig::defaults())
+        self.gather_with_defaults(RawConfig::defaults())
     }
 
     /// Like [`gather`](ConfigFlags::gather), with other defaults.
-    pub fn gather_over(&self, mut raw: RawConfig) -> Result<(RawConfig, Vec<String>)> {
+    pub fn gather_with_defaults(&self, mut raw: RawConfig) -> Result<(RawConfig, Vec<String>)> {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
         // Variables with other names are not Dunlin's, and Dunlin's names are valid Unicode.
         let variables = std::env::vars_os()
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-        let warnings = raw.lay_variables(variables);
+        let warnings = raw.apply_variables(variables);
         for (key, text) in &self.set {
             raw.set(*key, text.clone(), ValueOrigin::Flag(KEYS[*key].flag()));
         }
@@ -93,10 +93,10 @@ impl FromArgMatches for ConfigFlags {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one("config").cloned();
-        let given = |(at, key): (usize, &ConfigKey)| {
+        let flag_text = |(at, key): (usize, &ConfigKey)| {
             matches.get_one::<String>(key.name).map(|text| (at, text.clone()))
         };
-        self.set = KEYS.iter().enumerate().filter_map(given).collect();
+        self.set = KEYS.iter().enumerate().filter_map(flag_text).collect();
         Ok(())
     }
 }

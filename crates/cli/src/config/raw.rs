@@ -81,12 +81,12 @@ impl RawConfig {
     pub fn read_file(&mut self, path: &Path) -> Result<()> {
         let text =
             read_text(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
-        self.lay_toml(&text, path)
+        self.apply_toml(&text, path)
     }
 
     /// Reads `DUNLIN_*` variables; their values replace the present ones. Returns a warning for each unknown
     /// variable.
-    pub fn lay_variables(&mut self, variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
+    pub fn apply_variables(&mut self, variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
@@ -109,22 +109,22 @@ impl RawConfig {
         &self.settings[keys::find(name).expect("the name is in the table of keys")]
     }
 
-    fn lay_toml(&mut self, text: &str, path: &Path) -> Result<()> {
+    fn apply_toml(&mut self, text: &str, path: &Path) -> Result<()> {
         let table = DeTable::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
             anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
         })?;
-        self.lay_table("", table.get_ref(), text, path)
+        self.apply_table("", table.get_ref(), text, path)
     }
 
-    fn lay_table(&mut self, prefix: &str, table: &DeTable<'_>, text: &str, path: &Path) -> Result<()> {
+    fn apply_table(&mut self, prefix: &str, table: &DeTable<'_>, text: &str, path: &Path) -> Result<()> {
         for (name, value) in table.iter() {
             let full = format!("{prefix}{}", name.get_ref());
             let line = line_of(text, name.span().start);
             if let DeValue::Table(inner) = value.get_ref()
                 && KEYS.iter().any(|key| key.name.starts_with(&format!("{full}.")))
             {
-                self.lay_table(&format!("{full}."), inner, text, path)?;
+                self.apply_table(&format!("{full}."), inner, text, path)?;
                 continue;
             }
             let Some(key) = keys::find(&full) else {
@@ -171,14 +171,14 @@ fn line_of(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn lay(text: &str) -> Result<RawConfig> {
+    fn parse(text: &str) -> Result<RawConfig> {
         let mut raw = RawConfig::defaults();
-        raw.lay_toml(text, Path::new("d.toml")).map(|()| raw)
+        raw.apply_toml(text, Path::new("d.toml")).map(|()| raw)
     }
 
     #[test]
     fn value_from_a_file_keeps_its_line_number() {
-        let raw = lay("# a node\nlisten = \"127.0.0.1:0\"\n[retention]\nrecords = 1000\n").unwrap();
+        let raw = parse("# a node\nlisten = \"127.0.0.1:0\"\n[retention]\nrecords = 1000\n").unwrap();
         assert_eq!(raw.get("listen").origin.to_string(), "d.toml:2");
         assert_eq!(raw.get("retention.records").text, "1000");
         assert_eq!(raw.get("retention.records").origin.to_string(), "d.toml:4");
@@ -189,7 +189,7 @@ mod tests {
     fn example_file_lists_every_key_with_its_default() {
         let example = crate::config::example();
         assert_eq!(
-            lay(&example).unwrap().settings,
+            parse(&example).unwrap().settings,
             RawConfig::defaults().settings,
             "all of it is commented out"
         );
@@ -197,7 +197,7 @@ mod tests {
             |line: &str| line.starts_with('#') && line[1..].starts_with(|c: char| c.is_ascii_lowercase());
         let set: Vec<&str> =
             example.lines().map(|line| if is_key(line) { &line[1..] } else { line }).collect();
-        let raw = lay(&set.join("\n")).unwrap();
+        let raw = parse(&set.join("\n")).unwrap();
         for (setting, key) in raw.settings.iter().zip(KEYS) {
             assert_eq!(setting.text, key.default, "{}", key.name);
             assert!(matches!(setting.origin, ValueOrigin::File { .. }), "{} is not in it", key.name);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn unknown_key_is_refused_with_the_nearest_name() {
-        let error = |text| lay(text).unwrap_err().to_string();
+        let error = |text| parse(text).unwrap_err().to_string();
         assert_eq!(
             error("[retention]\nbyte = 5"),
             "d.toml:2: there is no key \"retention.byte\"; did you mean \"retention.bytes\"?"
@@ -228,10 +228,10 @@ mod tests {
 
     #[test]
     fn variables_override_the_file_and_misspelt_variables_warn() {
-        let mut raw = lay("listen = \"127.0.0.1:1\"").unwrap();
+        let mut raw = parse("listen = \"127.0.0.1:1\"").unwrap();
         let variables =
             [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];
-        let warnings = raw.lay_variables(variables.iter().map(|(n, v)| (n.to_string(), v.to_string())));
+        let warnings = raw.apply_variables(variables.iter().map(|(n, v)| (n.to_string(), v.to_string())));
         assert_eq!(raw.get("listen").text, "127.0.0.1:2");
         assert_eq!(warnings, ["the variable DUNLIN_LISTN sets no key; did you mean DUNLIN_LISTEN?"]);
     }

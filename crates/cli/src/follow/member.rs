@@ -13,13 +13,13 @@ use anyhow::Result;
 use dunlin_client::{CallError, GroupEvent, GroupKind, Member};
 use dunlin_topic::{Frame, Record};
 
-use super::{EventCount, FollowOutput, TURN_EVENTS};
+use super::{BATCH_EVENTS_MAX, EventCount, FollowOutput};
 use crate::program::Program;
 
 /// The number of records that a member claims in advance if it only writes them.
-const AHEAD: u64 = 64;
+const CLAIMS_AHEAD: u64 = 64;
 /// Claims are renewed after a third of their duration, so that two renewals may fail.
-const RENEWALS: u32 = 3;
+const RENEWALS_PER_CLAIM: u32 = 3;
 
 /// The work of a group member for each record: print it or run a command, then acknowledge it.
 #[derive(Debug)]
@@ -33,18 +33,18 @@ pub struct MemberTask {
     pub retry_after: Duration,
     /// The number of attempts after which a record is given up, and the destination of such a record.
     pub attempts_max: u32,
-    pub given_up: String,
+    pub last_attempt_note: String,
 }
 
 /// Reads records as a group member, and prints them or runs a command for each.
 #[derive(Debug)]
 pub struct MemberLoop<'a> {
     member: &'a mut Member,
-    duty: &'a MemberTask,
+    task: &'a MemberTask,
     /// The number of requested records that have not arrived yet.
-    asked: u64,
+    requested: u64,
     /// The claim tokens of records that were written and are not acknowledged yet.
-    done: Vec<u64>,
+    unacknowledged: Vec<u64>,
 }
 
 /// The result of a record that the member received.
@@ -56,8 +56,8 @@ enum Outcome {
 }
 
 impl<'a> MemberLoop<'a> {
-    pub fn new(member: &'a mut Member, duty: &'a MemberTask) -> MemberLoop<'a> {
-        MemberLoop { member, duty, asked: 0, done: Vec::new() }
+    pub fn new(member: &'a mut Member, task: &'a MemberTask) -> MemberLoop<'a> {
+        MemberLoop { member, task, requested: 0, unacknowledged: Vec::new() }
     }
 
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), dunlin_topic::SubscribeError> {
@@ -65,14 +65,14 @@ impl<'a> MemberLoop<'a> {
     }
 
     /// Handles the records that have arrived, and settles their claims.
-    pub(super) fn turn<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<EventCount> {
+    pub(super) fn handle_batch<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<EventCount> {
         let mut events = 0;
-        while events < TURN_EVENTS && !follow.is_over() {
+        while events < BATCH_EVENTS_MAX && !follow.is_over() {
             self.claim(follow);
             if !self.member.ready()? {
                 break;
             }
-            self.one(follow)?;
+            self.handle_next(follow)?;
             events += 1;
         }
         follow.out().flush()?;
@@ -82,58 +82,60 @@ impl<'a> MemberLoop<'a> {
 
     /// Requests more records, at most as many as the member may still handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
-        if self.duty.kind == GroupKind::Share || self.asked > 0 {
+        if self.task.kind == GroupKind::Share || self.requested > 0 {
             return;
         }
-        let one_by_one = self.duty.program.is_some() || follow.rules.sleep.is_some();
-        let left = follow.left().unwrap_or(u64::MAX);
-        self.asked = left.min(if one_by_one { 1 } else { AHEAD });
-        self.member.claim(self.asked);
+        let one_by_one = self.task.program.is_some() || follow.rules.sleep.is_some();
+        let remaining = follow.remaining().unwrap_or(u64::MAX);
+        self.requested = remaining.min(if one_by_one { 1 } else { CLAIMS_AHEAD });
+        self.member.claim(self.requested);
     }
 
-    fn one<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
-        let (token, outcome, said, is_last) = match self.member.take() {
+    fn handle_next<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
+        let (token, outcome, description, is_last_attempt) = match self.member.take() {
             GroupEvent::Notice(notice) => {
                 return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
             }
             GroupEvent::Record { token, position, attempt, claim, frame, log } => {
                 let record = Record { position, prev_seq: position.seq - 1, frame, log };
-                let said = format!("{} {position}, attempt {attempt}", record.subject());
-                let is_last = self.duty.attempts_max > 0 && attempt >= self.duty.attempts_max;
-                let outcome = match &self.duty.program {
-                    None => self.duty.write(&record, attempt, follow)?,
+                let description = format!("{} {position}, attempt {attempt}", record.subject());
+                let is_last_attempt = self.task.attempts_max > 0 && attempt >= self.task.attempts_max;
+                let outcome = match &self.task.program {
+                    None => self.task.write(&record, attempt, follow)?,
                     Some(program) => {
                         let (mut copy, log) = (Vec::new(), Arc::clone(log));
                         frame.append_to(&mut copy);
                         let (frame, _) = Frame::split(&copy).expect("the copy is a whole frame");
                         let record = Record { frame, log: &log, ..record };
-                        let claim = (self.duty.kind == GroupKind::Work).then_some((token, claim));
+                        let claim = (self.task.kind == GroupKind::Work).then_some((token, claim));
                         run(program, &record, attempt, self.member, claim, follow)?
                     }
                 };
-                (token, outcome, said, is_last)
+                (token, outcome, description, is_last_attempt)
             }
         };
-        self.asked = self.asked.saturating_sub(1);
-        follow.count_one();
+        self.requested = self.requested.saturating_sub(1);
+        follow.count_record();
         match outcome {
-            Outcome::Done if self.duty.acks => self.done.push(token),
-            Outcome::Failed(why) => self.give_back(token, &format!("{said}: {why}"), is_last, follow)?,
+            Outcome::Done if self.task.acks => self.unacknowledged.push(token),
+            Outcome::Failed(why) => {
+                self.nack(token, &format!("{description}: {why}"), is_last_attempt, follow)?
+            }
             Outcome::Done | Outcome::Dropped => {}
         }
         if let Some(sleep) = follow.rules.sleep {
             follow.out().flush()?;
             follow.stop.sleep(sleep);
             self.acknowledge(follow)?;
-        } else if self.duty.program.is_some() {
+        } else if self.task.program.is_some() {
             self.acknowledge(follow)?;
         }
         Ok(())
     }
 
     fn acknowledge<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
-        let done = std::mem::take(&mut self.done);
-        if self.duty.kind == GroupKind::Share || done.is_empty() {
+        let done = std::mem::take(&mut self.unacknowledged);
+        if self.task.kind == GroupKind::Share || done.is_empty() {
             return Ok(());
         }
         let late = match self.member.ack(&done) {
@@ -153,29 +155,29 @@ impl<'a> MemberLoop<'a> {
         Ok(())
     }
 
-    fn give_back<W: Write>(
+    fn nack<W: Write>(
         &mut self,
         token: u64,
-        said: &str,
-        is_last: bool,
+        description: &str,
+        is_last_attempt: bool,
         follow: &FollowOutput<W>,
     ) -> Result<()> {
         let mark = follow.writer.errors.bad("failed:");
-        let again = match self.duty.kind {
+        let next_step = match self.task.kind {
             GroupKind::Share => String::new(),
-            GroupKind::Work => match self.member.nack(&[(token, self.duty.retry_after)]) {
-                Ok(settlement) if settlement.settled == 1 && is_last => {
-                    format!("; last attempt failed: {}", self.duty.given_up)
+            GroupKind::Work => match self.member.nack(&[(token, self.task.retry_after)]) {
+                Ok(settlement) if settlement.settled == 1 && is_last_attempt => {
+                    format!("; last attempt failed: {}", self.task.last_attempt_note)
                 }
                 Ok(settlement) if settlement.settled == 1 => {
-                    let after = humantime::format_duration(self.duty.retry_after);
+                    let after = humantime::format_duration(self.task.retry_after);
                     format!("; retry after {after}")
                 }
                 Err(CallError::Refused(refused)) => return Err(CallError::Refused(refused).into()),
                 _ => "; another member has claimed the record".to_owned(),
             },
         };
-        Ok(writeln!(std::io::stderr(), "{mark} {said}{again}")?)
+        Ok(writeln!(std::io::stderr(), "{mark} {description}{next_step}")?)
     }
 }
 
@@ -205,7 +207,7 @@ fn run<W: Write>(
     let ran = thread::scope(|scope| {
         let (ended, end) = mpsc::channel();
         if let Some((token, claim)) = claim {
-            scope.spawn(move || renew(member, token, claim / RENEWALS, &end));
+            scope.spawn(move || renew(member, token, claim / RENEWALS_PER_CLAIM, &end));
         }
         let ran = program.run(record, attempt);
         drop(ended);

@@ -89,7 +89,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
             (head("deleted", log), json!({"epoch": last.epoch, "last": last.seq}))
         }
         Notice::Snapshot(snapshot) => return state(snapshot, None, out),
-        Notice::Publishers(told) => return publishers(told, out),
+        Notice::Publishers(status) => return publishers(status, out),
         Notice::Checksum(sum) => (
             head("checksum", &sum.log),
             json!({

@@ -14,11 +14,11 @@ pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
     meaning: Option<&str>,
-    many: bool,
+    several_logs: bool,
     paint: TextPainter,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    if many {
+    if several_logs {
         write!(out, "{} ", paint.strong(&record.subject()))?;
     }
     write!(out, "{} ", paint.faint(&record.seq().to_string()))?;
@@ -36,35 +36,46 @@ pub fn record(
 pub fn state(
     snapshot: &Snapshot,
     meaning: Option<(String, Vec<String>)>,
-    many: bool,
+    several_logs: bool,
     paint: TextPainter,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let of = if many { format!("  in {}", log_name(&snapshot.log)) } else { String::new() };
+    let log_suffix = if several_logs { format!("  in {}", log_name(&snapshot.log)) } else { String::new() };
     let (sentence, lines) =
         meaning.unwrap_or_else(|| (format!("{} bytes", snapshot.bytes.len()), Vec::new()));
     let at = snapshot.position;
-    writeln!(out, "{}    at {at}: {sentence}{of}", paint.good("STATE"))?;
+    writeln!(out, "{}    at {at}: {sentence}{log_suffix}", paint.good("STATE"))?;
     lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 /// Writes a notice. Its first word is in capitals, so that it cannot be mistaken for a record.
-pub fn notice(notice: &Notice, many: bool, paint: TextPainter, out: &mut impl Write) -> io::Result<()> {
-    let of = |log: &LogName| if many { format!("  in {}", log_name(log)) } else { String::new() };
+pub fn notice(
+    notice: &Notice,
+    several_logs: bool,
+    paint: TextPainter,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let log_suffix =
+        |log: &LogName| if several_logs { format!("  in {}", log_name(log)) } else { String::new() };
     match notice {
-        Notice::Gap(gap) => writeln!(out, "{}{}", gap_line(gap, paint), of(&gap.log)),
-        Notice::Lagging(lagging) => writeln!(out, "{}{}", lagging_line(lagging, paint), of(&lagging.log)),
-        Notice::EpochChanged(change) => writeln!(out, "{}{}", epoch_line(change, paint), of(&change.log)),
+        Notice::Gap(gap) => writeln!(out, "{}{}", gap_line(gap, paint), log_suffix(&gap.log)),
+        Notice::Lagging(lagging) => {
+            writeln!(out, "{}{}", lagging_line(lagging, paint), log_suffix(&lagging.log))
+        }
+        Notice::EpochChanged(change) => {
+            writeln!(out, "{}{}", epoch_line(change, paint), log_suffix(&change.log))
+        }
         Notice::Deleted { log, last } => {
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
         // These notices report no lost record.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
-        Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
-        Notice::Publishers(told) => {
-            let text = publishers_text(told, now_ns());
-            let mark = if told.connected { paint.good("PUBLISHER") } else { paint.warning("PUBLISHER") };
-            writeln!(out, "{mark}  {text}{}", of(&told.log))
+        Notice::Snapshot(snapshot) => state(snapshot, None, several_logs, paint, out),
+        Notice::Publishers(publishers) => {
+            let text = publishers_text(publishers, now_ns());
+            let mark =
+                if publishers.connected { paint.good("PUBLISHER") } else { paint.warning("PUBLISHER") };
+            writeln!(out, "{mark}  {text}{}", log_suffix(&publishers.log))
         }
         other => writeln!(out, "{}   {other:?}", paint.warning("NOTICE")),
     }
@@ -93,20 +104,20 @@ fn lagging_line(lagging: &Lagging, paint: TextPainter) -> String {
 }
 
 /// The number of connected publishers of a state, and the state's age.
-pub fn publishers_text(told: &Publishers, now_ns: u64) -> String {
+pub fn publishers_text(publishers: &Publishers, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
-    let state = match told.connected {
+    let state = match publishers.connected {
         true => "a publisher is connected".to_owned(),
-        false => format!("no publisher is connected since {}", seconds(told.since_ns)),
+        false => format!("no publisher is connected since {}", seconds(publishers.since_ns)),
     };
-    match told.last_append_ns {
+    match publishers.last_append_ns {
         Some(ns) => format!("{state}; the newest record is {} old", seconds(ns)),
         None => format!("{state}; there is no record"),
     }
 }
 
 fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
-    let known = match change.known_through {
+    let missed = match change.known_through {
         Some(last) if last > change.last_seen => {
             format!("records up to {} were missed", grouped(last))
         }
@@ -117,7 +128,7 @@ fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
         None => "later records may be lost".to_owned(),
     };
     format!(
-        "{}    {} → {}  last seen {}, {known}   now at {}",
+        "{}    {} → {}  last seen {}, {missed}   now at {}",
         paint.warning("EPOCH"),
         change.old,
         change.new_first.epoch,
@@ -140,7 +151,7 @@ pub fn escaped(bytes: &[u8]) -> String {
 
 /// Whether a terminal would interpret the character instead of showing it: control characters, and characters that
 /// change the text direction.
-pub fn is_obeyed(c: char) -> bool {
+pub fn is_terminal_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
@@ -172,7 +183,7 @@ pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
         for c in chunk.valid().chars() {
             match c {
                 '\t' => write!(out, "\t")?,
-                c if is_obeyed(c) => write!(out, "{}", c.escape_default())?,
+                c if is_terminal_control(c) => write!(out, "{}", c.escape_default())?,
                 c => write!(out, "{c}")?,
             }
         }
@@ -191,10 +202,10 @@ mod tests {
 
     use super::*;
 
-    fn line(notice_of: impl Fn(Arc<LogName>) -> Notice, many: bool) -> String {
+    fn line(notice_of: impl Fn(Arc<LogName>) -> Notice, several_logs: bool) -> String {
         let log = LogName { topic: "ticks".into(), subject_prefix: "ticks".into(), partition: 0 };
         let mut text = Vec::new();
-        notice(&notice_of(Arc::new(log)), many, TextPainter::PLAIN, &mut text).unwrap();
+        notice(&notice_of(Arc::new(log)), several_logs, TextPainter::PLAIN, &mut text).unwrap();
         String::from_utf8(text).unwrap()
     }
 
@@ -232,11 +243,14 @@ mod tests {
     fn publisher_status_text_has_the_age_of_the_newest_record() {
         let log = Arc::new(LogName { topic: "md".into(), subject_prefix: "md".into(), partition: 0 });
         let (since_ns, last_append_ns) = (7_000_000_000, Some(5_500_000_000));
-        let gone = Publishers { log, connected: false, since_ns, last_append_ns };
+        let disconnected = Publishers { log, connected: false, since_ns, last_append_ns };
         let text = "no publisher is connected since 3.0 s; the newest record is 4.5 s old";
-        assert_eq!(publishers_text(&gone, 10_000_000_000), text);
-        let back = Publishers { connected: true, last_append_ns: None, ..gone };
-        assert_eq!(publishers_text(&back, 10_000_000_000), "a publisher is connected; there is no record");
+        assert_eq!(publishers_text(&disconnected, 10_000_000_000), text);
+        let connected = Publishers { connected: true, last_append_ns: None, ..disconnected };
+        assert_eq!(
+            publishers_text(&connected, 10_000_000_000),
+            "a publisher is connected; there is no record"
+        );
     }
 
     #[test]

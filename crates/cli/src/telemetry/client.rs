@@ -1,6 +1,6 @@
 //! The HTTP client of the trace exporter, which runs on the exporter's own thread.
 //!
-//! A response may have at most [`ANSWER_BYTES_MAX`] bytes; the client's timeout limits its duration.
+//! A response may have at most [`RESPONSE_BYTES_MAX`] bytes; the client's timeout limits its duration.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::runtime::{Builder, Runtime};
 
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// The blocking HTTP client with which the trace exporter sends spans.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ impl HttpClient for ExporterClient {
     /// Blocks, because the exporter's thread has no other work and no runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {
-            let answer = async {
+            let response = async {
                 let (head, body) = self.http.request(request.map(Full::new)).await?.into_parts();
-                let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+                let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await?.to_bytes();
                 Ok(Response::from_parts(head, body))
             };
-            tokio::time::timeout(self.timeout, answer).await?
+            tokio::time::timeout(self.timeout, response).await?
         })
     }
 }

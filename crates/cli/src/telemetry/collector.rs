@@ -52,15 +52,15 @@ impl Collector {
     pub fn find(endpoint: Option<&str>) -> Result<Option<Collector>> {
         const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
         let by_variable = ENDPOINTS.into_iter().find_map(variable);
-        let Some(told) = endpoint.map(str::to_owned).or(by_variable) else { return Ok(None) };
+        let Some(url) = endpoint.map(str::to_owned).or(by_variable) else { return Ok(None) };
         let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|exporter| exporter == "none");
         if is_off {
             return Ok(None);
         }
-        if !told.starts_with("http://") {
+        if !url.starts_with("http://") {
             bail!(
-                "the OTLP endpoint {told:?}: expected a URL that begins with http://; put a collector beside the node for \
+                "the OTLP endpoint {url:?}: expected a URL that begins with http://; put a collector beside the node for \
                  anything else"
             );
         }
@@ -71,11 +71,11 @@ impl Collector {
         if let Some(endpoint) = endpoint {
             exporter = exporter.with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')));
         }
-        let exporter = exporter.build().with_context(|| format!("cannot export traces to {told}"))?;
-        let exporter = ReportingExporter { exporter, told, is_failing: AtomicBool::new(false) };
+        let exporter = exporter.build().with_context(|| format!("cannot export traces to {url}"))?;
+        let exporter = ReportingExporter { exporter, url, is_failing: AtomicBool::new(false) };
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
-        spans::continue_traces_by(continue_trace);
+        spans::set_trace_continuation(continue_trace);
         Ok(Some(Collector { provider }))
     }
 
@@ -103,9 +103,9 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn timeout() -> Duration {
-    let said =
+    let text =
         variable("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT").or_else(|| variable("OTEL_EXPORTER_OTLP_TIMEOUT"));
-    said.and_then(|ms| ms.parse().ok()).map_or(EXPORT_MAX, Duration::from_millis)
+    text.and_then(|ms| ms.parse().ok()).map_or(EXPORT_MAX, Duration::from_millis)
 }
 
 /// The attributes of this node; OpenTelemetry's variables may replace them.
@@ -130,7 +130,7 @@ fn continue_trace(span: &Span, headers: &HeaderMap) {
 #[derive(Debug)]
 struct ReportingExporter<E> {
     exporter: E,
-    told: String,
+    url: String,
     is_failing: AtomicBool,
 }
 
@@ -140,10 +140,10 @@ impl<E: SpanExporter> SpanExporter for ReportingExporter<E> {
         let was_failing = self.is_failing.swap(outcome.is_err(), Ordering::Relaxed);
         match &outcome {
             Err(error) if !was_failing => {
-                tracing::warn!(endpoint = self.told, %error, "traces are lost: the collector refuses them or cannot be reached");
+                tracing::warn!(endpoint = self.url, %error, "traces are lost: the collector refuses them or cannot be reached");
             }
             Ok(()) if was_failing => {
-                tracing::warn!(endpoint = self.told, "the collector accepts traces again");
+                tracing::warn!(endpoint = self.url, "the collector accepts traces again");
             }
             _ => {}
         }

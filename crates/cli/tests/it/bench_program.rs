@@ -10,27 +10,27 @@ use crate::dunlin::{Outcome, dunlin, run, run_with};
 
 /// A directory with the program `dunlin`, and another directory that is in PATH.
 struct Installed {
-    beside: TempDir,
-    path: TempDir,
+    program_dir: TempDir,
+    path_dir: TempDir,
 }
 
 impl Installed {
     fn new() -> Installed {
         let folder = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let installed = Installed { beside: folder(), path: folder() };
-        fs::hard_link(env!("CARGO_BIN_EXE_dunlin"), installed.beside.path().join("dunlin")).unwrap();
+        let installed = Installed { program_dir: folder(), path_dir: folder() };
+        fs::hard_link(env!("CARGO_BIN_EXE_dunlin"), installed.program_dir.path().join("dunlin")).unwrap();
         installed
     }
 
     /// Installs `program` as `dunlin-bench` in `folder`.
-    fn put(folder: &TempDir, program: &str) {
+    fn install(folder: &TempDir, program: &str) {
         symlink(program, folder.path().join("dunlin-bench")).unwrap();
     }
 
     fn run(&self, arguments: &[&str]) -> Outcome {
-        let usual = dunlin(arguments);
-        let mut command = Command::new(self.beside.path().join("dunlin"));
-        command.args(usual.get_args()).env_clear().env("NO_COLOR", "1").env("PATH", self.path.path());
+        let template = dunlin(arguments);
+        let mut command = Command::new(self.program_dir.path().join("dunlin"));
+        command.args(template.get_args()).env_clear().env("NO_COLOR", "1").env("PATH", self.path_dir.path());
         run_with(command, b"")
     }
 }
@@ -41,9 +41,9 @@ fn missing_bench_program_is_named_with_its_command() {
     for command in [&["bench", "spot"][..], &["report"], &["demo", "--once"]] {
         let outcome = installed.run(command);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        let beside = installed.beside.path().display().to_string();
-        for said in ["dunlin-bench", "cargo install --path crates/bench-cli", &beside] {
-            assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+        let program_dir = installed.program_dir.path().display().to_string();
+        for text in ["dunlin-bench", "cargo install --path crates/bench-cli", &program_dir] {
+            assert!(outcome.err.contains(text), "{text}: {outcome:?}");
         }
     }
 }
@@ -51,10 +51,10 @@ fn missing_bench_program_is_named_with_its_command() {
 #[test]
 fn bench_program_next_to_dunlin_is_preferred_to_one_in_path() {
     let installed = Installed::new();
-    Installed::put(&installed.path, "/bin/false");
+    Installed::install(&installed.path_dir, "/bin/false");
     let outcome = installed.run(&["bench", "spot", "--quick"]);
     assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""), "{outcome:?}");
-    Installed::put(&installed.beside, "/bin/echo");
+    Installed::install(&installed.program_dir, "/bin/echo");
     let outcome = installed.run(&["--json", "bench", "spot", "--quick"]);
     assert_eq!((outcome.code, outcome.out.as_str()), (Some(0), "--json bench spot --quick\n"), "{outcome:?}");
 }

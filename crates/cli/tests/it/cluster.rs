@@ -10,21 +10,21 @@ use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
 use crate::http::curl;
 
 /// Starts `dev --nodes 3` in a directory. Returns its output up to the point where it waits.
-fn dev(dir: &str) -> (Program, Vec<String>) {
+fn start_dev(dir: &str) -> (Program, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program starts");
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for line in out.lines().map_while(Result::ok) {
         let is_last = line.starts_with("Ctrl-C");
-        said.push(line);
+        lines.push(line);
         if is_last {
             break;
         }
     }
-    (child.into(), said)
+    (child.into(), lines)
 }
 
 fn status(dir: &str) -> Vec<serde_json::Value> {
@@ -32,11 +32,11 @@ fn status(dir: &str) -> Vec<serde_json::Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
-fn until(dir: &str, what: &str, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serde_json::Value> {
+fn until(dir: &str, what: &str, condition: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serde_json::Value> {
     let deadline = Deadline::new();
     loop {
         let nodes = status(dir);
-        if is_so(&nodes) {
+        if condition(&nodes) {
             return nodes;
         }
         deadline.check(format_args!("{what}: {nodes:#?}"));
@@ -44,16 +44,16 @@ fn until(dir: &str, what: &str, is_so: impl Fn(&[serde_json::Value]) -> bool) ->
 }
 
 fn leader(nodes: &[serde_json::Value]) -> u64 {
-    let leads = nodes.iter().find(|node| node["role"] == "leader").expect("a node is the leader");
-    leads["node"].as_u64().expect("a number")
+    let leader = nodes.iter().find(|node| node["role"] == "leader").expect("a node is the leader");
+    leader["node"].as_u64().expect("a number")
 }
 
 #[test]
 fn cluster_of_three_nodes_can_be_administered() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
-    let (mut child, said) = dev(dir);
-    assert!(said.iter().any(|line| line.contains("a cluster of 3")), "{said:#?}");
+    let (mut child, output) = start_dev(dir);
+    assert!(output.iter().any(|line| line.contains("a cluster of 3")), "{output:#?}");
     let first = format!("{dir}/node-1");
     let nodes = until(&first, "all are ready", |nodes| {
         nodes.len() == 3
@@ -67,7 +67,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(moved.contains(&format!("\"leader\":{to}")), "{moved}");
     let table = run(&["cluster", "status", "--data-dir", &first]).done();
     assert!(table.contains("NODE") && table.lines().count() == 5, "{table}");
-    a_topic_moves(&nodes);
+    move_topic(&nodes);
     // The command accepts the data directory of any node.
     let token = run(&["cluster", "token", "--ttl", "1m", "--data-dir", &format!("{dir}/node-3")]).done();
     assert!(token.starts_with("dunlin-join-1-"), "{token}");
@@ -78,108 +78,115 @@ fn cluster_of_three_nodes_can_be_administered() {
     let backup = format!("{dir}/backup");
     run(&["cluster", "backup", &backup, "--data-dir", &first]).done();
     let new = format!("{dir}/new");
-    let made = run(&["cluster", "restore", &backup, "--data-dir", &new]).done();
-    assert!(made.contains("first node of a new cluster"), "{made}");
+    let restored = run(&["cluster", "restore", &backup, "--data-dir", &new]).done();
+    assert!(restored.contains("first node of a new cluster"), "{restored}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
     // When the program ends, it also ends its nodes.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
-    let gone = run(&["cluster", "status", "--data-dir", &first]);
-    assert_eq!(gone.code, Some(2), "{gone:?}");
-    assert!(gone.err.contains("no node of the cluster responds"), "{gone:?}");
+    let unreachable = run(&["cluster", "status", "--data-dir", &first]);
+    assert_eq!(unreachable.code, Some(2), "{unreachable:?}");
+    assert!(unreachable.err.contains("no node of the cluster responds"), "{unreachable:?}");
 }
 
 /// Moves a topic to the second node and then to the third, by requests to the first node.
-fn a_topic_moves(nodes: &[serde_json::Value]) {
+fn move_topic(nodes: &[serde_json::Value]) {
     let url = format!("dunlin://{}", nodes[0]["listeners"]["tcp"].as_str().expect("an address"));
-    let ask = |arguments: &[&str]| {
+    let run_client = |arguments: &[&str]| {
         let mut command = dunlin(arguments);
         command.env("DUNLIN_URL", &url);
         run_with(command, b"")
     };
-    ask(&["topics", "create", "orders"]).done();
-    ask(&["pub", "orders", "before"]).done();
+    run_client(&["topics", "create", "orders"]).done();
+    run_client(&["pub", "orders", "before"]).done();
     let owner = || -> serde_json::Value {
-        let described = ask(&["topics", "describe", "orders", "--json"]).done();
+        let described = run_client(&["topics", "describe", "orders", "--json"]).done();
         serde_json::from_str::<serde_json::Value>(&described).expect("an object")["owner"].clone()
     };
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
-            let moved = ask(&["topics", "move", "orders", &to.to_string()]);
+            let moved = run_client(&["topics", "move", "orders", &to.to_string()]);
             // On a busy machine, the node's lease may have ended for a moment, so that the move is repeated.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
         dunlin_wait::until(format!("node {to} owns it"), || owner()["node"] == to);
-        ask(&["pub", "orders", &format!("at {to}")]).done();
+        run_client(&["pub", "orders", &format!("at {to}")]).done();
     }
     let read = ["sub", "orders", "--from", "earliest", "--count", "1", "--format", "{payload}"];
-    assert_eq!(ask(&read).done().trim(), "before", "the records moved along");
+    assert_eq!(run_client(&read).done().trim(), "before", "the records moved along");
 }
 
 #[test]
 fn missing_cluster_settings_are_named() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
-    let says = |arguments: &[&str], expected: &str| {
+    let assert_error = |arguments: &[&str], expected: &str| {
         let Outcome { err, code, .. } = run(arguments);
         assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");
     };
-    says(&["cluster", "status", "--data-dir", dir], "is not the data directory of a cluster's node");
-    says(&["cluster", "status"], "--data-dir or DUNLIN_DATA_DIR");
-    says(&["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0"], "but not data_dir");
-    says(&["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "but not cluster.listen");
+    assert_error(&["cluster", "status", "--data-dir", dir], "is not the data directory of a cluster's node");
+    assert_error(&["cluster", "status"], "--data-dir or DUNLIN_DATA_DIR");
+    assert_error(
+        &["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0"],
+        "but not data_dir",
+    );
+    assert_error(&["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "but not cluster.listen");
     let node = ["serve", "--listen", "127.0.0.1:0", "--data-dir", dir, "--cluster-listen"];
-    says(&[&node[..], &["127.0.0.1:0", "--join", "127.0.0.1:1"]].concat(), "but not cluster.token_file");
-    says(&[&node[..], &["0.0.0.0:0"]].concat(), "--cluster-advertise HOST:");
-    says(&[&node[..], &["127.0.0.1:0"]].concat(), "dunlin cluster init --data-dir");
+    assert_error(
+        &[&node[..], &["127.0.0.1:0", "--join", "127.0.0.1:1"]].concat(),
+        "but not cluster.token_file",
+    );
+    assert_error(&[&node[..], &["0.0.0.0:0"]].concat(), "--cluster-advertise HOST:");
+    assert_error(&[&node[..], &["127.0.0.1:0"]].concat(), "dunlin cluster init --data-dir");
     let token = format!("{dir}/token");
     std::fs::write(&token, "nonsense").unwrap();
     let join = ["127.0.0.1:0", "--join", "127.0.0.1:1", "--token-file", &token];
-    says(&[&node[..], &join].concat(), "invalid join token");
+    assert_error(&[&node[..], &join].concat(), "invalid join token");
 }
 
 #[test]
 fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let begin = |dir: &str| {
+    let start_first_node = |dir: &str| {
         run(&["cluster", "init", "--data-dir", dir]).done();
         Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"])
     };
-    let (one, _other) = (begin(&dir("one")), begin(&dir("other")));
+    let (one, _other) = (start_first_node(&dir("one")), start_first_node(&dir("other")));
     let field = |name: &str| one.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
     let (cluster, token) = (field("cluster="), dir("token"));
-    let made = run(&["cluster", "token", "--data-dir", &dir("other")]).done();
-    std::fs::write(&token, made).unwrap();
+    let token_text = run(&["cluster", "token", "--data-dir", &dir("other")]).done();
+    std::fs::write(&token, token_text).unwrap();
     let new = dir("new");
-    let join = |through: &str| {
+    let join = |address: &str| {
         dunlin(
             &[
                 &["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0", "--data-dir", &new]
                     [..],
-                &["--join", through, "--token-file", &token],
+                &["--join", address, "--token-file", &token],
             ]
             .concat(),
         )
     };
     // Each error is reported at once, without a second attempt.
-    for (through, expected) in [
+    for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
         (cluster, "the node at this address belongs to another cluster than the token"),
         (&nats_port(), "the port is not for nodes of a cluster: give the address of --cluster-listen"),
     ] {
-        let Outcome { code, err, .. } = run_with(join(through), b"");
-        assert!(code == Some(1) && err.contains(expected), "{through}: {code:?} {err}");
-        assert!(!err.contains("still tries"), "{through}: {err}");
+        let Outcome { code, err, .. } = run_with(join(address), b"");
+        assert!(code == Some(1) && err.contains(expected), "{address}: {code:?} {err}");
+        assert!(!err.contains("still tries"), "{address}: {err}");
     }
     let mut child = join("127.0.0.1:1").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let err = BufReader::new(child.stderr.take().unwrap());
     let mut lines = err.lines().map_while(Result::ok);
-    let said = lines.find(|line| line.contains("still tries to join the cluster through 127.0.0.1:1: "));
-    assert!(said.is_some(), "the command reports what it waits for");
+    let waiting_line =
+        lines.find(|line| line.contains("still tries to join the cluster through 127.0.0.1:1: "));
+    assert!(waiting_line.is_some(), "the command reports what it waits for");
     signal("TERM", child.id());
     let ended = Outcome::of(child);
     let rest: Vec<_> = lines.collect();
@@ -194,17 +201,17 @@ fn lost_member_identity_error_does_not_advise_cluster_init() {
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
     run(&["cluster", "init", "--data-dir", &one]).done();
     let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let at = |node: &Node, name: &str| {
+    let ready_field = |node: &Node, name: &str| {
         node.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap().to_owned()
     };
-    let made = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
-    std::fs::write(&token, made).unwrap();
-    let through = at(&first, "cluster=");
+    let token_text = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
+    std::fs::write(&token, token_text).unwrap();
+    let address = ready_field(&first, "cluster=");
     // The first node finds the cluster again at this address. With two nodes, no leader could report another
     // address.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
-    let join = [&member[..], &["--join", &through, "--token-file", &token]].concat();
+    let join = [&member[..], &["--join", &address, "--token-file", &token]].concat();
     let second = Node::start_with(&join);
     until(&two, "its logs have both members", |nodes| {
         nodes.len() == 2
@@ -213,9 +220,9 @@ fn lost_member_identity_error_does_not_advise_cluster_init() {
             })
     });
     assert_eq!(second.stop(), Some(0));
-    let kept = dir("kept");
-    std::fs::rename(format!("{two}/cluster/identity.json"), &kept).unwrap();
-    let refused = |by: &str| {
+    let identity_backup = dir("kept");
+    std::fs::rename(format!("{two}/cluster/identity.json"), &identity_backup).unwrap();
+    let assert_refused = |text: &str| {
         let serve = |more: &[&str]| run(&[&["serve", "--listen", "127.0.0.1:0"], more].concat());
         let all = [
             run(&["cluster", "init", "--data-dir", &two]),
@@ -225,50 +232,53 @@ fn lost_member_identity_error_does_not_advise_cluster_init() {
         ];
         for Outcome { code, err, .. } in all {
             assert_ne!(code, Some(0), "{err}");
-            assert!(err.contains(by) && err.contains("dunlin cluster remove"), "{err}");
+            assert!(err.contains(text) && err.contains("dunlin cluster remove"), "{err}");
             assert!(!err.contains("cluster init"), "{err}");
         }
     };
-    let unready = |by: &str| {
+    let assert_unready = |text: &str| {
         let node = Node::start_with(&["--data-dir", &two, "--http-listen", "127.0.0.1:0"]);
-        let http = at(&node, "http=");
+        let http = ready_field(&node, "http=");
         let ready: serde_json::Value =
             serde_json::from_str(&curl(&[&format!("http://{http}/readyz")])).unwrap();
         let missing = ready["missing"].as_array().unwrap().clone();
-        for (why, part) in missing.iter().zip(["keys: ", "tasks: "]) {
-            let why = why.as_str().unwrap();
-            assert!(why.contains(part) && why.contains(by) && why.contains("identity.json"), "{why}");
+        for (reason, part) in missing.iter().zip(["keys: ", "tasks: "]) {
+            let reason = reason.as_str().unwrap();
+            assert!(
+                reason.contains(part) && reason.contains(text) && reason.contains("identity.json"),
+                "{reason}"
+            );
         }
         assert_eq!((&ready["ready"], missing.len()), (&false.into(), 2), "{ready}");
         let put = node.run(&["kv", "put", "a", "1"]);
         assert!(put.code != Some(0) && put.err.contains("identity.json"), "{put:?}");
     };
-    refused("it has cluster/node.pem");
-    unready("a member of a cluster");
+    assert_refused("it has cluster/node.pem");
+    assert_unready("a member of a cluster");
     // The directory may have lost all its other files: the log file alone shows that the directory belongs to a
     // cluster.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
-    refused("the log in control is that of the nodes 1, 2");
-    unready("of the nodes 1, 2");
+    assert_refused("the log in control is that of the nodes 1, 2");
+    assert_unready("of the nodes 1, 2");
     // One of the two logs has no members if the member stopped before it received an entry of that log.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();
         }
     };
-    let aside = temporary.path().to_str().unwrap();
+    let other_dir = temporary.path().to_str().unwrap();
     for log in ["tasks", "control"] {
-        move_all(log, &two, aside);
+        move_all(log, &two, other_dir);
         let node = Node::start_with(&["--data-dir", &two]);
         for command in [&["kv", "put", "a", "1"][..], &["task", "list"]] {
             let Outcome { code, err, .. } = node.run(command);
             assert!(code != Some(0) && err.contains("of the nodes 1, 2"), "{log} {command:?}: {err}");
         }
         drop(node);
-        move_all(log, aside, &two);
+        move_all(log, other_dir, &two);
     }
     std::fs::rename(dir("cluster"), format!("{two}/cluster")).unwrap();
-    std::fs::rename(&kept, format!("{two}/cluster/identity.json")).unwrap();
+    std::fs::rename(&identity_backup, format!("{two}/cluster/identity.json")).unwrap();
     let second = Node::start_with(&member);
     dunlin_wait::until("the cluster has a leader again", || {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
@@ -288,11 +298,11 @@ fn removed_node_exits_with_1_at_once_and_after_a_restart() {
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
     run(&["cluster", "init", "--data-dir", &one]).done();
     let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
     std::fs::write(&token, run(&["cluster", "token", "--data-dir", &one]).done()).unwrap();
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
-    let join = [&member[..], &["--join", through, "--token-file", &token]].concat();
+    let join = [&member[..], &["--join", address, "--token-file", &token]].concat();
     let second = Node::start_with(&join);
     until(&one, "both nodes vote", |nodes| {
         nodes.len() == 2
@@ -312,11 +322,11 @@ fn node_can_be_removed_while_it_joins_the_cluster() {
     let (one, token) = (dir("one"), dir("token"));
     run(&["cluster", "init", "--data-dir", &one]).done();
     let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
     std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
     for node in 2..6 {
         let (data, listen) = (dir(&node.to_string()), port::free([127, 0, 0, 1].into()).to_string());
-        let join = ["--join", through, "--token-file", &token];
+        let join = ["--join", address, "--token-file", &token];
         // A node that joins writes its entry several times.
         let joining =
             Node::start_with(&[&["--data-dir", &data, "--cluster-listen", &listen], &join[..]].concat());
@@ -333,10 +343,10 @@ fn lead_is_not_transferred_to_a_node_that_does_not_respond() {
     let (one, token) = (dir("one"), dir("token"));
     run(&["cluster", "init", "--data-dir", &one]).done();
     let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    let address = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
     std::fs::write(&token, run(&["cluster", "token", "--reusable", "--data-dir", &one]).done()).unwrap();
     let [_second, third] = ["two", "three"].map(|name| {
-        let join = ["--cluster-listen", "127.0.0.1:0", "--join", through, "--token-file", &token];
+        let join = ["--cluster-listen", "127.0.0.1:0", "--join", address, "--token-file", &token];
         Node::start_with(&[&["--data-dir", &dir(name)], &join[..]].concat())
     });
     let nodes = until(&one, "all nodes vote", |nodes| {
@@ -374,12 +384,12 @@ fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
     assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");
     assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
     // A new node still writes its own keys, so that two listings may differ.
-    let listed = |arguments: &[&str]| node.run(&[&["kv", "range", "--keys"], arguments].concat()).done();
-    dunlin_wait::until("the node has written a key of its own", || listed(&["$"]).starts_with('$'));
-    let all = listed(&["--system"]);
+    let list_keys = |arguments: &[&str]| node.run(&[&["kv", "range", "--keys"], arguments].concat()).done();
+    dunlin_wait::until("the node has written a key of its own", || list_keys(&["$"]).starts_with('$'));
+    let all = list_keys(&["--system"]);
     assert!(all.lines().count() > 1 && all.ends_with("\na\n") && all.starts_with('$'), "{all}");
-    let own = listed(&["$"]);
-    assert!(own.lines().all(|key| key.starts_with('$')), "{own}");
+    let system_keys = list_keys(&["$"]);
+    assert!(system_keys.lines().all(|key| key.starts_with('$')), "{system_keys}");
     node.run(&["topics", "create", "orders"]).done();
     for (arguments, expected) in [
         (
@@ -395,16 +405,16 @@ fn kv_range_hides_system_keys_and_refusals_name_the_limit() {
 
 #[test]
 fn invalid_number_or_time_is_refused_with_an_example() {
-    let says = |arguments: &[&str], expected: &str| {
+    let assert_error = |arguments: &[&str], expected: &str| {
         let Outcome { err, code, .. } = run(arguments);
         assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");
     };
     let token = |ttl| ["cluster", "token", "--data-dir", "/nonexistent", "--ttl", ttl];
-    says(&token("0s"), "1ms to 366d");
-    says(&token("9000y"), "100 years at most");
-    says(&token("banana"), "30s, 5m or 2h");
-    says(&["cluster", "remove", "x"], "a node's number, as `dunlin cluster status` shows it");
-    says(&["topics", "move", "orders", "x"], "a node's number, as `dunlin cluster status` shows it");
-    says(&["lock", "a", "--ttl", "banana", "--", "true"], "30s, 5m or 2h");
-    says(&["topics", "list", "--url", "dunlin://127.0.0.1:99999"], "ports go from 0 to 65535");
+    assert_error(&token("0s"), "1ms to 366d");
+    assert_error(&token("9000y"), "100 years at most");
+    assert_error(&token("banana"), "30s, 5m or 2h");
+    assert_error(&["cluster", "remove", "x"], "a node's number, as `dunlin cluster status` shows it");
+    assert_error(&["topics", "move", "orders", "x"], "a node's number, as `dunlin cluster status` shows it");
+    assert_error(&["lock", "a", "--ttl", "banana", "--", "true"], "30s, 5m or 2h");
+    assert_error(&["topics", "list", "--url", "dunlin://127.0.0.1:99999"], "ports go from 0 to 65535");
 }

@@ -11,9 +11,12 @@ use crate::dunlin::{Node, Program, dunlin, run};
 fn exit_codes_distinguish_refused_from_failed() {
     assert_eq!(run(&["errors", "NO_SUCH_ERROR"]).code, Some(1));
     assert_eq!(run(&["no-such-command"]).code, Some(2));
-    let nobody = run(&["pub", "a", "b", "--url", "dunlin://127.0.0.1:9"]);
-    assert_eq!(nobody.code, Some(2));
-    assert!(nobody.err.contains("dunlin://127.0.0.1:9") && nobody.err.contains("dunlin dev"), "{nobody:?}");
+    let unreachable = run(&["pub", "a", "b", "--url", "dunlin://127.0.0.1:9"]);
+    assert_eq!(unreachable.code, Some(2));
+    assert!(
+        unreachable.err.contains("dunlin://127.0.0.1:9") && unreachable.err.contains("dunlin dev"),
+        "{unreachable:?}"
+    );
 }
 
 /// The advice must not call a refused record a bug of the node.
@@ -94,19 +97,20 @@ fn json_option_prints_errors_as_objects() {
 fn subscriptions_are_listed_by_descending_lag() {
     let node = Node::start();
     node.run(&["pub", "ticks", "1", "2", "3"]).done();
-    let reader = |name: &str, more: &[&str]| -> Program {
+    let start_reader = |name: &str, more: &[&str]| -> Program {
         let arguments = [&["sub", "ticks", "--name", name], more].concat();
         node.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap().into()
     };
-    let _both = [reader("fast", &[]), reader("slow", &["--from", "earliest", "--sleep", "1h"])];
-    let seen = find("both are there", || {
+    let _readers =
+        [start_reader("fast", &[]), start_reader("slow", &["--from", "earliest", "--sleep", "1h"])];
+    let rows = find("both are there", || {
         let out = node.run(&["subscriptions", "--json"]).done();
-        let seen: Vec<serde_json::Value> =
+        let rows: Vec<serde_json::Value> =
             out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        (seen.len() == 2).then_some(seen)
+        (rows.len() == 2).then_some(rows)
     });
-    assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["missed"] == 0), "{seen:?}");
-    assert!(seen[0]["lag"].as_u64() >= seen[1]["lag"].as_u64(), "{seen:?}");
+    assert!(rows.iter().all(|row| row["topic"] == "ticks" && row["missed"] == 0), "{rows:?}");
+    assert!(rows[0]["lag"].as_u64() >= rows[1]["lag"].as_u64(), "{rows:?}");
     let table = node.run(&["subscriptions", "ticks", "--sort", "name", "--limit", "1"]).done();
     assert!(table.contains("fast") && !table.contains("slow") && table.contains("and 1 more"), "{table}");
 }

@@ -11,17 +11,17 @@ fn setting_is_read_from_flag_variable_file_then_default() {
     let mut command = dunlin(&["config", "show", "--json", "--config", file, "--heartbeat-ms", "3"]);
     command.env("DUNLIN_HEARTBEAT_MS", "2").env("DUNLIN_THREADS", "2");
     let out = run_with(command, b"").done();
-    let of = |key: &str| {
+    let setting = |key: &str| {
         let rows = out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let row = rows.into_iter().find(|row| row["key"] == key).unwrap();
         (row["value"].as_str().unwrap().to_owned(), row["origin"].as_str().unwrap().to_owned())
     };
-    let is = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
-    assert_eq!(of("heartbeat_ms"), is("3", "--heartbeat-ms"));
-    assert_eq!(of("threads"), is("2", "DUNLIN_THREADS"));
-    assert_eq!(of("spin"), is("true", &format!("{file}:3")));
-    assert_eq!(of("retention.records"), is("5", &format!("{file}:5")));
-    assert_eq!(of("log").1, "default");
+    let expected = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    assert_eq!(setting("heartbeat_ms"), expected("3", "--heartbeat-ms"));
+    assert_eq!(setting("threads"), expected("2", "DUNLIN_THREADS"));
+    assert_eq!(setting("spin"), expected("true", &format!("{file}:3")));
+    assert_eq!(setting("retention.records"), expected("5", &format!("{file}:5")));
+    assert_eq!(setting("log").1, "default");
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn example_configuration_of_deploy_is_valid() {
 fn pipe_in_place_of_a_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(status.success());
     let pipe = pipe.to_str().unwrap();
     for arguments in [
         &["config", "show", "--config", pipe][..],

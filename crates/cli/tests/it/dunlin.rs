@@ -49,13 +49,13 @@ pub fn run(arguments: &[&str]) -> Outcome {
 /// # Panics
 /// If the program ends without printing the text.
 #[track_caller]
-pub fn until_said(child: &mut Child, text: &str) {
+pub fn read_stderr_until(child: &mut Child, text: &str) {
     let errors = child.stderr.as_mut().expect("a pipe");
-    let mut said = Vec::new();
-    while !said.ends_with(text.as_bytes()) {
+    let mut output = Vec::new();
+    while !output.ends_with(text.as_bytes()) {
         let mut byte = [0];
-        assert_eq!(errors.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&said));
-        said.push(byte[0]);
+        assert_eq!(errors.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&output));
+        output.push(byte[0]);
     }
 }
 
@@ -102,8 +102,8 @@ impl Outcome {
     /// Waits until the program ends. A program that does not end is killed when the test ends.
     pub fn of(program: impl Into<Program>) -> Outcome {
         let mut child = program.into();
-        let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
-        let err = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
+        let out = child.stdout.take().map(|pipe| thread::spawn(move || read_all(pipe)));
+        let err = child.stderr.take().map(|pipe| thread::spawn(move || read_all(pipe)));
         let status = child.wait().expect("wait for the program");
         let text =
             |reader: Option<thread::JoinHandle<String>>| reader.map_or(String::new(), |r| r.join().unwrap());
@@ -118,7 +118,7 @@ impl Outcome {
     }
 }
 
-fn all(mut pipe: impl Read) -> String {
+fn read_all(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
     pipe.read_to_end(&mut bytes).expect("a pipe can be read");
     String::from_utf8_lossy(&bytes).into_owned()
@@ -140,8 +140,8 @@ impl Node {
         // The address stays reserved, so that another node may start there later.
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
-        let all = [&["serve"], listen, arguments].concat();
-        let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let arguments = [&["serve"], listen, arguments].concat();
+        let mut child = dunlin(&arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut ready = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("the READY line");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");

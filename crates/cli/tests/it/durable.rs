@@ -35,10 +35,10 @@ fn records_of_each_ack_level_survive_stop_and_kill() {
     for level in LEVELS {
         // Records acknowledged only in memory may be lost.
         let count = if level == "memory" { "3" } else { "4" };
-        let told = read(&node, level, count);
+        let records = read(&node, level, count);
         assert!(
-            "one\ntwo\nthree\nfour\n".starts_with(&told) && told.starts_with("one\ntwo\nthree\n"),
-            "{told}"
+            "one\ntwo\nthree\nfour\n".starts_with(&records) && records.starts_with("one\ntwo\nthree\n"),
+            "{records}"
         );
         node.run(&["pub", level, "five"]).done();
     }

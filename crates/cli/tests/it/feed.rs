@@ -15,9 +15,9 @@ struct Source {
 
 impl Source {
     fn start(arguments: &[&str]) -> Source {
-        let all = [&["feed", "serve", "--listen", "127.0.0.1:0"], arguments].concat();
+        let words = [&["feed", "serve", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child =
-            dunlin(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts");
+            dunlin(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts");
         let mut ready = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("the READY line");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
@@ -60,7 +60,7 @@ fn updates_of_a_simulated_book_arrive_in_order() {
         .iter()
         .map(|change| change["position"].as_str().unwrap().split_once('-').unwrap().1.parse().unwrap())
         .collect();
-    assert!(seqs.windows(2).all(|two| two[1] == two[0] + 1), "{seqs:?}");
+    assert!(seqs.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seqs:?}");
     assert!(changes.iter().all(|change| change["bids"].as_array().unwrap().len() == 3), "{changes:?}");
 }
 
@@ -81,7 +81,7 @@ fn commands_typed_while_watching_are_answered() {
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";
     let outcome = source.run_with(&["feed", "watch", "md.BTC-USD", "--interactive"], typed.as_bytes());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for said in [
+    for text in [
         "md.BTC-USD is already in the list",
         "unknown instrument md.NOPE",
         "md.OTHER is not in the list",
@@ -89,7 +89,7 @@ fn commands_typed_while_watching_are_answered() {
         "\"dance\" is not a command",
         "no longer subscribed to md.BTC-USD",
     ] {
-        assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+        assert!(outcome.err.contains(text), "{text}: {outcome:?}");
     }
 }
 
@@ -97,17 +97,17 @@ fn commands_typed_while_watching_are_answered() {
 fn invalid_feed_configuration_is_refused_with_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("instruments.json");
-    let refused = |text: &str| {
+    let refusal = |text: &str| {
         fs::write(&path, text).unwrap();
         let outcome = run(&["feed", "serve", "--config", path.to_str().unwrap()]);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         outcome.err
     };
-    assert!(refused(r#"{"instruments": []}"#).contains("at least one instrument"));
+    assert!(refusal(r#"{"instruments": []}"#).contains("at least one instrument"));
     assert!(
-        refused(r#"{"instruments": [{"instrumentId": "A"}]}"#).contains("publish_depth must be > 0 for A")
+        refusal(r#"{"instruments": [{"instrumentId": "A"}]}"#).contains("publish_depth must be > 0 for A")
     );
-    assert!(refused("{").contains("json parse failure"));
+    assert!(refusal("{").contains("json parse failure"));
     let outcome = run(&["feed", "serve", "--config", "/nonexistent.json"]);
     assert!(outcome.err.contains("(built-in files: "), "{outcome:?}");
 }
@@ -123,7 +123,7 @@ fn record(folder: &Path) -> (PathBuf, Source) {
 }
 
 /// The log file of a short recording.
-fn log_of(recording: &Path) -> PathBuf {
+fn log_path(recording: &Path) -> PathBuf {
     let entries = fs::read_dir(recording.join("md.BTC-USD")).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "log")).unwrap()
@@ -145,7 +145,7 @@ fn recording_verifies_and_replays_to_the_same_book() {
     let out = verify(&recording, true).done();
     assert!(out.starts_with("ok: ") && out.contains(" of 1 topic, 0 gaps"), "{out}");
 
-    let sums: Vec<String> = (0..2)
+    let checksums: Vec<String> = (0..2)
         .map(|_| {
             let node = Node::start();
             node.run(&["feed", "replay", recording.to_str().unwrap(), "--speed", "max"]).done();
@@ -153,7 +153,7 @@ fn recording_verifies_and_replays_to_the_same_book() {
             objects(&node.run(&watch).done())[0]["checksum"].as_str().unwrap().to_owned()
         })
         .collect();
-    assert_eq!(sums[0], sums[1]);
+    assert_eq!(checksums[0], checksums[1]);
 }
 
 #[test]
@@ -163,16 +163,16 @@ fn record_verify_and_replay_report_the_same_counts() {
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();
     let recorded = source.run(&["feed", "record", "--out", out, "md.>", "--time", "1500ms"]);
-    let counted = |said: &str| {
-        let said = said.lines().find(|line| line.contains(" of 1 topic")).unwrap();
-        let from = said.find(|c: char| c.is_ascii_digit()).unwrap();
-        said[from..said.find(" of 1 topic").unwrap()].to_owned()
+    let counts = |output: &str| {
+        let output = output.lines().find(|line| line.contains(" of 1 topic")).unwrap();
+        let start = output.find(|c: char| c.is_ascii_digit()).unwrap();
+        output[start..output.find(" of 1 topic").unwrap()].to_owned()
     };
-    let told = counted(&recorded.err);
-    assert!(told.ends_with(" records and 1 state"), "{recorded:?}");
-    assert_eq!(counted(&run(&["feed", "verify", out]).done()), told);
+    let expected = counts(&recorded.err);
+    assert!(expected.ends_with(" records and 1 state"), "{recorded:?}");
+    assert_eq!(counts(&run(&["feed", "verify", out]).done()), expected);
     let replayed = Node::start().run(&["feed", "replay", out, "--speed", "max"]);
-    assert_eq!(counted(&replayed.err), told, "{replayed:?}");
+    assert_eq!(counts(&replayed.err), expected, "{replayed:?}");
 }
 
 #[test]
@@ -191,36 +191,37 @@ fn replay_into_a_published_book_needs_force() {
 fn damaged_emptied_or_reordered_recording_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
-    let log = log_of(&recording);
-    let whole = fs::read(&log).unwrap();
-    let refused = |bytes: &[u8], what: &str| {
+    let log = log_path(&recording);
+    let original = fs::read(&log).unwrap();
+    let assert_refused = |bytes: &[u8], what: &str| {
         fs::write(&log, bytes).unwrap();
         let outcome = verify(&recording, true);
         assert_eq!(outcome.code, Some(2), "{what}: {outcome:?}");
     };
-    refused(&whole[..whole.len() / 2], "cut in half");
+    assert_refused(&original[..original.len() / 2], "cut in half");
     let lenient = verify(&recording, false).done();
     assert!(lenient.starts_with("ok, but not closed: ") && lenient.contains("--strict"), "{lenient}");
-    refused(b"", "emptied");
-    let mut overwritten = whole.clone();
-    overwritten[whole.len() / 2..][..4].fill(0xab);
-    refused(&overwritten, "overwritten");
-    let doubled = [&whole[..], &whole[4096..]].concat();
-    refused(&doubled, "doubled");
-    let (first, second) = (512..512 + whole.len() / 4, 512 + whole.len() / 4..512 + whole.len() / 2);
-    let reordered = [&whole[..512], &whole[second.clone()], &whole[first], &whole[second.end..]].concat();
-    refused(&reordered, "reordered");
-    fs::write(&log, &whole).unwrap();
+    assert_refused(b"", "emptied");
+    let mut overwritten = original.clone();
+    overwritten[original.len() / 2..][..4].fill(0xab);
+    assert_refused(&overwritten, "overwritten");
+    let doubled = [&original[..], &original[4096..]].concat();
+    assert_refused(&doubled, "doubled");
+    let (first, second) = (512..512 + original.len() / 4, 512 + original.len() / 4..512 + original.len() / 2);
+    let reordered =
+        [&original[..512], &original[second.clone()], &original[first], &original[second.end..]].concat();
+    assert_refused(&reordered, "reordered");
+    fs::write(&log, &original).unwrap();
     verify(&recording, true).done();
     let (topic, list) = (recording.join("md.BTC-USD"), recording.join("topics"));
-    for (from, to, said) in [
+    for (from, to, text) in [
         (&topic, recording.join("md.OTHER"), "copied or renamed"),
         (&topic, folder.path().join("away"), "has no recording"),
         (&list, folder.path().join("list"), "not closed"),
     ] {
         fs::rename(from, &to).unwrap();
         let outcome = verify(&recording, true);
-        assert!(outcome.code != Some(0) && outcome.err.contains(said), "{said}: {outcome:?}");
+        assert!(outcome.code != Some(0) && outcome.err.contains(text), "{text}: {outcome:?}");
         fs::rename(&to, from).unwrap();
     }
     verify(&recording, true).done();
@@ -235,10 +236,10 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let source = Source::start(&["--config", "baseline_1x1_10k"]);
     let out = folder.path().join("rec");
     // The limit of 256 KiB for files makes writes fail as on a full disk.
-    let mut full = std::process::Command::new("sh");
-    full.args(["-c", "ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
-    full.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);
-    let outcome = run_with(full, b"");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
+    command.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);
+    let outcome = run_with(command, b"");
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.err.contains("the disk is full"), "{outcome:?}");
     let verified = verify(&out, false).done();
@@ -253,7 +254,7 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
 fn newer_recording_version_is_refused_by_its_number() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
-    let log = log_of(&recording);
+    let log = log_path(&recording);
     let mut bytes = fs::read(&log).unwrap();
     bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
     let sum = crc32c(&[&bytes[..56], &bytes[60..512]].concat());
@@ -294,15 +295,15 @@ fn simulator_publishes_to_an_external_node() {
 fn subscriber_of_a_lossy_source_recovers_and_reports_gaps() {
     let source = Source::start(&["--config", "loss_1x10_1k", "--test-loss-every", "50"]);
     let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "400"];
-    let told = objects(&source.run(&watch).done());
-    let (notices, changes): (Vec<_>, Vec<_>) = told.iter().partition(|object| object["notice"].is_string());
+    let events = objects(&source.run(&watch).done());
+    let (notices, changes): (Vec<_>, Vec<_>) = events.iter().partition(|object| object["notice"].is_string());
     assert!(
         notices.iter().any(|notice| notice["notice"].as_str().unwrap().contains("are missing; requesting")),
-        "{told:?}"
+        "{events:?}"
     );
     let seqs = changes.iter().map(|change| {
         change["position"].as_str().unwrap().split_once('-').unwrap().1.parse::<u64>().unwrap()
     });
     let seqs: Vec<u64> = seqs.collect();
-    assert!(seqs.windows(2).all(|two| two[1] > two[0]), "{seqs:?}");
+    assert!(seqs.windows(2).all(|pair| pair[1] > pair[0]), "{seqs:?}");
 }

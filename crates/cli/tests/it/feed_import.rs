@@ -18,8 +18,8 @@ const ROWS: &str = "id,timestamp,exchange_timestamp,price,volume,action,directio
 #[test]
 fn stream_import_makes_a_topic_for_each_runner() {
     let node = Node::start();
-    let told = node.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
-    assert!(told.contains("published 3 records to 2 topics"), "{told}");
+    let output = node.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
+    assert!(output.contains("published 3 records to 2 topics"), "{output}");
     let dumped = node.run(&["log", "dump", "md.1.5.7", "--json"]).done();
     let records: Vec<Value> = dumped.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 2, "{dumped}");
@@ -41,25 +41,25 @@ fn import_reports_skipped_lines_and_strict_refuses_them() {
 
 #[test]
 fn unknown_import_format_is_refused_with_advice() {
-    let refused = |input: &[u8]| {
+    let refusal = |input: &[u8]| {
         let outcome = run_with(dunlin(&["feed", "import", "--check", "-"]), input);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         outcome.err
     };
-    assert!(refused(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
-    assert!(refused(b"").contains("the file is empty"));
-    assert!(refused(b"a recording\n").contains("the file's format is unknown"));
+    assert!(refusal(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
+    assert!(refusal(b"").contains("the file is empty"));
+    assert!(refusal(b"a recording\n").contains("the file's format is unknown"));
     // Files of other exchanges, which cannot be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
-    assert!(refused(kraken).contains("the file's format is unknown"));
-    assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));
-    assert!(refused(b"time,price\n1,2\n").contains("the file's format is not Bitstamp orders"));
+    assert!(refusal(kraken).contains("the file's format is unknown"));
+    assert!(refusal(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));
+    assert!(refusal(b"time,price\n1,2\n").contains("the file's format is not Bitstamp orders"));
     assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }
 
 /// Writes a recording with these rows to a directory of its own.
-fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
+fn record(folder: &std::path::Path, name: &str, rows: &str) -> String {
     let out = folder.join(name).to_str().unwrap().to_owned();
     run_with(dunlin(&["feed", "import", "--out", &out, "-"]), rows.as_bytes()).done();
     out
@@ -68,18 +68,19 @@ fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
 #[test]
 fn dump_that_starts_after_the_last_record_is_empty() {
     let folder = tempfile::tempdir().unwrap();
-    let log = format!("{}/md.bitstamp.btcusd", recorded(folder.path(), "a", ROWS));
-    let dumped = |from: &str| run(&["log", "dump", &log, "--from", from, "--json"]).done().lines().count();
-    let all = dumped("earliest");
+    let log = format!("{}/md.bitstamp.btcusd", record(folder.path(), "a", ROWS));
+    let count_records =
+        |from: &str| run(&["log", "dump", &log, "--from", from, "--json"]).done().lines().count();
+    let all = count_records("earliest");
     assert!(all > 0);
-    assert_eq!(["2099-01-01T00:00:00Z", "1-999999", "7-0"].map(dumped), [0; 3]);
-    assert_eq!(dumped("1-1"), all - 1);
+    assert_eq!(["2099-01-01T00:00:00Z", "1-999999", "7-0"].map(count_records), [0; 3]);
+    assert_eq!(count_records("1-1"), all - 1);
 }
 
 #[test]
 fn recording_with_a_foreign_log_or_repeated_line_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let [a, b] = ["a", "b"].map(|name| recorded(folder.path(), name, ROWS));
+    let [a, b] = ["a", "b"].map(|name| record(folder.path(), name, ROWS));
     let list = format!("{a}/topics");
     let text = std::fs::read_to_string(&list).unwrap();
     let line = text.lines().nth(1).unwrap();
@@ -101,9 +102,9 @@ fn recording_imported_to_a_folder_verifies_and_replays() {
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();
     let import = |input: &str| run_with(dunlin(&["feed", "import", "--out", out, "-"]), input.as_bytes());
-    let told = import(STREAM);
-    assert!(told.err.contains("3 records and 2 states of 2 topics"), "{told:?}");
-    assert!(told.done().contains("recorded 3 records to 2 topics"));
+    let output = import(STREAM);
+    assert!(output.err.contains("3 records and 2 states of 2 topics"), "{output:?}");
+    assert!(output.done().contains("recorded 3 records to 2 topics"));
     assert!(import(ROWS).err.contains("is not empty"));
     let verified = run(&["feed", "verify", "--strict", out]).done();
     assert!(

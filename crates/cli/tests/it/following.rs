@@ -27,10 +27,10 @@ impl Following {
         Following { program: child.into(), errors, out }
     }
 
-    fn says(&self, what: &str, arguments: &[&str]) {
+    fn expect_error(&self, what: &str, arguments: &[&str]) {
         let line = || self.errors.recv_timeout(PATIENCE);
-        let is_said = std::iter::from_fn(|| line().ok()).any(|line| line.contains(what));
-        assert!(is_said, "{arguments:?} does not say {what}");
+        let found = std::iter::from_fn(|| line().ok()).any(|line| line.contains(what));
+        assert!(found, "{arguments:?} does not say {what}");
     }
 
     /// Interrupts the command, as Ctrl-C does.
@@ -58,13 +58,13 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
 ];
 
 /// Starts the commands, and waits until each prints current events.
-fn all_begun(node: &Node) -> [Following; 4] {
+fn start_all(node: &Node) -> [Following; 4] {
     node.run(&["topics", "create", "quotes", "--reducer", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
     let following = COMMANDS.map(|(command, _)| Following::start(node, command));
-    for ((command, makes), following) in COMMANDS.iter().zip(&following) {
+    for ((command, trigger), following) in COMMANDS.iter().zip(&following) {
         until(format_args!("{command:?} writes something"), || {
-            node.run(makes).done();
+            node.run(trigger).done();
             following.out.try_recv().is_ok()
         });
     }
@@ -74,16 +74,16 @@ fn all_begun(node: &Node) -> [Following; 4] {
 #[test]
 fn commands_reconnect_to_a_frozen_node_that_resumes() {
     let node = Node::start();
-    let following = all_begun(&node);
+    let following = start_all(&node);
     signal("STOP", node.pid());
     for ((command, _), following) in COMMANDS.iter().zip(&following) {
-        following.says("connection lost", command);
+        following.expect_error("connection lost", command);
     }
     signal("CONT", node.pid());
-    for ((command, makes), following) in COMMANDS.iter().zip(following) {
-        following.says("connected again", command);
+    for ((command, trigger), following) in COMMANDS.iter().zip(following) {
+        following.expect_error("connected again", command);
         while following.out.try_recv().is_ok() {}
-        node.run(makes).done();
+        node.run(trigger).done();
         following.out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{command:?} does not go on"));
         following.interrupt(command);
     }
@@ -92,10 +92,10 @@ fn commands_reconnect_to_a_frozen_node_that_resumes() {
 #[test]
 fn interrupt_ends_commands_connected_to_a_frozen_node() {
     let node = Node::start();
-    let following = all_begun(&node);
+    let following = start_all(&node);
     signal("STOP", node.pid());
     for ((command, _), following) in COMMANDS.iter().zip(following) {
-        following.says("connection lost", command);
+        following.expect_error("connection lost", command);
         following.interrupt(command);
     }
     signal("CONT", node.pid());
@@ -116,12 +116,12 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
         "--json",
     ];
     let mut world = dunlin(&run).stdout(Stdio::piped()).spawn().unwrap();
-    let said = lines(world.stdout.take().unwrap());
+    let output = lines(world.stdout.take().unwrap());
     let world: Program = world.into();
     let url = loop {
-        let line = said.recv_timeout(PATIENCE).expect("the line with the node's address");
-        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
-        if let Some(url) = said["url"].as_str() {
+        let line = output.recv_timeout(PATIENCE).expect("the line with the node's address");
+        let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if let Some(url) = object["url"].as_str() {
             break url.to_owned();
         }
     };
@@ -131,19 +131,20 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     let following = Following { program: watch.into(), errors, out };
     following.out.recv_timeout(PATIENCE).expect("a line about the world");
     drop(world);
-    following.says("connection lost", &["space", "watch"]);
+    following.expect_error("connection lost", &["space", "watch"]);
     following.interrupt(&["space", "watch"]);
 }
 
 /// A proxy that accepts every connection and closes it at the first request. Counts the connections.
-fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
+fn closing_proxy(node: &Node) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());
-    let (to, ended) = (node.url.replace("dunlin://", ""), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&ended);
+    let (node_address, closed_connections) =
+        (node.url.replace("dunlin://", ""), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&closed_connections);
     thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
-            let Ok(mut node) = TcpStream::connect(&to) else { return };
+            let Ok(mut node) = TcpStream::connect(&node_address) else { return };
             let (mut to_client, from_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
             thread::spawn(move || std::io::copy(&mut &from_node, &mut to_client));
             let mut bytes = [0; 4096];
@@ -157,13 +158,13 @@ fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (url, ended)
+    (url, closed_connections)
 }
 
 #[test]
 fn signal_ends_a_command_that_reconnects_forever() {
     let node = Node::start();
-    let (url, ended) = short_connections(&node);
+    let (url, closed_connections) = closing_proxy(&node);
     let commands: [&[&str]; 5] = [
         &["sub", "ticks"],
         &["sub", "ticks", "--group", "crew"],
@@ -173,8 +174,10 @@ fn signal_ends_a_command_that_reconnects_forever() {
     ];
     for arguments in commands {
         let mut program: Program = dunlin(arguments).env("DUNLIN_URL", &url).spawn().unwrap().into();
-        let before = ended.load(Ordering::Relaxed);
-        until(format_args!("{arguments:?} tries again"), || ended.load(Ordering::Relaxed) > before + 2);
+        let before = closed_connections.load(Ordering::Relaxed);
+        until(format_args!("{arguments:?} tries again"), || {
+            closed_connections.load(Ordering::Relaxed) > before + 2
+        });
         signal("TERM", program.id());
         find(format_args!("the end of {arguments:?}"), || program.try_wait().unwrap());
     }

@@ -15,7 +15,7 @@ use crate::dunlin::{Program, dunlin};
 use crate::http::curl;
 
 const FULL: &str = "the node's disk is full: no room for keys: ";
-const OVER: &str = "the node's disk has room again";
+const HAS_ROOM: &str = "the node's disk has room again";
 
 /// A small file system in memory.
 struct Small(TempDir);
@@ -59,9 +59,9 @@ impl Serving {
         let mut ready = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        let (errors, told) = (BufReader::new(program.stderr.take().unwrap()), Arc::clone(&log));
+        let (errors, captured) = (BufReader::new(program.stderr.take().unwrap()), Arc::clone(&log));
         std::thread::spawn(move || {
-            errors.lines().map_while(Result::ok).for_each(|line| *told.lock().unwrap() += &(line + "\n"));
+            errors.lines().map_while(Result::ok).for_each(|line| *captured.lock().unwrap() += &(line + "\n"));
         });
         Serving { _program: program, ready, log }
     }
@@ -101,9 +101,9 @@ fn full_disk_is_reported_until_there_is_room() {
     });
     std::fs::remove_file(small.0.path().join("filler")).unwrap();
     until("the node is ready again", || readyz().contains("\"ready\":true"));
-    until("the log says so", || log().contains(OVER));
-    let said = log();
-    assert_eq!((said.matches(FULL).count(), said.matches(OVER).count()), (1, 1), "{said}");
+    until("the log says so", || log().contains(HAS_ROOM));
+    let text = log();
+    assert_eq!((text.matches(FULL).count(), text.matches(HAS_ROOM).count()), (1, 1), "{text}");
     client.kv().put("large", &large).unwrap();
 }
 
@@ -128,16 +128,16 @@ fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     // The file is closed first: an open file would keep its space after its removal.
     drop(file);
     let large = vec![1; 900 << 10];
-    let (mut taken, mut refused) = (0, None);
+    let (mut accepted, mut refused) = (0, None);
     while refused.is_none() {
         match publisher.publish(&large[..]) {
-            Ok(_) => taken += 1,
+            Ok(_) => accepted += 1,
             Err(error) => refused = Some(error),
         }
     }
     let refused = refused.unwrap();
-    assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}, after {taken}");
-    assert!(taken > 0, "there is room for one: {refused}");
+    assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}, after {accepted}");
+    assert!(accepted > 0, "there is room for one: {refused}");
     until("readiness says so", || node.readyz().contains("no room for records of durable topics"));
     std::fs::remove_file(filler).unwrap();
     until("there is room again", || publisher.publish(&large[..]).is_ok());

@@ -16,8 +16,8 @@ fn member(node: &Node, arguments: &[&str]) -> Program {
 }
 
 fn wait_for_members(node: &Node, members: usize) {
-    let wanted = format!("\"members\":{members}");
-    until("all have joined", || node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&wanted));
+    let expected = format!("\"members\":{members}");
+    until("all have joined", || node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&expected));
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn each_record_goes_to_one_member_of_the_group() {
     wait_for_members(&node, 2);
     let lines: String = (0..5_000).map(|line| format!("{line}\n")).collect();
     node.run_with(&["pub", "jobs"], lines.as_bytes()).done();
-    let (given, seen) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     for member in &mut members {
-        let (given, out) = (given.clone(), BufReader::new(member.stdout.take().unwrap()));
-        thread::spawn(move || out.lines().try_for_each(|line| given.send(line.unwrap())));
+        let (sender, out) = (sender.clone(), BufReader::new(member.stdout.take().unwrap()));
+        thread::spawn(move || out.lines().try_for_each(|line| sender.send(line.unwrap())));
     }
-    drop(given);
+    drop(sender);
     let number = |line: String| line.parse::<u32>().unwrap();
-    let first: Vec<u32> = (0..5_000).map(|_| number(seen.recv_timeout(PATIENCE).unwrap())).collect();
+    let first: Vec<u32> = (0..5_000).map(|_| number(receiver.recv_timeout(PATIENCE).unwrap())).collect();
     members.iter().for_each(|member| signal("INT", member.id()));
     // The output ends when both members have ended.
-    let more: Vec<u32> = seen.iter().map(number).collect();
+    let more: Vec<u32> = receiver.iter().map(number).collect();
     assert_eq!((first.iter().collect::<BTreeSet<_>>().len(), more), (5_000, vec![]), "each once");
 }
 
@@ -61,8 +61,8 @@ fn subscription_list_counts_a_group_as_one() {
     let node = Node::start();
     let _member = member(&node, &[]);
     wait_for_members(&node, 1);
-    let told = node.run(&["subscriptions"]).done();
-    assert!(told.contains("and 1 group") && !told.contains("more"), "{told}");
+    let output = node.run(&["subscriptions"]).done();
+    assert!(output.contains("and 1 group") && !output.contains("more"), "{output}");
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn record_claimed_by_a_killed_member_goes_to_another_member() {
 fn unacknowledged_record_returns_after_its_deadline() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
-    let never = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--ack", "never"];
+    let command = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--ack", "never"];
     let more = ["--deadline", "50ms", "--attempts", "2", "--idle", "3s", "--format", "{seq}:{attempt}"];
-    assert_eq!(node.run(&[&never[..], &more].concat()).done(), "1:1\n1:2\n");
+    assert_eq!(node.run(&[&command[..], &more].concat()).done(), "1:1\n1:2\n");
     let dead = node.run(&["sub", "dead.jobs", "--from", "earliest", "--count", "1", "--format", "{payload}"]);
     assert_eq!(dead.done(), "one\n");
 }
@@ -116,36 +116,36 @@ fn record_is_acknowledged_when_its_command_succeeds() {
     let outcome = node.run(&[&group[..], &rest].concat());
     assert_eq!(outcome.out, "one k ear 1\none k ear 2\n", "{outcome:?}");
     assert!(outcome.err.contains("attempt 1: sh: exit status: 1; retry after 10ms"), "{outcome:?}");
-    let left = node.run(&[&group[..], &["--idle", "200ms"]].concat());
-    assert_eq!(left.done(), "", "nothing is left to do");
+    let remaining = node.run(&[&group[..], &["--idle", "200ms"]].concat());
+    assert_eq!(remaining.done(), "", "nothing is left to do");
 }
 
 #[test]
 fn command_may_run_longer_than_the_deadline() {
     // If the machine stops for longer than the claim lasts, the record is delivered again. This is no failure.
-    let in_one_attempt = |claim_ms: u32| {
+    let takes_one_attempt = |claim_ms: u32| {
         let node = Node::start();
         node.run(&["pub", "jobs", "one"]).done();
         let group = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--count", "1"];
         let (deadline, sleep) = (format!("{claim_ms}ms"), format!("sleep {}.5; cat", claim_ms * 2 / 1_000));
         let outcome = node.run(&[&group[..], &["--deadline", &deadline, "--", "sh", "-c", &sleep]].concat());
         assert_eq!(outcome.out, "one", "{outcome:?}");
-        let left = node.run(&["sub", "jobs", "--group", "crew", "--work", "--idle", "100ms"]).done();
-        left.is_empty() && !outcome.err.contains("too late")
+        let remaining = node.run(&["sub", "jobs", "--group", "crew", "--work", "--idle", "100ms"]).done();
+        remaining.is_empty() && !outcome.err.contains("too late")
     };
-    assert!([1_000, 4_000, 16_000].into_iter().any(in_one_attempt));
+    assert!([1_000, 4_000, 16_000].into_iter().any(takes_one_attempt));
 }
 
 #[test]
 fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
     let node = Node::start();
-    let mut asleep = member(&node, &["--work", "--ack", "never", "--sleep", "1h"]);
+    let mut sleeping = member(&node, &["--work", "--ack", "never", "--sleep", "1h"]);
     wait_for_members(&node, 1);
     node.run(&["pub", "jobs", "one"]).done();
     let mut line = String::new();
-    BufReader::new(asleep.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    signal("INT", asleep.id());
-    assert_eq!(Outcome::of(asleep).code, Some(0));
+    BufReader::new(sleeping.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    signal("INT", sleeping.id());
+    assert_eq!(Outcome::of(sleeping).code, Some(0));
     let again = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "1"]);
     assert_eq!(again.done(), "1 one\n");
 }
@@ -153,9 +153,9 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 #[test]
 fn group_with_a_wildcard_or_of_another_kind_is_refused() {
     let node = Node::start();
-    let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
-    assert_eq!(wild.code, Some(1));
-    assert!(wild.err.contains("--pattern"), "{wild:?}");
+    let refused = node.run(&["sub", "jobs.*", "--group", "crew"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("--pattern"), "{refused:?}");
     node.run(&["sub", "jobs", "--group", "crew", "--work", "--idle", "1ms"]).done();
     let other = node.run(&["sub", "jobs", "--group", "crew"]);
     assert_eq!(other.code, Some(1));
@@ -165,10 +165,10 @@ fn group_with_a_wildcard_or_of_another_kind_is_refused() {
 #[test]
 fn member_resumes_work_after_its_node_restarts() {
     let node = Node::start();
-    let mut stays = member(&node, &["--work", "--count", "2"]);
+    let mut waiting_member = member(&node, &["--work", "--count", "2"]);
     wait_for_members(&node, 1);
     node.run(&["pub", "jobs", "before"]).done();
-    let mut lines = BufReader::new(stays.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(waiting_member.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "1 before");
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     node.kill();
@@ -177,7 +177,7 @@ fn member_resumes_work_after_its_node_restarts() {
     node.run(&["pub", "jobs", "after"]).done();
     assert!(lines.next().unwrap().starts_with("EPOCH "), "the killed node's records are unknown");
     assert_eq!(lines.next().unwrap(), "1 after");
-    assert_eq!(Outcome::of(stays).code, Some(0));
+    assert_eq!(Outcome::of(waiting_member).code, Some(0));
 }
 
 #[test]
@@ -204,14 +204,14 @@ fn group_member_with_a_missing_command_claims_no_record() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let plain = tempfile::NamedTempFile::new().unwrap();
-    for (command, why) in [
+    for (command, reason) in [
         ("./nothere.sh", "the command was not found"),
         ("nothere-at-all", "the command was not found"),
         (plain.path().to_str().unwrap(), "is not executable"),
     ] {
         let outcome = node.run(&["sub", "jobs", "--group", "crew", "--work", "--", command]);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.err.contains("cannot run") && outcome.err.contains(why), "{outcome:?}");
+        assert!(outcome.err.contains("cannot run") && outcome.err.contains(reason), "{outcome:?}");
     }
     let done = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();
     assert_eq!(done, "1 one\n2 two\n", "at their first attempt");

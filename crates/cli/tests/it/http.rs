@@ -66,12 +66,12 @@ fn json_log_format_prints_an_object_for_each_line() {
     let lines = String::from_utf8(out.stderr).unwrap();
     let objects: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
-    let answered = objects
+    let event = objects
         .iter()
         .find(|object| object["message"] == "the node answered a request")
         .expect("the request is logged");
-    assert_eq!((&answered["path"], &answered["status"]), (&"/readyz".into(), &200.into()), "{answered}");
-    assert_eq!(answered["level"], "DEBUG");
+    assert_eq!((&event["path"], &event["status"]), (&"/readyz".into(), &200.into()), "{event}");
+    assert_eq!(event["level"], "DEBUG");
 }
 
 #[test]
@@ -82,15 +82,19 @@ fn autoscaler_reports_its_forecast_or_the_history_it_needs() {
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
         // The decision to start a worker shows that the autoscaler has run.
-        let said = dunlin_wait::find("it has looked", || {
-            let said: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
-            said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(said)
+        let status = dunlin_wait::find("it has looked", || {
+            let status: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
+            status["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(status)
         });
         assert_eq!(node.stop(), Some(0));
-        said["scaling"]["forecast"].clone()
+        status["scaling"]["forecast"].clone()
     };
     assert!(forecast(&[]).is_null(), "no season is configured");
-    let lacks = forecast(&["--scale-season", "2m"]);
-    assert_eq!((&lacks["needed_ms"], &lacks["lead_ms"]), (&240_000.into(), &5_000.into()), "{lacks}");
-    assert!(lacks["wanted"].is_null() && lacks["used"] == false, "{lacks}");
+    let without_history = forecast(&["--scale-season", "2m"]);
+    assert_eq!(
+        (&without_history["needed_ms"], &without_history["lead_ms"]),
+        (&240_000.into(), &5_000.into()),
+        "{without_history}"
+    );
+    assert!(without_history["wanted"].is_null() && without_history["used"] == false, "{without_history}");
 }

@@ -22,8 +22,8 @@ fn keys_are_written_read_compared_and_deleted() {
     assert_eq!(node.run(&["kv", "range", "a", "--end", "b", "--keys"]).done(), "a\n");
     assert_eq!(node.run(&["kv", "del", "a", "--if", "1"]).code, Some(1));
     assert_eq!(node.run(&["kv", "del", "a"]).done(), "revision 4\n");
-    let gone = node.run(&["kv", "get", "a"]);
-    assert_eq!((gone.code, gone.out.as_str()), (Some(1), ""));
+    let missing = node.run(&["kv", "get", "a"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(1), ""));
     node.run(&["kv", "del", "", "--prefix"]).done();
     assert_eq!(node.run(&["kv", "range"]).done(), "");
 }
@@ -44,17 +44,23 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
         node.run(&["kv", "put", "a", value]).done();
     }
     node.run(&["kv", "del", "a"]).done();
-    let told = node.run(&["kv", "watch", "--from", "oldest", "-n", "3"]).done();
-    assert_eq!(told, "1\tput\ta\t1\n2\tput\ta\t2\n3\tdel\ta\n");
+    let changes = node.run(&["kv", "watch", "--from", "oldest", "-n", "3"]).done();
+    assert_eq!(changes, "1\tput\ta\t1\n2\tput\ta\t2\n3\tdel\ta\n");
     let watch = |from: &str| node.run(&["kv", "watch", "--from", from, "-n", "1", "--json"]);
     let oldest: serde_json::Value = serde_json::from_str(&watch("oldest").done()).unwrap();
     let epoch = oldest["epoch"].as_u64().unwrap();
     let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
     // A revision without its epoch is refused.
-    let bare = watch("2");
-    assert!(bare.code != Some(0) && bare.err.contains(&format!("use --from {epoch}-2")), "{bare:?}");
-    let before = watch(&format!("{}-2", epoch - 1));
-    assert!(before.code == Some(1) && before.err.contains("have restarted"), "{before:?}");
+    let without_epoch = watch("2");
+    assert!(
+        without_epoch.code != Some(0) && without_epoch.err.contains(&format!("use --from {epoch}-2")),
+        "{without_epoch:?}"
+    );
+    let earlier_epoch = watch(&format!("{}-2", epoch - 1));
+    assert!(
+        earlier_epoch.code == Some(1) && earlier_epoch.err.contains("have restarted"),
+        "{earlier_epoch:?}"
+    );
     assert_eq!((&change["revision"], &change["events"][0]["value"]), (&2.into(), &"2".into()));
 }
 
@@ -63,7 +69,7 @@ fn lock_runs_the_command_and_returns_its_exit_code() {
     let node = Node::start();
     let token = node.run(&["lock", "gate", "--", "sh", "-c", "echo $DUNLIN_LOCK_TOKEN; exit 7"]);
     assert_eq!((token.code, token.out.trim().parse::<u64>().is_ok()), (Some(7), true), "{token:?}");
-    let held = node.run(&[
+    let outcome = node.run(&[
         "lock",
         "gate",
         "--",
@@ -74,9 +80,9 @@ fn lock_runs_the_command_and_returns_its_exit_code() {
         "--",
         "true",
     ]);
-    assert_eq!(held.code, Some(1), "{held:?}");
-    assert!(held.err.contains("LOCK_HELD"), "{held:?}");
-    let held = node.run(&[
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("LOCK_HELD"), "{outcome:?}");
+    let outcome = node.run(&[
         "lock",
         "gate",
         "--value",
@@ -89,7 +95,7 @@ fn lock_runs_the_command_and_returns_its_exit_code() {
         "--",
         "true",
     ]);
-    assert!(held.err.contains("held by \"the first\""), "{held:?}");
+    assert!(outcome.err.contains("held by \"the first\""), "{outcome:?}");
 }
 
 #[test]
@@ -101,16 +107,16 @@ fn next_candidate_is_elected_when_the_leader_leaves() {
         let out = BufReader::new(child.stdout.take().unwrap());
         (Program::from(child), out)
     };
-    let (mut first, mut told) = elect("one");
+    let (mut first, mut output) = elect("one");
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     assert!(line.starts_with("one is elected, token "), "{line}");
-    let (mut second, mut told) = elect("two");
+    let (mut second, mut output) = elect("two");
     assert!(node.run(&["elect", "leader", "--show"]).done().starts_with("one is elected"));
     signal("INT", first.id());
     assert_eq!(first.wait().unwrap().code(), Some(0));
     line.clear();
-    told.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     assert!(line.starts_with("two is elected"), "{line}");
     signal("INT", second.id());
     assert_eq!(second.wait().unwrap().code(), Some(0));

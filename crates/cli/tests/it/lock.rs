@@ -17,16 +17,16 @@ fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
 }
 
 /// Whether a process runs; an unreaped one does not.
-fn runs(pid: u32) -> bool {
+fn is_running(pid: u32) -> bool {
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }
 
 /// Waits until another client holds the lock. Returns whether the process still ran at that time.
-fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
-    let look = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
-    node.run(&["lock", name, "--", "sh", "-c", &look]).done() == "runs\n"
+fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
+    let script = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
+    node.run(&["lock", name, "--", "sh", "-c", &script]).done() == "runs\n"
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn signal_to_the_lock_program_ends_its_command_before_release() {
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");
         signal(name, first.id());
-        assert!(!next_holder_sees(&node, name, pid), "{name}");
+        assert!(!runs_for_next_holder(&node, name, pid), "{name}");
         assert!(!first.wait().unwrap().success(), "{name}");
     }
 }
@@ -48,15 +48,16 @@ fn command_that_ignores_signals_is_killed_before_lock_release() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stubborn", "30s", "trap '' TERM INT; echo $$; while :; do sleep 1; done");
     signal("TERM", first.id());
-    assert!(!next_holder_sees(&node, "stubborn", pid));
+    assert!(!runs_for_next_holder(&node, "stubborn", pid));
 }
 
 #[test]
 fn lock_ends_background_processes_of_its_finished_command() {
     let node = Node::start();
-    let (mut first, left) = hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
+    let (mut first, background_pid) =
+        hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
     assert_eq!(first.wait().unwrap().code(), Some(3));
-    assert!(!runs(left));
+    assert!(!is_running(background_pid));
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
     let ended = first.wait();
     signal("CONT", node.pid());
     assert_eq!(ended.unwrap().code(), Some(2));
-    assert!(!runs(pid));
+    assert!(!is_running(pid));
 }
 
 #[test]
@@ -75,6 +76,6 @@ fn command_of_a_frozen_lock_program_ends_with_its_lease() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());
-    until("the command ends with the lease", || !runs(pid));
+    until("the command ends with the lease", || !is_running(pid));
     signal("CONT", first.id());
 }

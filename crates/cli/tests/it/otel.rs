@@ -10,12 +10,12 @@ use dunlin_wait::PATIENCE;
 use v1::dunlin_client::DunlinClient;
 
 use crate::dunlin::{Node, run};
-use collector::{Collector, Seen};
+use collector::{Collector, ExportedSpan};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-fn serving(collector: &str) -> Node {
+fn start_node(collector: &str) -> Node {
     Node::start_with(&[
         "--otlp-endpoint",
         collector,
@@ -52,7 +52,7 @@ fn request(node: &Node, line: &str, body: &str) -> String {
     answer
 }
 
-fn call(node: &Node) {
+fn call_grpc(node: &Node) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let endpoint = tonic::transport::Endpoint::new(format!("http://{}", address(node, "grpc"))).unwrap();
@@ -65,21 +65,21 @@ fn call(node: &Node) {
 
 fn nats_session(node: &Node) {
     let mut stream = BufReader::new(connect(address(node, "nats")));
-    let say = |stream: &mut BufReader<TcpStream>, text: &str| {
+    let send = |stream: &mut BufReader<TcpStream>, text: &str| {
         stream.get_mut().write_all(text.as_bytes()).unwrap();
     };
-    say(&mut stream, "CONNECT {\"verbose\":false,\"name\":\"probe\"}\r\nSUB t 1\r\nPING\r\n");
+    send(&mut stream, "CONNECT {\"verbose\":false,\"name\":\"probe\"}\r\nSUB t 1\r\nPING\r\n");
     let mut line = String::new();
     while line != "PONG\r\n" {
         line.clear();
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node answers PING");
     }
-    say(&mut stream, "PUB t 1\r\na\r\nPUB t 1\r\nb\r\n");
+    send(&mut stream, "PUB t 1\r\na\r\nPUB t 1\r\nb\r\n");
     for _ in 0..4 {
         line.clear();
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
-    say(&mut stream, "NONSENSE\r\n");
+    send(&mut stream, "NONSENSE\r\n");
     // The remaining bytes and any error do not matter; reading only waits until the node has closed the connection.
     let _ = stream.read_to_end(&mut Vec::new());
 }
@@ -87,10 +87,10 @@ fn nats_session(node: &Node) {
 #[test]
 fn spans_continue_the_traces_of_their_requests() {
     let collector = Collector::start();
-    let node = serving(&collector.url());
+    let node = start_node(&collector.url());
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
     assert!(request(&node, "GET /v1/topics/no.such.topic", "").starts_with("HTTP/1.1 404 "));
-    call(&node);
+    call_grpc(&node);
     nats_session(&node);
     let out = node.run(&["sub", "orders.eu", "--from", "earliest", "--count", "1", "--name", "audit"]);
     assert!(out.done().contains("{}"));
@@ -115,8 +115,8 @@ fn spans_continue_the_traces_of_their_requests() {
     assert_eq!((nats.text("dunlin.client.name"), nats.number("dunlin.records.sent")), ("probe", 2));
     assert!(nats.is_error && nats.text("dunlin.session.end").contains("Unknown Protocol"), "{nats:?}");
     assert_eq!(nats.text("network.peer.address"), "127.0.0.1");
-    let own = find(&spans, "dunlin session");
-    assert!(!own.is_error && own.number("dunlin.records.sent") == 1, "{own:?}");
+    let session = find(&spans, "dunlin session");
+    assert!(!session.is_error && session.number("dunlin.records.sent") == 1, "{session:?}");
     assert!(spans.iter().all(|span| span.service == "dunlin"), "{spans:?}");
     assert_eq!(spans.len(), 6, "and nothing else: {spans:?}");
 }
@@ -124,7 +124,7 @@ fn spans_continue_the_traces_of_their_requests() {
 #[test]
 fn unreachable_collector_does_not_stop_the_node() {
     // Nothing listens at this port, which only root may open.
-    let node = serving("http://127.0.0.1:1");
+    let node = start_node("http://127.0.0.1:1");
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
     assert_eq!(node.stop(), Some(0));
 }
@@ -138,7 +138,7 @@ fn otlp_endpoint_must_be_an_http_url() {
 }
 
 #[track_caller]
-fn find<'s>(spans: &'s [Seen], name: &str) -> &'s Seen {
+fn find<'s>(spans: &'s [ExportedSpan], name: &str) -> &'s ExportedSpan {
     let found = spans.iter().find(|span| span.name == name);
     found.unwrap_or_else(|| panic!("no span {name:?} in {spans:#?}"))
 }

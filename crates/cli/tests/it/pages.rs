@@ -3,7 +3,7 @@
 //!
 //! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…` matches
 //! anything. In a `sh run` block every line is a command. No command may fail. A command that does not end by itself is
-//! ended after some time and counts as successful. Files that the blocks use are present: see [`furnish`].
+//! ended after some time and counts as successful. [`create_example_files`] creates the files that the blocks use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The number of seconds after which a command that does not end by itself is ended. `READ` is the number for commands
-/// whose output the page shows.
-const LOOK: u32 = 3;
-const READ: u32 = 10;
+/// The number of seconds after which a command that does not end by itself is ended.
+const STOP_AFTER: u32 = 3;
+/// The same for commands whose output the page shows.
+const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
 /// A shell function that runs a command, and repeats a failed command, because background programs may still be
@@ -60,9 +60,9 @@ fn blocks(text: &str) -> Vec<Vec<Typed>> {
                     }
                     None => {
                         let output = &mut block.last_mut().expect("a command first").output;
-                        let said = output.get_or_insert_default();
-                        said.push_str(line);
-                        said.push('\n');
+                        let output = output.get_or_insert_default();
+                        output.push_str(line);
+                        output.push('\n');
                     }
                 }
             }
@@ -73,7 +73,7 @@ fn blocks(text: &str) -> Vec<Vec<Typed>> {
 }
 
 /// Creates the files that the pages' examples use.
-fn furnish(directory: &Path) {
+fn create_example_files(directory: &Path) {
     for script in ["resize.sh", "thumb.sh", "backup.sh"] {
         let path = directory.join(script);
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
@@ -90,14 +90,14 @@ fn script(block: &[Typed]) -> String {
     for typed in block {
         let command = &typed.command;
         let word: String = command.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-        let sets = command[word.len()..].starts_with('=');
+        let sets_variable = command[word.len()..].starts_with('=');
         let is_left_running =
             command.split(" #").next().is_some_and(|before| before.trim_end().ends_with('&'));
-        if sets || is_left_running {
+        if sets_variable || is_left_running {
             script.push_str(&format!("{command}\n"));
         } else {
             let quoted = command.replace('\'', r"'\''");
-            let seconds = if typed.output.is_some() { READ } else { LOOK };
+            let seconds = if typed.output.is_some() { STOP_SHOWN_AFTER } else { STOP_AFTER };
             script.push_str(&format!("try {seconds} '{quoted}'\n"));
         }
         script.push_str(&format!("echo \"{MARK}$?\"\n"));
@@ -107,10 +107,10 @@ fn script(block: &[Typed]) -> String {
 }
 
 /// Whether the output equals the page's text, in which `…` matches anything.
-fn is_shown(shown: &str, said: &str) -> bool {
-    let (shown, said) = (shown.trim_end(), said.trim_end());
+fn matches_shown(shown: &str, actual: &str) -> bool {
+    let (shown, actual) = (shown.trim_end(), actual.trim_end());
     let mut parts = shown.split('…');
-    let mut rest = match said.strip_prefix(parts.next().unwrap_or_default()) {
+    let mut rest = match actual.strip_prefix(parts.next().unwrap_or_default()) {
         Some(rest) => rest,
         None => return false,
     };
@@ -123,9 +123,9 @@ fn is_shown(shown: &str, said: &str) -> bool {
     rest.is_empty() || shown.ends_with('…')
 }
 
-fn try_block(page: &str, block: &[Typed]) {
+fn check_block(page: &str, block: &[Typed]) {
     let directory = tempfile::tempdir().unwrap();
-    furnish(directory.path());
+    create_example_files(directory.path());
     let data = directory.path().join("data");
     let node = Node::start_with(&["--http-listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
     let http = node.ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).unwrap().to_owned();
@@ -140,21 +140,21 @@ fn try_block(page: &str, block: &[Typed]) {
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(directory.path()).stdin(Stdio::null());
     shell
-        .env("LOOK", LOOK.to_string())
+        .env("LOOK", STOP_AFTER.to_string())
         .env("DUNLIN_URL", &node.url)
         .env("HOME", directory.path())
         .env("NO_COLOR", "1");
     shell.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap()));
     let outcome = run_with(shell, b"");
-    let mut said = outcome.out.split(MARK);
-    let mut output = said.next().unwrap_or_default().to_owned();
+    let mut parts = outcome.out.split(MARK);
+    let mut output = parts.next().unwrap_or_default().to_owned();
     for typed in block {
         let at = format!("{page}:{}: `{}`", typed.line, typed.command);
-        let (status, rest) = said.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
+        let (status, rest) = parts.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
         // The status 124 of `timeout` means that the command continued.
         assert!(["0", "124"].contains(&status), "{at} ended with {status}: {output}\nall: {}", outcome.out);
         if let Some(shown) = &typed.output {
-            assert!(is_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");
+            assert!(matches_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");
         }
         rest.clone_into(&mut output);
     }
@@ -170,11 +170,11 @@ fn commands_in_the_docs_run_as_shown() {
             pages.extend(name.ends_with(".md").then(|| format!("{folder}/{name}")));
         }
     }
-    let of_page = |page: &String| {
+    let page_blocks = |page: &String| {
         let blocks = blocks(&fs::read_to_string(root.join(page)).unwrap());
         blocks.into_iter().map(|block| (page.clone(), block)).collect::<Vec<_>>()
     };
-    let all: Vec<_> = pages.iter().flat_map(of_page).collect();
+    let all: Vec<_> = pages.iter().flat_map(page_blocks).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
     // Blocks run at the same time: each has its own node, and a command may take several seconds.
     let next = Mutex::new(all.iter());
@@ -183,7 +183,7 @@ fn commands_in_the_docs_run_as_shown() {
             scope.spawn(|| {
                 loop {
                     let Some((page, block)) = next.lock().unwrap().next() else { return };
-                    try_block(page, block);
+                    check_block(page, block);
                 }
             });
         }
@@ -192,11 +192,11 @@ fn commands_in_the_docs_run_as_shown() {
 
 #[test]
 fn ellipsis_in_expected_output_matches_any_text() {
-    assert!(is_shown("revision 5\n", "revision 5\n"));
-    assert!(!is_shown("revision 5\n", "revision 6\n"));
-    assert!(is_shown("task …: done\n", "task 100000001: done\n"));
-    assert!(!is_shown("task …: done\n", "task 100000001: dead\n"));
-    assert!(is_shown("{\"epoch\":…\n", "{\"epoch\":3}\n"));
+    assert!(matches_shown("revision 5\n", "revision 5\n"));
+    assert!(!matches_shown("revision 5\n", "revision 6\n"));
+    assert!(matches_shown("task …: done\n", "task 100000001: done\n"));
+    assert!(!matches_shown("task …: done\n", "task 100000001: dead\n"));
+    assert!(matches_shown("{\"epoch\":…\n", "{\"epoch\":3}\n"));
     let page = "```console run\n$ x\none\n$ y\n```\n```sh run\nz  # why\n```\n```sh\nnot\n```\n";
     let found = blocks(page);
     assert_eq!(found.len(), 2);

@@ -7,7 +7,7 @@ use std::thread;
 use dunlin_wait::until;
 use serde_json::Value;
 
-use crate::dunlin::{Node, Outcome, signal, until_said};
+use crate::dunlin::{Node, Outcome, read_stderr_until, signal};
 
 #[test]
 fn texts_lines_and_files_arrive_unchanged() {
@@ -117,9 +117,9 @@ fn lost_connection_is_reported_and_ctrl_c_ends_the_wait() {
     sub.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"1 one\n");
     drop(node);
-    let mut said = String::new();
-    BufReader::new(sub.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.starts_with("connection lost:"), "{said}");
+    let mut line = String::new();
+    BufReader::new(sub.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("connection lost:"), "{line}");
     signal("INT", sub.id());
     assert_eq!(Outcome::of(sub).code, Some(0));
 }
@@ -173,7 +173,7 @@ fn pub_continues_after_a_node_restart_and_prints_a_summary() {
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     node.kill();
     writeln!(input, "meanwhile").unwrap();
-    until_said(&mut publish, "connection lost:");
+    read_stderr_until(&mut publish, "connection lost:");
     let node = Node::start_with(&["--listen", &address]);
     drop(input);
     let outcome = Outcome::of(publish);
@@ -193,8 +193,8 @@ fn ctrl_c_ends_a_waiting_pub_with_its_summary() {
     writeln!(input, "one").unwrap();
     node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
     signal("INT", publish.id());
-    let closing: Value = serde_json::from_str(&Outcome::of(publish).done()).unwrap();
-    assert_eq!((&closing["acknowledged"], &closing["seq"]), (&Value::from(1), &Value::from(1)));
+    let summary: Value = serde_json::from_str(&Outcome::of(publish).done()).unwrap();
+    assert_eq!((&summary["acknowledged"], &summary["seq"]), (&Value::from(1), &Value::from(1)));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn pub_ended_during_an_outage_counts_unacknowledged_records() {
     node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
     node.kill();
     writeln!(input, "two").unwrap();
-    until_said(&mut publish, "connection lost:");
+    read_stderr_until(&mut publish, "connection lost:");
     signal("INT", publish.id());
     let outcome = Outcome::of(publish);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
@@ -252,26 +252,26 @@ fn pub_to_a_full_topic_waits_and_delivers_each_record_once() {
     assert_eq!(first, "1 line 0\n", "the subscriber has started and sleeps");
     let impatient = node.run_with(&["pub", "jobs", "--patience", "0s", "--json"], lines.as_bytes());
     assert_eq!(impatient.code, Some(1), "{impatient:?}");
-    let told: Value = serde_json::from_str(&impatient.out).unwrap();
-    let before = told["acknowledged"].as_u64().unwrap() + 1;
+    let summary: Value = serde_json::from_str(&impatient.out).unwrap();
+    let before = summary["acknowledged"].as_u64().unwrap() + 1;
 
     let mut publisher = node.command(&["pub", "jobs"]);
     let publisher = publisher.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped());
     let mut publisher = publisher.spawn().unwrap();
     let mut input = publisher.stdin.take().unwrap();
     let all = lines.clone();
-    let feeding = thread::spawn(move || input.write_all(lines.as_bytes()));
-    let mut said = BufReader::new(publisher.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let no_room = said.next().unwrap();
+    let writer = thread::spawn(move || input.write_all(lines.as_bytes()));
+    let mut messages = BufReader::new(publisher.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let no_room = messages.next().unwrap();
     assert!(no_room.contains("no room:") && no_room.contains("slow"), "{no_room}");
     slow.kill().unwrap();
     slow.wait().unwrap();
-    let closing = said.next().unwrap();
-    assert!(closing.starts_with("published 5,000 records to jobs"), "{closing}");
+    let summary_line = messages.next().unwrap();
+    assert!(summary_line.starts_with("published 5,000 records to jobs"), "{summary_line}");
     assert!(publisher.wait().unwrap().success());
-    feeding.join().unwrap().unwrap();
+    writer.join().unwrap().unwrap();
     let last = format!("-{}", before + 5_000);
-    assert!(closing.ends_with(&last), "{closing}: each once");
+    assert!(summary_line.ends_with(&last), "{summary_line}: each once");
     let tail = node.run(&["sub", "jobs", "--from", "earliest", "--idle", "100ms", "--format", "raw"]).done();
     assert!(!tail.is_empty() && all.contains(&tail), "in order");
 }

@@ -45,7 +45,7 @@ fn reply_command_answers_with_echo_text_or_command_output() {
 #[test]
 fn failed_reply_command_is_reported_to_the_requester() {
     let node = Node::start();
-    let _fails = Replier::start(&node, &["fails", "--", "sh", "-c", "exit 3"]);
+    let _replier = Replier::start(&node, &["fails", "--", "sh", "-c", "exit 3"]);
     let outcome = node.run(&["req", "fails"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("exit status: 3"), "{outcome:?}");
@@ -64,7 +64,8 @@ fn request_without_a_reply_is_refused_at_its_timeout() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.err.contains("no subscriber on nobody: nothing was published"), "{outcome:?}");
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic was created");
-    let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
+    let _subscriber =
+        node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
     until("the subscriber has subscribed", || {
         node.run(&["topics", "list", "--json"]).out.contains("\"subscribers\":1")
     });

@@ -14,9 +14,9 @@ fn ready_line_names_bound_addresses_and_sigterm_ends_cleanly() {
     assert!(node.ready.starts_with("READY pid="), "{}", node.ready);
     assert!(node.ready.trim_end().ends_with(&format!(" unix={socket_text}")), "{}", node.ready);
     assert!(!node.url.ends_with(":0"), "{}", node.url);
-    let over_the_socket =
+    let publish =
         node.command(&["pub", "ticks", "tick", "--quiet", "--url", &format!("unix://{socket_text}")]);
-    assert!(Outcome::of({ over_the_socket }.spawn().unwrap()).code == Some(0));
+    assert!(Outcome::of({ publish }.spawn().unwrap()).code == Some(0));
     assert_eq!(node.stop(), Some(0));
     assert!(!socket.exists(), "the socket goes with its node");
 }
@@ -48,8 +48,8 @@ fn build_without_otel_refuses_an_otlp_endpoint() {
 
 #[test]
 fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
-    let free = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
-    let mut dev = dunlin(&free).stdout(Stdio::piped()).spawn().unwrap();
+    let words = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let mut dev = dunlin(&words).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
     let url = lines.find(|line| line.trim().starts_with("dunlin://")).unwrap();
     lines
@@ -65,13 +65,13 @@ fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
 
 #[test]
 fn wrong_listener_error_names_the_protocol_of_the_listener() {
-    let all = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
-    let node = Node::start_with(&all);
-    for (protocol, said) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
+    let listeners = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let node = Node::start_with(&listeners);
+    for (protocol, text) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
         let address = node.ready.split_whitespace().find_map(|word| word.strip_prefix(protocol)).unwrap();
         let url = format!("dunlin://{address}");
         let outcome = run(&["topics", "list", "--url", &url]);
-        assert!(outcome.code == Some(2) && outcome.err.contains(said), "{outcome:?}");
+        assert!(outcome.code == Some(2) && outcome.err.contains(text), "{outcome:?}");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::dunlin::{Node, Program, dunlin, run, signal};
 /// A process of a world, and the JSON objects that it prints.
 struct Process {
     program: Program,
-    said: Receiver<serde_json::Value>,
+    objects: Receiver<serde_json::Value>,
 }
 
 impl Process {
@@ -28,29 +28,30 @@ impl Process {
         let words = [&["space"], arguments, &["--json"]].concat();
         let mut child = dunlin(&words).stdout(Stdio::piped()).spawn().expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-        let (tell, said) = channel();
+        let (sender, objects) = channel();
         std::thread::spawn(move || {
             lines
                 .map(|line| serde_json::from_str(&line).expect("an object"))
-                .try_for_each(|said| tell.send(said))
+                .try_for_each(|object| sender.send(object))
         });
-        Process { program: child.into(), said }
+        Process { program: child.into(), objects }
     }
 
-    /// The next output object that satisfies `is_so`.
-    fn says(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    /// The next output object that satisfies `condition`.
+    fn wait_for(&self, what: &str, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let deadline = Deadline::new();
         loop {
             deadline.check(what);
-            let said = self.said.recv_timeout(PATIENCE).unwrap_or_else(|why| panic!("{what}: {why}"));
-            if is_so(&said) {
-                return said;
+            let object =
+                self.objects.recv_timeout(PATIENCE).unwrap_or_else(|reason| panic!("{what}: {reason}"));
+            if condition(&object) {
+                return object;
             }
         }
     }
 
-    fn hears(&self, event: &str) -> serde_json::Value {
-        self.says(event, |said| said["event"] == event)
+    fn wait_for_event(&self, event: &str) -> serde_json::Value {
+        self.wait_for(event, |object| object["event"] == event)
     }
 }
 
@@ -64,34 +65,34 @@ fn space_run_refuses_a_non_loopback_address_with_advice() {
 /// Invalid numbers, durations and names are errors of the command line.
 #[test]
 fn world_options_out_of_range_are_refused() {
-    let says = |words: &[&str], expected: &str| {
+    let assert_error = |words: &[&str], expected: &str| {
         let outcome = run(words);
         assert!(outcome.code == Some(2) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
     };
-    let with = |option, value| ["space", "run", "x", "--listen", "127.0.0.1:0", option, value];
+    let with_option = |option, value| ["space", "run", "x", "--listen", "127.0.0.1:0", option, value];
     for ttl in ["0s", "99ms", "367d"] {
-        says(&with("--ttl", ttl), "100ms to 366d");
+        assert_error(&with_option("--ttl", ttl), "100ms to 366d");
     }
-    says(&["lock", "a", "--ttl", "0s", "--", "true"], "1ms to 366d");
-    says(&["elect", "a", "--ttl", "400d"], "1ms to 366d");
-    says(&["task", "worker", "--ttl", "0s", "--kind", "a", "--", "true"], "1ms to 366d");
-    says(&with("--tick", "0s"), "100us to 10s");
-    says(&with("--patience", "1000y"), "100 years");
+    assert_error(&["lock", "a", "--ttl", "0s", "--", "true"], "1ms to 366d");
+    assert_error(&["elect", "a", "--ttl", "400d"], "1ms to 366d");
+    assert_error(&["task", "worker", "--ttl", "0s", "--kind", "a", "--", "true"], "1ms to 366d");
+    assert_error(&with_option("--tick", "0s"), "100us to 10s");
+    assert_error(&with_option("--patience", "1000y"), "100 years");
     for number in ["-5", "0", "NaN", "inf", "1e13"] {
-        says(&with("--edge", number), "0.001 to 1e12");
-        says(&["space", "near", "1", "--within", number], "0.001 to 1e12");
+        assert_error(&with_option("--edge", number), "0.001 to 1e12");
+        assert_error(&["space", "near", "1", "--within", number], "0.001 to 1e12");
     }
-    says(&with("--speed", "-1"), "0.001 to 1e6");
+    assert_error(&with_option("--speed", "-1"), "0.001 to 1e6");
     for (option, number) in [("--flock", "-1"), ("--regions", "0"), ("--processes", "-2"), ("--seed", "-3")] {
-        says(&with(option, number), &format!("invalid value '{number}'"));
+        assert_error(&with_option(option, number), &format!("invalid value '{number}'"));
     }
     for name in ["a b", "a.b", "a/b", "", "*", "a\u{1b}"] {
         for words in [&["watch"][..], &["owner"], &["run"], &["join"], &["near", "1", "--within", "2"]] {
-            says(&[&["space"], words, &[name]].concat(), "cannot name a world");
+            assert_error(&[&["space"], words, &[name]].concat(), "cannot name a world");
         }
     }
     for words in [&["req", "a", "--timeout", "0s"][..], &["space", "despawn", "1", "--timeout", "0s"]] {
-        says(words, "above 0s");
+        assert_error(words, "above 0s");
     }
 }
 
@@ -113,8 +114,8 @@ fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     let started: serde_json::Value = serde_json::from_str(&line).expect("an object");
     let url = started["url"].as_str().expect("the node's address");
     run(&["space", "owner", "own", "--url", url]).done();
-    let elsewhere = node.run(&["space", "owner", "own"]);
-    assert!(elsewhere.code == Some(1) && elsewhere.err.contains("there is no world"), "{elsewhere:?}");
+    let refused = node.run(&["space", "owner", "own"]);
+    assert!(refused.code == Some(1) && refused.err.contains("there is no world"), "{refused:?}");
     for words in [&words[..], &["feed", "serve", "--config", "baseline_1x1_10k", "--listen", "127.0.0.1:0"]] {
         let refused = run(&[words, &["--url", &node.url]].concat());
         assert!(refused.code == Some(1) && refused.err.contains("give only one of them"), "{refused:?}");
@@ -125,10 +126,10 @@ fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
 #[test]
 fn waiting_and_ended_worlds_are_reported() {
     let node = Node::start();
-    let run_two = ["run", "w", "--processes", "2", "--flock", "10", "--patience", "1h", "--url", &node.url];
-    let first = Process::start(&run_two);
-    first.hears("started");
-    let says = |words: &[&str], expected: &str| {
+    let words = ["run", "w", "--processes", "2", "--flock", "10", "--patience", "1h", "--url", &node.url];
+    let first = Process::start(&words);
+    first.wait_for_event("started");
+    let assert_error = |words: &[&str], expected: &str| {
         let outcome = run(&[words, &["--url", &node.url]].concat());
         assert!(outcome.code == Some(1) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
     };
@@ -140,7 +141,7 @@ fn waiting_and_ended_worlds_are_reported() {
         &["space", "despawn", "1000000", "w"],
     ];
     for words in commands {
-        says(words, "has not begun: 1 of 2 processes");
+        assert_error(words, "has not begun: 1 of 2 processes");
     }
     let owner = run(&["space", "owner", "w", "--url", &node.url]);
     assert!(owner.err.contains("1 of 2 processes") && owner.out.contains("has not begun"), "{owner:?}");
@@ -149,9 +150,9 @@ fn waiting_and_ended_worlds_are_reported() {
         run(&["space", "owner", "w", "--url", &node.url]).err.contains("no process runs")
     });
     for words in commands {
-        says(words, "no process runs world");
+        assert_error(words, "no process runs world");
     }
-    says(&["space", "watch", "x", "--once"], "there is no world");
+    assert_error(&["space", "watch", "x", "--once"], "there is no world");
 }
 
 /// A process of a world ends although the node with its keys does not respond.
@@ -159,9 +160,9 @@ fn waiting_and_ended_worlds_are_reported() {
 fn signal_ends_a_world_process_of_a_frozen_node() {
     let node = Node::start();
     let mut process = Process::start(&["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url]);
-    process.hears("owns");
+    process.wait_for_event("owns");
     signal("STOP", node.pid());
-    process.hears("lease_lost");
+    process.wait_for_event("lease_lost");
     signal("TERM", process.program.id());
     let status = dunlin_wait::find("its end", || process.program.try_wait().expect("wait for the program"));
     assert_eq!(status.code(), Some(0));
@@ -180,17 +181,17 @@ fn world_of_an_external_program_is_shown() {
     let config = WorldConfig::new("own", &url, RegionSetup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
     let populate = |host: &mut Host<3, Walk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
-    let (tell, told) = channel();
-    let tell = move |what| drop(tell.send(what));
-    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, tell).unwrap();
-    assert!(matches!(told.recv_timeout(PATIENCE), Ok(WorldEvent::Owns { region: RegionId(3), .. })));
-    let line = |words: &[&str]| {
+    let (sender, events) = channel();
+    let send_event = move |event| drop(sender.send(event));
+    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, send_event).unwrap();
+    assert!(matches!(events.recv_timeout(PATIENCE), Ok(WorldEvent::Owns { region: RegionId(3), .. })));
+    let run_json = |words: &[&str]| {
         let out = run(&[&["space"], words, &["own", "--json", "--url", &url]].concat()).done();
         serde_json::from_str::<serde_json::Value>(out.trim()).expect("one object")
     };
-    let owner = line(&["owner"]);
+    let owner = run_json(&["owner"]);
     assert_eq!((&owner["region"], &owner["process"]), (&3.into(), &process.number().into()));
-    assert_eq!(line(&["watch", "--once"])["entities"], 1);
+    assert_eq!(run_json(&["watch", "--once"])["entities"], 1);
     let refused = run(&["space", "join", "own", "--url", &url]);
     assert!(refused.code == Some(1) && refused.err.contains("is run by another program"), "{refused:?}");
     process.stop().unwrap();
@@ -199,17 +200,17 @@ fn world_of_an_external_program_is_shown() {
 /// The map that `--once` prints is not older than the request for it.
 #[test]
 fn space_watch_once_prints_a_map_no_older_than_its_request() {
-    let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
-    let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
-    world.hears("owns");
+    let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&words);
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
     let watch = Process::start(&["watch", "two", "--every", "20ms", "--url", &url]);
     for _ in 0..5 {
-        let known = watch.says("a tick", |said| said["tick"].is_u64())["tick"].as_u64();
-        let newest = watch.said.try_iter().filter_map(|said| said["tick"].as_u64()).max().max(known);
+        let known = watch.wait_for("a tick", |object| object["tick"].is_u64())["tick"].as_u64();
+        let newest = watch.objects.try_iter().filter_map(|object| object["tick"].as_u64()).max().max(known);
         let out = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
-        let once: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
-        assert!(once["tick"].as_u64() >= newest, "{once} after {newest:?}");
+        let map: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
+        assert!(map["tick"].as_u64() >= newest, "{map} after {newest:?}");
     }
 }
 
@@ -220,19 +221,23 @@ fn world_continues_when_its_first_process_restarts() {
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
-    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
+    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&[&["join", "two", "--url", &url][..], &ttl].concat());
-    let (here, there) = (first.hears("owns")["region"].clone(), second.hears("owns")["region"].clone());
-    moves(&url, &here);
-    moves(&url, &there);
+    let (first_region, second_region) =
+        (first.wait_for_event("owns")["region"].clone(), second.wait_for_event("owns")["region"].clone());
+    wait_for_ticks(&url, &first_region);
+    wait_for_ticks(&url, &second_region);
     drop(first);
-    let again = Process::start(&[&words(url.strip_prefix("dunlin://").expect("a host"))[..], &ttl].concat());
-    again.hears("started");
-    second.says("it goes on with its own", |said| said["reclaimed"] == true && said["region"] == there);
-    let from_a_copy = |said: &serde_json::Value| said["event"] == "owns" && said["from_tick"].is_u64();
-    again.says("it is given a region", from_a_copy);
-    moves(&url, &here);
-    moves(&url, &there);
+    let restarted =
+        Process::start(&[&words(url.strip_prefix("dunlin://").expect("a host"))[..], &ttl].concat());
+    restarted.wait_for_event("started");
+    second.wait_for("it goes on with its own", |object| {
+        object["reclaimed"] == true && object["region"] == second_region
+    });
+    let is_copy = |object: &serde_json::Value| object["event"] == "owns" && object["from_tick"].is_u64();
+    restarted.wait_for("it is given a region", is_copy);
+    wait_for_ticks(&url, &first_region);
+    wait_for_ticks(&url, &second_region);
 }
 
 /// Two processes as in the README: one is killed, and the other runs all regions until another joins.
@@ -242,115 +247,119 @@ fn world_continues_in_one_process_after_the_other_is_killed() {
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
-    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
+    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     let join = [&["join", "two", "--url", &url][..], &ttl].concat();
     let second = Process::start(&join);
-    let (here, there) = (first.hears("owns")["region"].clone(), second.hears("owns")["region"].clone());
-    moves(&url, &there);
+    let (first_region, second_region) =
+        (first.wait_for_event("owns")["region"].clone(), second.wait_for_event("owns")["region"].clone());
+    wait_for_ticks(&url, &second_region);
     drop(second);
-    let mut alone = [first.hears("alone")["region"].as_u64(), first.hears("alone")["region"].as_u64()];
+    let mut alone =
+        [first.wait_for_event("alone")["region"].as_u64(), first.wait_for_event("alone")["region"].as_u64()];
     alone.sort_unstable();
     assert_eq!(alone, [Some(1), Some(2)]);
-    moves(&url, &there);
+    wait_for_ticks(&url, &second_region);
     let _third = Process::start(&join);
-    first.hears("released");
-    moves(&url, &here);
-    moves(&url, &there);
+    first.wait_for_event("released");
+    wait_for_ticks(&url, &first_region);
+    wait_for_ticks(&url, &second_region);
 }
 
 /// Waits until a region's tick grows.
-fn moves(url: &str, region: &serde_json::Value) {
-    moves_in("two", url, region);
+fn wait_for_ticks(url: &str, region: &serde_json::Value) {
+    wait_for_ticks_in("two", url, region);
 }
 
-fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
+fn wait_for_ticks_in(world: &str, url: &str, region: &serde_json::Value) {
     let watch = Process::start(&["watch", world, "--url", url]);
-    let of_it =
-        |said: &serde_json::Value| if said["region"] == *region { said["tick"].as_u64() } else { None };
-    let first = of_it(&watch.says("a tick", |said| of_it(said).is_some()));
-    watch.says("twenty ticks more", |said| of_it(said) > first.map(|first| first + 20));
+    let region_tick = |object: &serde_json::Value| {
+        if object["region"] == *region { object["tick"].as_u64() } else { None }
+    };
+    let first = region_tick(&watch.wait_for("a tick", |object| region_tick(object).is_some()));
+    watch.wait_for("twenty ticks more", |object| region_tick(object) > first.map(|first| first + 20));
 }
 
 /// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
 #[test]
 fn space_near_lists_and_space_command_changes_entities() {
-    let run_one =
+    let words =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
-    let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
-    world.hears("owns");
-    let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
+    let world = Process::start(&words);
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
+    let run_client = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
     let near = |more: &[&str]| {
         let out =
-            ask(&[&["near", "1000000", "one", "--within", "500", "--once", "--json"], more].concat()).done();
+            run_client(&[&["near", "1000000", "one", "--within", "500", "--once", "--json"], more].concat())
+                .done();
         let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("an object");
         out.lines().map(line).collect::<Vec<_>>()
     };
     let all = near(&[]);
     assert_eq!((all.len(), &all[0]["id"]), (300, &"1000000".into()), "itself is nearest");
-    let done = ask(&["command", "1000000", "one", "--kind", "9", "--velocity", "0,0,-1"]).done();
+    let done = run_client(&["command", "1000000", "one", "--kind", "9", "--velocity", "0,0,-1"]).done();
     assert!(done.contains("region 1 of process"), "{done}");
-    let of_kind = near(&["--kind", "9"]);
-    assert_eq!((of_kind.len(), &of_kind[0]["id"]), (1, &"1000000".into()));
+    let filtered = near(&["--kind", "9"]);
+    assert_eq!((filtered.len(), &filtered[0]["id"]), (1, &"1000000".into()));
     assert_eq!(near(&["--not-kind", "9"]).len(), 299);
 
-    let refused = |words: &[&str], why: &str| {
-        let outcome = ask(words);
-        assert!(outcome.code == Some(1) && outcome.err.contains(why), "{outcome:?}");
+    let assert_refused = |words: &[&str], reason: &str| {
+        let outcome = run_client(words);
+        assert!(outcome.code == Some(1) && outcome.err.contains(reason), "{outcome:?}");
     };
-    refused(&["command", "5", "one", "--kind", "1"], "no region of the world has entity 5");
-    refused(&["command", "1000000", "one"], "--position, --velocity or --kind");
-    refused(&["command", "1000000", "one", "--position", "1,2,999"], "outside of the world");
-    refused(&["command", "1000000", "two", "--kind", "1"], "no world \"two\"");
-    refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
+    assert_refused(&["command", "5", "one", "--kind", "1"], "no region of the world has entity 5");
+    assert_refused(&["command", "1000000", "one"], "--position, --velocity or --kind");
+    assert_refused(&["command", "1000000", "one", "--position", "1,2,999"], "outside of the world");
+    assert_refused(&["command", "1000000", "two", "--kind", "1"], "no world \"two\"");
+    assert_refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
 }
 
 /// Two processes: an entity goes to the region of its position, and its id exists once.
 #[test]
 fn spawned_entity_exists_once_until_despawned() {
-    let run_two =
+    let words =
         ["run", "two", "--processes", "2", "--no-standby", "--flock", "50", "--listen", "127.0.0.1:0"];
-    let first = Process::start(&[&run_two[..], &["--ttl", "4s"]].concat());
-    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
+    let first = Process::start(&[&words[..], &["--ttl", "4s"]].concat());
+    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "4s"]);
-    first.hears("owns");
-    second.hears("owns");
-    let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
-    let spawned = |words: &[&str]| -> serde_json::Value {
-        serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
+    first.wait_for_event("owns");
+    second.wait_for_event("owns");
+    let run_client = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
+    let run_json = |words: &[&str]| -> serde_json::Value {
+        serde_json::from_str(run_client(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
     // The client may ask any process: the process that owns the region adds the entity.
-    let low = spawned(&["spawn", "7", "two", "--position", "10,10,10"]);
-    let high = spawned(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
-    assert_eq!((low["entity"].as_str(), high["entity"].as_str()), (Some("7"), Some("8")));
-    assert_ne!(low["region"], high["region"]);
-    let refused = |words: &[&str], why: &str| {
-        let outcome = ask(words);
-        assert!(outcome.code == Some(1) && outcome.err.contains(why), "{outcome:?}");
+    let first_entity = run_json(&["spawn", "7", "two", "--position", "10,10,10"]);
+    let second_entity = run_json(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
+    assert_eq!((first_entity["entity"].as_str(), second_entity["entity"].as_str()), (Some("7"), Some("8")));
+    assert_ne!(first_entity["region"], second_entity["region"]);
+    let assert_refused = |words: &[&str], reason: &str| {
+        let outcome = run_client(words);
+        assert!(outcome.code == Some(1) && outcome.err.contains(reason), "{outcome:?}");
     };
-    refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is in region");
-    refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is in region");
-    refused(&["spawn", "9", "two", "--position", "10,10,1001"], "outside of the world");
-    assert_eq!(spawned(&["despawn", "7", "two"])["entity"], "7");
-    refused(&["despawn", "7", "two"], "no region of the world has entity 7");
-    let again = spawned(&["spawn", "7", "two", "--position", "990,990,990"]);
-    assert_eq!(again["region"], high["region"]);
+    assert_refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is in region");
+    assert_refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is in region");
+    assert_refused(&["spawn", "9", "two", "--position", "10,10,1001"], "outside of the world");
+    assert_eq!(run_json(&["despawn", "7", "two"])["entity"], "7");
+    assert_refused(&["despawn", "7", "two"], "no region of the world has entity 7");
+    let again = run_json(&["spawn", "7", "two", "--position", "990,990,990"]);
+    assert_eq!(again["region"], second_entity["region"]);
 }
 
 /// The first of two processes stops waiting for the other after `--patience`, and reports that.
 #[test]
 fn first_process_reports_that_others_did_not_join_in_time() {
-    let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
-    let first = Process::start(&[&run_two[..], &["--listen", "127.0.0.1:0"]].concat());
-    let said = first.hears("waited_out");
-    assert_eq!((&said["processes"], &said["expected"]), (&1.into(), &2.into()));
+    let words = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
+    let first = Process::start(&[&words[..], &["--listen", "127.0.0.1:0"]].concat());
+    let object = first.wait_for_event("waited_out");
+    assert_eq!((&object["processes"], &object["expected"]), (&1.into(), &2.into()));
 }
 
 #[test]
 fn metrics_include_the_figures_of_a_region() {
-    let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let world = Process::start(&[&run_one[..], &["--http-listen", "127.0.0.1:0"]].concat());
-    let started = world.hears("started");
+    let words = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&[&words[..], &["--http-listen", "127.0.0.1:0"]].concat());
+    let started = world.wait_for_event("started");
     let http =
         started["http"].as_str().and_then(|url| url.strip_prefix("http://")).expect("the node's address");
     let metrics = || {
@@ -379,21 +388,21 @@ fn metrics_include_the_figures_of_a_region() {
 /// Entities that are handed over are counted once, at any time.
 #[test]
 fn map_counts_every_entity_once_during_handovers() {
-    let run_two =
+    let words =
         ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
-    let first = Process::start(&run_two);
-    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
+    let first = Process::start(&words);
+    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
-    second.hears("owns");
+    second.wait_for_event("owns");
     let (first_region, second_region) = (1.into(), 2.into());
-    moves(&url, &first_region);
-    moves(&url, &second_region);
+    wait_for_ticks(&url, &first_region);
+    wait_for_ticks(&url, &second_region);
     for _ in 0..5 {
         let out = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
         let lines =
             out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
         let counted: u64 =
-            lines.flat_map(|line| ["entities", "on_the_way"].map(|of| line[of].as_u64().unwrap())).sum();
+            lines.flat_map(|line| ["entities", "on_the_way"].map(|key| line[key].as_u64().unwrap())).sum();
         assert_eq!(counted, 300, "{out}");
     }
 }
@@ -404,12 +413,12 @@ fn map_counts_every_entity_once_during_handovers() {
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
-    let run_two =
+    let words =
         ["run", "two", "--processes", "1", "--regions", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let first = Process::start(&[&run_two[..], &["--ttl", "30s", "--no-standby"]].concat());
-    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
-    moves(&url, &1.into());
-    moves(&url, &2.into());
+    let first = Process::start(&[&words[..], &["--ttl", "30s", "--no-standby"]].concat());
+    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    wait_for_ticks(&url, &1.into());
+    wait_for_ticks(&url, &2.into());
     let record = |name: &str, url: &str| {
         let words =
             ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
@@ -423,28 +432,28 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         subscriptions(&url).matches("dunlin feed record").count() >= 1
     });
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
-    let there = second.hears("started")["url"].as_str().expect("the node's address").to_owned();
-    let moved = second.hears("owns")["region"].as_u64().expect("a number");
+    let second_url = second.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    let moved = second.wait_for_event("owns")["region"].as_u64().expect("a number");
     let name = format!("space.two.region.{moved}");
     dunlin_wait::until("the topic is gone from the first node", || !topics(&url).contains(&name));
-    let mut other = record("second", &there);
+    let mut other = record("second", &second_url);
     dunlin_wait::until("the recorder subscribes at the second node", || {
-        subscriptions(&there).matches("dunlin feed record").count() >= 1
+        subscriptions(&second_url).matches("dunlin feed record").count() >= 1
     });
-    moves(&url, &1.into());
-    moves(&url, &2.into());
+    wait_for_ticks(&url, &1.into());
+    wait_for_ticks(&url, &2.into());
     // No entity moves, and both recorders are complete.
     run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
-    let mut before = String::new();
+    let mut previous = String::new();
     dunlin_wait::until("the world stands still", || {
-        let now = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
-        now == std::mem::replace(&mut before, now.clone()) && !now.contains("\"on_the_way\":1")
+        let map = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
+        map == std::mem::replace(&mut previous, map.clone()) && !map.contains("\"on_the_way\":1")
     });
-    for (program, url) in [(&mut recorder, &url), (&mut other, &there)] {
+    for (program, url) in [(&mut recorder, &url), (&mut other, &second_url)] {
         dunlin_wait::until("all is recorded", || {
             let subscriptions = subscriptions(url);
-            let mut ours = subscriptions.lines().filter(|line| line.contains("dunlin feed record"));
-            ours.all(|line| line.contains("\"lag\":0"))
+            let mut recorders = subscriptions.lines().filter(|line| line.contains("dunlin feed record"));
+            recorders.all(|line| line.contains("\"lag\":0"))
         });
         signal("INT", program.id());
         assert_eq!(program.wait().expect("the program ends").code(), Some(0));
@@ -456,8 +465,10 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         let out = node.run(&["space", "watch", "two", "--once", "--json"]).done();
         let lines =
             out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
-        let of = |line: &serde_json::Value, what: &str| line[what].as_u64().expect("a number");
-        lines.map(|line| (of(&line, "region"), of(&line, "entities") + of(&line, "on_the_way"))).collect()
+        let number = |line: &serde_json::Value, what: &str| line[what].as_u64().expect("a number");
+        lines
+            .map(|line| (number(&line, "region"), number(&line, "entities") + number(&line, "on_the_way")))
+            .collect()
     };
     // The order of the recordings does not matter.
     for order in [["first", "second"], ["second", "first"]] {
@@ -479,18 +490,18 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");
     let recording = dir.path().join("rec").to_str().expect("a path").to_owned();
-    let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
-    world.hears("owns");
-    moves_in("one", &url, &1.into());
+    let words = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&words);
+    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
+    world.wait_for_event("owns");
+    wait_for_ticks_in("one", &url, &1.into());
     run(&["feed", "record", "space.one.region.*", "--out", &recording, "--time", "1s", "--url", &url]).done();
     drop(world);
     run(&["feed", "verify", "--strict", &recording]).done();
     let node = Node::start();
     node.run(&["feed", "replay", &recording, "--speed", "max"]).done();
     let out = node.run(&["space", "watch", "one", "--once", "--json"]).done();
-    let seen: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
-    assert_eq!((&seen["region"], &seen["entities"]), (&1.into(), &300.into()), "{seen}");
-    assert!(seen["tick"].as_u64() > Some(0), "{seen}");
+    let map: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
+    assert_eq!((&map["region"], &map["entities"]), (&1.into(), &300.into()), "{map}");
+    assert!(map["tick"].as_u64() > Some(0), "{map}");
 }

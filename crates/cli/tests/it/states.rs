@@ -25,7 +25,7 @@ fn prices() -> Node {
 }
 
 /// Runs `publish` while `sub` runs. Returns the output of `sub` up to the first record after the state.
-fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
+fn run_until_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = AtomicBool::new(false);
@@ -45,13 +45,13 @@ fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) ->
 #[test]
 fn sub_from_snapshot_prints_the_state_as_text_and_json() {
     let node = prices();
-    let again = || drop(node.run(&["pub", "prices", "--key", "BTC", "50001"]).done());
-    let text = until_a_record(&node, &["prices", "--from", "snapshot"], again);
+    let publish = || drop(node.run(&["pub", "prices", "--key", "BTC", "50001"]).done());
+    let text = run_until_record(&node, &["prices", "--from", "snapshot"], publish);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("STATE    at ") && lines[0].ends_with(": 2 values"), "{text}");
     assert_eq!(lines[1..3], ["  set BTC 50001", "  set ETH 3000"]);
     assert!(lines.last().unwrap().ends_with(" 50001"), "{text}");
-    let all = objects(&until_a_record(&node, &["prices", "--from", "snapshot", "--json"], again));
+    let all = objects(&run_until_record(&node, &["prices", "--from", "snapshot", "--json"], publish));
     let state = &all[0];
     assert_eq!((&state["event"], &state["kind"]), (&"state".into(), &"last".into()));
     let btc = serde_json::json!({ "op": "set", "key": "BTC", "value": "50001" });
@@ -68,10 +68,10 @@ fn sub_reports_that_no_publisher_of_a_state_is_connected() {
         let arguments = if json { &arguments[..] } else { &arguments[..4] };
         let mut child = node.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let said = lines.find(|said| said.contains(line));
+        let found = lines.find(|text| text.contains(line));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(said.is_some(), "{line}");
+        assert!(found.is_some(), "{line}");
     }
 }
 
@@ -82,7 +82,7 @@ fn conflated_sub_prints_the_state_and_readable_entries() {
         1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n";
     let import = || drop(node.run_with(&["feed", "import", "-"], rows.as_bytes()).done());
     import();
-    let conflated = until_a_record(&node, &["md.bitstamp.btcusd", "--conflate"], import);
+    let conflated = run_until_record(&node, &["md.bitstamp.btcusd", "--conflate"], import);
     assert!(conflated.contains(": 1 bid level from 78318.0 x 1.50000000, "), "{conflated}");
     assert!(conflated.contains("\n  add bid 1 78318.0 x 1.50000000\n"), "{conflated}");
     let records = node.run(&["sub", "md.bitstamp.btcusd", "--from", "earliest", "--count", "2"]).done();
@@ -98,17 +98,20 @@ fn conflated_sub_prints_the_state_and_readable_entries() {
 fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
     let node = Node::start();
     node.run(&["topics", "create", "plain"]).done();
-    let refused = |arguments: &[&str], said: &str| {
+    let assert_refused = |arguments: &[&str], text: &str| {
         let outcome = node.run(arguments);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+        assert!(outcome.err.contains(text), "{text}: {outcome:?}");
     };
-    refused(&["sub", "plain", "--from", "snapshot"], "keeps no state");
-    refused(&["sub", "plain", "--conflate"], "keeps no state");
-    refused(
+    assert_refused(&["sub", "plain", "--from", "snapshot"], "keeps no state");
+    assert_refused(&["sub", "plain", "--conflate"], "keeps no state");
+    assert_refused(
         &["sub", "plain", "--group", "g", "--from", "snapshot"],
         "--from snapshot cannot be used with --group",
     );
-    refused(&["topics", "create", "b", "--reducer", "boook"], "use one of book, orders, last");
-    refused(&["topics", "create", "b", "--reducer", "book", "--reducer-option", "tik=5"], "no option `tik`");
+    assert_refused(&["topics", "create", "b", "--reducer", "boook"], "use one of book, orders, last");
+    assert_refused(
+        &["topics", "create", "b", "--reducer", "book", "--reducer-option", "tik=5"],
+        "no option `tik`",
+    );
 }

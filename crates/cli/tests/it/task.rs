@@ -7,7 +7,7 @@ use dunlin_wait::{find, until};
 
 use crate::dunlin::{Node, Outcome, Program, signal};
 
-fn worker(node: &Node, arguments: &[&str]) -> Program {
+fn start_worker(node: &Node, arguments: &[&str]) -> Program {
     let ttl = if arguments.contains(&"--ttl") { &[][..] } else { &["--ttl", "2s"] };
     let mut command = node.command(&[&["task", "worker"], ttl, arguments].concat());
     Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"))
@@ -20,7 +20,7 @@ fn json(text: &str) -> serde_json::Value {
 #[test]
 fn tasks_are_submitted_completed_shown_and_watched() {
     let node = Node::start();
-    let working = worker(&node, &["--kind", "count", "--slots", "2", "--", "wc", "-c"]);
+    let worker = start_worker(&node, &["--kind", "count", "--slots", "2", "--", "wc", "-c"]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
     let many =
         node.run_with(&["task", "submit", "count", "--tenant", "acme", "--each", "-"], b"a\nbb\nccc\n");
@@ -46,19 +46,19 @@ fn tasks_are_submitted_completed_shown_and_watched() {
     let events = node.run(&["task", "watch", "--from", "earliest", "-n", "3", "--tenant", "default"]).done();
     let what: Vec<&str> = events.lines().filter_map(|line| line.split('\t').nth(2)).collect();
     assert_eq!(what, ["submitted", "started", "completed"]);
-    signal("TERM", working.id());
-    let ended = Outcome::of(working);
+    signal("TERM", worker.id());
+    let ended = Outcome::of(worker);
     assert_eq!((ended.code, ended.err.contains("4 tasks done")), (Some(0), true), "{ended:?}");
 }
 
 #[test]
 fn dunlin_task_why_names_the_label_that_no_worker_has() {
     let node = Node::start();
-    let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
+    let _plain = start_worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());
     assert_eq!(submit(&["--wait"]).done().trim(), "plain");
-    let needing = ["--needs", "gpu=a100", "--cpu", "0.5", "--memory", "1GiB"];
-    let waiting = submit(&needing).done();
+    let needs = ["--needs", "gpu=a100", "--cpu", "0.5", "--memory", "1GiB"];
+    let waiting = submit(&needs).done();
     assert_eq!(
         node.run(&["task", "why", waiting.trim()]).done().trim(),
         "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it"
@@ -74,14 +74,17 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
         "--kind", "where", "--label", "gpu=a100", "--cpu", "2", "--memory", "2GiB", "--tenant", "default",
         "--", "echo", "gpu",
     ];
-    let _gpu = worker(&node, &fitting);
-    assert_eq!(submit(&[&needing[..], &["--wait"]].concat()).done().trim(), "gpu");
-    let large = submit(&[&needing[..2], &["--memory", "3GiB"]].concat()).done();
-    let why = node.run(&["task", "why", large.trim()]).done();
-    assert!(why.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{why}");
-    let others = submit(&[&needing[..], &["--tenant", "acme"]].concat()).done();
-    let why = node.run(&["task", "why", others.trim()]).done();
-    assert!(why.starts_with("waiting: all workers that could run it (1) serve only other tenants"), "{why}");
+    let _gpu = start_worker(&node, &fitting);
+    assert_eq!(submit(&[&needs[..], &["--wait"]].concat()).done().trim(), "gpu");
+    let large = submit(&[&needs[..2], &["--memory", "3GiB"]].concat()).done();
+    let reason = node.run(&["task", "why", large.trim()]).done();
+    assert!(reason.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{reason}");
+    let others = submit(&[&needs[..], &["--tenant", "acme"]].concat()).done();
+    let reason = node.run(&["task", "why", others.trim()]).done();
+    assert!(
+        reason.starts_with("waiting: all workers that could run it (1) serve only other tenants"),
+        "{reason}"
+    );
     let workers = node.run(&["task", "workers", "--json"]).done();
     let gpu = workers.lines().map(json).find(|worker| worker["labels"][0][0] == "gpu").expect("a worker");
     assert_eq!((&gpu["cpu_milli"], &gpu["memory_bytes"]), (&2_000.into(), &(2_u64 << 30).into()));
@@ -92,27 +95,27 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
 #[test]
 fn reason_of_a_waiting_task_has_no_control_characters() {
     let node = Node::start();
-    let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
+    let _plain = start_worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     assert_eq!(node.run(&["task", "submit", "where", "--wait"]).done().trim(), "plain");
     let needs = "gpu=\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J";
     let waiting = node.run(&["task", "submit", "where", "--needs", needs]).done();
-    let why = node.run(&["task", "why", waiting.trim()]).done();
-    assert!(why.contains("no worker has label gpu=") && why.contains("owned"), "{why:?}");
-    assert!(!why.trim_end().contains(char::is_control), "{why:?}");
+    let reason = node.run(&["task", "why", waiting.trim()]).done();
+    assert!(reason.contains("no worker has label gpu=") && reason.contains("owned"), "{reason:?}");
+    assert!(!reason.trim_end().contains(char::is_control), "{reason:?}");
 }
 
 #[test]
 fn refused_task_names_the_value_and_the_limit() {
     let node = Node::start();
     let long = "k".repeat(300);
-    for (arguments, said) in [
+    for (arguments, text) in [
         (&["k", "--priority", "-1"][..], "-1 is not in 0..=9"),
         (&["k", "--after", "abc123"], "waits for task abc123, which is not known"),
         (&["k", "--tenant", &long], "name_bytes_max = 255, and this is 300"),
         (&[&long], "name_bytes_max = 255, and this is 300"),
     ] {
         let refused = node.run(&[&["task", "submit"], arguments].concat());
-        assert!(refused.code != Some(0) && refused.err.contains(said), "{refused:?}");
+        assert!(refused.code != Some(0) && refused.err.contains(text), "{refused:?}");
     }
     let strict = Node::start_with(&["--topics-auto-create=false"]);
     let refused = strict.run(&["task", "submit", "k", "--tenant", "nobody"]);
@@ -122,11 +125,11 @@ fn refused_task_names_the_value_and_the_limit() {
 #[test]
 fn sigterm_ends_a_worker_whose_node_is_gone() {
     let node = Node::start();
-    let working = worker(&node, &["--kind", "count", "--", "wc", "-c"]);
+    let worker = start_worker(&node, &["--kind", "count", "--", "wc", "-c"]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
     drop(node);
-    signal("TERM", working.id());
-    let ended = Outcome::of(working);
+    signal("TERM", worker.id());
+    let ended = Outcome::of(worker);
     assert_eq!((ended.code, ended.err.contains("1 tasks done")), (Some(0), true), "{ended:?}");
 }
 
@@ -145,7 +148,7 @@ fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
         .read_line(&mut line)
         .expect("the program writes a line");
     assert!(line.contains("no worker serves kind"), "{line}");
-    let _working = worker(&node, &["--kind", "orphan", "--", "cat"]);
+    let _worker = start_worker(&node, &["--kind", "orphan", "--", "cat"]);
     let mut done = String::new();
     BufReader::new(waiting.stdout.take().expect("a pipe"))
         .read_line(&mut done)
@@ -156,23 +159,24 @@ fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
 #[test]
 fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
     let node = Node::start();
-    let working = worker(&node, &["--kind", "bad", "--", "sh", "-c", "echo no such thing >&2; exit 100"]);
+    let worker =
+        start_worker(&node, &["--kind", "bad", "--", "sh", "-c", "echo no such thing >&2; exit 100"]);
     let failed = node.run(&["task", "submit", "bad", "--wait"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.err.contains("no such thing"), "{failed:?}");
     let dead = json(&node.run(&["task", "list", "--state", "dead", "--json"]).done());
     let id = dead["task"].as_str().expect("a number");
     assert_eq!(node.run(&["task", "retry", id]).done(), format!("{id} restarted\n"));
-    drop(working);
+    drop(worker);
     let waiting = node.run(&["task", "submit", "nobody"]).done();
-    let why = node.run(&["task", "why", waiting.trim()]).done();
-    assert!(why.starts_with("waiting"), "{why}");
+    let reason = node.run(&["task", "why", waiting.trim()]).done();
+    assert!(reason.starts_with("waiting"), "{reason}");
     assert_eq!(
         node.run(&["task", "cancel", waiting.trim()]).done(),
         format!("{} cancelled\n", waiting.trim())
     );
-    let gone = node.run(&["task", "why", "ffff"]);
-    assert_eq!((gone.code, gone.err.contains("NO_TASK")), (Some(1), true), "{gone:?}");
+    let missing = node.run(&["task", "why", "ffff"]);
+    assert_eq!((missing.code, missing.err.contains("NO_TASK")), (Some(1), true), "{missing:?}");
     assert_eq!(node.run(&["task", "why", "zz"]).code, Some(2));
     node.run(&["task", "tenant", "acme", "--weight", "3", "--concurrency", "0,0,2,0", "--queued", "1"])
         .done();
@@ -183,30 +187,30 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
 #[test]
 fn cancelling_a_task_ends_its_command() {
     let node = Node::start();
-    let working = worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
+    let worker = start_worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
     let id = node.run(&["task", "submit", "long"]).done();
     until("the task runs", || node.run(&["task", "get", id.trim()]).done().contains("running"));
     node.run(&["task", "cancel", id.trim()]).done();
     until("the task is cancelled", || node.run(&["task", "get", id.trim()]).done().contains("cancelled"));
-    signal("TERM", working.id());
-    assert_eq!(Outcome::of(working).code, Some(0));
+    signal("TERM", worker.id());
+    assert_eq!(Outcome::of(worker).code, Some(0));
 }
 
 #[test]
 fn result_over_the_limit_fails_the_task_with_its_size() {
     let node = Node::start();
     let script = "head -c $(cat) /dev/zero | tr '\\0' x";
-    let working = worker(&node, &["--kind", "write", "--", "sh", "-c", script]);
+    let worker = start_worker(&node, &["--kind", "write", "--", "sh", "-c", script]);
     let write = |bytes: &str| node.run(&["task", "submit", "write", bytes, "--retries", "0", "--wait"]);
     for bytes in ["1048577", "20000000"] {
         let failed = write(bytes);
         assert_eq!(failed.code, Some(1), "{}", failed.err);
-        let why = format!("the command wrote {bytes} bytes, and result_bytes_max is 1048576");
-        assert!(failed.err.contains(&why), "{}", failed.err);
+        let reason = format!("the command wrote {bytes} bytes, and result_bytes_max is 1048576");
+        assert!(failed.err.contains(&reason), "{}", failed.err);
     }
     assert_eq!(write("1048576").done().trim().len(), 1_048_576);
-    signal("TERM", working.id());
-    let ended = Outcome::of(working);
+    signal("TERM", worker.id());
+    let ended = Outcome::of(worker);
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
@@ -234,37 +238,45 @@ fn task_ends_when_its_command_and_its_process_group_end() {
     let holders = Holders(dir.path().join("holders"));
     std::fs::write(&holders.0, "").expect("a file");
     // The script continues only when the process is in its own session, and so in another process group.
-    let away = format!(
+    let detach = format!(
         "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
         holders.0.display()
     );
     let script = format!(
-        "case $(cat) in group) sleep 600 & echo $!;; away) {away}; echo began;; hang) {away}; exec sleep 600;; esac"
+        "case $(cat) in group) sleep 600 & echo $!;; away) {detach}; echo began;; hang) {detach}; exec sleep 600;; esac"
     );
-    let working = worker(&node, &["--kind", "leave", "--", "sh", "-c", &script]);
+    let worker = start_worker(&node, &["--kind", "leave", "--", "sh", "-c", &script]);
     let submit =
         |arguments: &[&str]| node.run(&[&["task", "submit", "leave", "--retries", "0"], arguments].concat());
     let group = submit(&["group", "--wait"]).done();
-    until("the process group is gone", || !is_there(&group));
+    until("the process group is gone", || !is_running(&group));
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
-    let late = submit(&["hang", "--timeout", "1s", "--wait"]);
-    assert_eq!((late.code, late.err.contains("took longer than")), (Some(1), true), "{late:?}");
+    let timed_out = submit(&["hang", "--timeout", "1s", "--wait"]);
+    assert_eq!(
+        (timed_out.code, timed_out.err.contains("took longer than")),
+        (Some(1), true),
+        "{timed_out:?}"
+    );
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
     let before = holders.pids().len();
     let cancelled = submit(&["hang"]).done();
     until("the task's process runs", || holders.pids().len() > before);
     node.run(&["task", "cancel", cancelled.trim()]).done();
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
-    signal("TERM", working.id());
-    assert_eq!(Outcome::of(working).code, Some(0));
-    assert!(holders.pids().iter().all(|pid| is_there(&pid.to_string())), "somebody held on all the while");
+    signal("TERM", worker.id());
+    assert_eq!(Outcome::of(worker).code, Some(0));
+    assert!(holders.pids().iter().all(|pid| is_running(&pid.to_string())), "somebody held on all the while");
 }
 
 #[test]
 fn worker_with_a_missing_command_takes_no_task() {
     let node = Node::start();
-    let none = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);
-    assert_eq!((none.code, none.err.contains("the command was not found")), (Some(1), true), "{none:?}");
+    let outcome = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);
+    assert_eq!(
+        (outcome.code, outcome.err.contains("the command was not found")),
+        (Some(1), true),
+        "{outcome:?}"
+    );
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
@@ -287,7 +299,7 @@ fn task_watch_prints_events_as_they_happen() {
     assert!(!id.is_empty());
 }
 
-fn is_there(pid: &str) -> bool {
+fn is_running(pid: &str) -> bool {
     // An unreaped zombie counts as ended.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
@@ -298,16 +310,16 @@ fn is_there(pid: &str) -> bool {
 fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let begun = dir.path().join("begun");
-    let script = format!("sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait", begun.display());
-    let first = worker(&node, &["--ttl", "10min", "--kind", "work", "--", "sh", "-c", &script]);
+    let pid_file = dir.path().join("begun");
+    let script = format!("sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait", pid_file.display());
+    let first = start_worker(&node, &["--ttl", "10min", "--kind", "work", "--", "sh", "-c", &script]);
     let id = node.run(&["task", "submit", "work"]).done();
-    let running = find("it has begun", || std::fs::read_to_string(&begun).ok());
+    let running = find("it has begun", || std::fs::read_to_string(&pid_file).ok());
     let running: Vec<&str> = running.split_whitespace().collect();
-    assert_eq!((running.len(), running.iter().all(|pid| is_there(pid))), (2, true), "{running:?}");
+    assert_eq!((running.len(), running.iter().all(|pid| is_running(pid))), (2, true), "{running:?}");
     signal("KILL", first.id());
-    until("nothing of it runs", || !running.iter().any(|pid| is_there(pid)));
-    let _second = worker(&node, &["--kind", "work", "--", "echo", "done by another"]);
+    until("nothing of it runs", || !running.iter().any(|pid| is_running(pid)));
+    let _second = start_worker(&node, &["--kind", "work", "--", "echo", "done by another"]);
     until("the task is completed", || node.run(&["task", "get", id.trim()]).done().contains("completed"));
     assert_eq!(node.run(&["task", "get", id.trim(), "--result"]).done(), "done by another\n");
 }
@@ -348,9 +360,9 @@ fn worker_waits_for_a_node_that_is_not_up_yet() {
     let mut command = node.command(&["task", "worker", "--kind", "count", "--", "wc", "-c"]);
     node.kill();
     let mut worker = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines();
     let _worker = Program::from(worker);
-    assert!(said.next().unwrap().unwrap().contains("cannot reach a node"));
+    assert!(lines.next().unwrap().unwrap().contains("cannot reach a node"));
     let node = Node::start_with(&["--listen", &address]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
 }

@@ -11,7 +11,7 @@ use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 /// `dunlin dev --tls` in a directory, with its output up to the last line.
 struct Dev {
     child: Child,
-    said: Vec<String>,
+    lines: Vec<String>,
 }
 
 impl Dev {
@@ -20,30 +20,30 @@ impl Dev {
         let listeners = ["--listen", any, "--nats-listen", any, "--http-listen", any, "--grpc-listen", any];
         let arguments = [&["dev", &tls], &listeners[..], more].concat();
         let mut child = dunlin(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            said.push(line.unwrap());
-            if said.last().is_some_and(|line| line.starts_with("Ctrl-C")) {
+            lines.push(line.unwrap());
+            if lines.last().is_some_and(|line| line.starts_with("Ctrl-C")) {
                 break;
             }
         }
-        Dev { child, said }
+        Dev { child, lines }
     }
 
     /// The rest of the first output line with this prefix, indented or not.
-    fn says(&self, prefix: &str) -> &str {
-        let found = self.said.iter().find_map(|line| line.trim().strip_prefix(prefix));
-        found.unwrap_or_else(|| panic!("no {prefix:?} in {:#?}", self.said))
+    fn rest_of_line(&self, prefix: &str) -> &str {
+        let found = self.lines.iter().find_map(|line| line.trim().strip_prefix(prefix));
+        found.unwrap_or_else(|| panic!("no {prefix:?} in {:#?}", self.lines))
     }
 
     /// Runs a printed command in a shell with the printed variables.
-    fn types(&self, command: &str) -> Outcome {
-        unhurried(|| self.types_once(command))
+    fn run_printed(&self, command: &str) -> Outcome {
+        retry_timeouts(|| self.run_printed_once(command))
     }
 
-    fn types_once(&self, command: &str) -> Outcome {
+    fn run_printed_once(&self, command: &str) -> Outcome {
         let exports: Vec<_> =
-            self.said.iter().map(|line| line.trim()).filter(|line| line.starts_with("export ")).collect();
+            self.lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("export ")).collect();
         let dunlin = Path::new(env!("CARGO_BIN_EXE_dunlin")).parent().unwrap().display();
         let script = format!("PATH={dunlin}:$PATH\n{}\n{command}", exports.join("\n"));
         let mut shell = Command::new("sh");
@@ -53,7 +53,7 @@ impl Dev {
 }
 
 /// Repeats an attempt that fails, because connecting may take longer than the timeout of two seconds on a slow machine.
-fn unhurried(attempt: impl Fn() -> Outcome) -> Outcome {
+fn retry_timeouts(attempt: impl Fn() -> Outcome) -> Outcome {
     find("the node answers in time", || {
         let outcome = attempt();
         (!outcome.err.contains("did not answer in time")).then_some(outcome)
@@ -72,23 +72,23 @@ fn dev_prints_commands_that_work_over_tls() {
     let dir = tempfile::tempdir().unwrap();
     let tls = dir.path().join("tls");
     let dev = Dev::start(&tls, &[]);
-    assert!(dev.says("export DUNLIN_URL=").starts_with("tls://127.0.0.1:"));
-    dev.says("Created certificates in ");
-    dev.types("dunlin pub ticks hello").done();
-    let read = dev.types("dunlin sub ticks --from earliest --count 1").done();
+    assert!(dev.rest_of_line("export DUNLIN_URL=").starts_with("tls://127.0.0.1:"));
+    dev.rest_of_line("Created certificates in ");
+    dev.run_printed("dunlin pub ticks hello").done();
+    let read = dev.run_printed("dunlin sub ticks --from earliest --count 1").done();
     assert!(read.contains("hello"), "{read}");
     // The printed curl command up to the path of its URL.
-    let curl = dev.says("curl -N").split("/v1/").next().unwrap();
-    assert!(dev.types(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
-    assert!(dev.says("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
+    let curl = dev.rest_of_line("curl -N").split("/v1/").next().unwrap();
+    assert!(dev.run_printed(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
+    assert!(dev.rest_of_line("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
     // The node now uses the same certificates and requires client certificates.
     let ca = tls.join("ca.pem");
-    let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
-    again.says("Using the certificates in ");
-    let refused = again.types("dunlin pub ticks hello");
+    let second = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
+    second.rest_of_line("Using the certificates in ");
+    let refused = second.run_printed("dunlin pub ticks hello");
     assert!(refused.err.contains("requires a client certificate"), "{refused:?}");
-    let mine = again.says("dunlin sub ticks --client-cert");
-    again.types(&format!("dunlin pub ticks hello --client-cert{mine}")).done();
+    let options = second.rest_of_line("dunlin sub ticks --client-cert");
+    second.run_printed(&format!("dunlin pub ticks hello --client-cert{options}")).done();
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn sighup_reloads_certificates() {
     assert!(node.ready.trim_end().ends_with(" tls=on"), "{}", node.ready);
     let url = node.url.replace("dunlin://127.0.0.1", "tls://localhost");
     let publish =
-        |ca: &Path| unhurried(|| run(&["pub", "t", "x", "--url", &url, "--ca", &file(ca, "ca.pem")]));
+        |ca: &Path| retry_timeouts(|| run(&["pub", "t", "x", "--url", &url, "--ca", &file(ca, "ca.pem")]));
     publish(&old).done();
     for name in ["node.pem", "node-key.pem"] {
         std::fs::copy(new.join(name), old.join(name)).unwrap();

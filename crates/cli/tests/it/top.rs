@@ -51,15 +51,15 @@ fn top_shows_a_killed_node_as_absent_until_it_returns() {
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
     let objects = objects(top.stdout.take().unwrap());
-    let first = next(&objects, "it is heard of", |object| object["unreachable"].is_null());
+    let first = next_matching(&objects, "it is heard of", |object| object["unreachable"].is_null());
     node.kill();
-    let unreachable = next(&objects, "it is unreachable", |object| !object["unreachable"].is_null());
+    let unreachable = next_matching(&objects, "it is unreachable", |object| !object["unreachable"].is_null());
     assert_eq!(unreachable["stats"]["node"], first["stats"]["node"], "what it said last is kept");
-    let again = Node::start_with(&["--listen", &address]);
-    let back = next(&objects, "it is back", |object| {
+    let restarted = Node::start_with(&["--listen", &address]);
+    let returned = next_matching(&objects, "it is back", |object| {
         object["unreachable"].is_null() && object["stats"]["node"] != first["stats"]["node"]
     });
-    assert_eq!(back["url"], again.url.as_str());
+    assert_eq!(returned["url"], restarted.url.as_str());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
     drop(command);
     let mut keys = File::from(master);
     let mut screen = keys.try_clone().unwrap();
-    let (sender, drawn) = channel();
+    let (sender, chunks) = channel();
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         // Reading a terminal returns an error when its other side is closed.
@@ -102,18 +102,18 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
             }
         }
     });
-    let mut seen = Vec::new();
-    while !(contains(&seen, "records per second") && contains(&seen, "orders")) {
-        let more = drawn.recv_timeout(PATIENCE);
-        seen.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&seen))));
+    let mut output = Vec::new();
+    while !(contains(&output, "records per second") && contains(&output, "orders")) {
+        let more = chunks.recv_timeout(PATIENCE);
+        output.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output))));
     }
     keys.write_all(b"q").unwrap();
     let status = find("q ends it", || top.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
 }
 
-fn contains(seen: &[u8], text: &str) -> bool {
-    seen.windows(text.len()).any(|window| window == text.as_bytes())
+fn contains(output: &[u8], text: &str) -> bool {
+    output.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 fn objects(out: impl Read + Send + 'static) -> Receiver<Value> {
@@ -127,12 +127,12 @@ fn objects(out: impl Read + Send + 'static) -> Receiver<Value> {
     objects
 }
 
-fn next(objects: &Receiver<Value>, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+fn next_matching(objects: &Receiver<Value>, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
     let deadline = Deadline::new();
     loop {
         deadline.check(what);
         let object = objects.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
-        if is_it(&object) {
+        if condition(&object) {
             return object;
         }
     }

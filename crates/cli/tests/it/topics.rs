@@ -37,9 +37,9 @@ fn created_topic_has_the_requested_settings() {
     assert!(node.run(&["topics", "describe", "orders"]).done().contains("orders.>"));
     node.run(&["topics", "delete", "orders"]).done();
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "");
-    let gone = node.run(&["topics", "describe", "orders"]);
-    assert_eq!(gone.code, Some(1));
-    assert_eq!(gone.err.lines().next().unwrap().matches("NO_TOPIC").count(), 1, "{gone:?}");
+    let missing = node.run(&["topics", "describe", "orders"]);
+    assert_eq!(missing.code, Some(1));
+    assert_eq!(missing.err.lines().next().unwrap().matches("NO_TOPIC").count(), 1, "{missing:?}");
     assert_eq!(node.run(&["topics", "create", "none", "--partitions", "0"]).code, Some(2));
 }
 
@@ -55,7 +55,7 @@ fn topics_list_names_the_kind_of_each_topic() {
         client.create_topic(&format!("t.{number:03}"), &config, false).unwrap();
     }
     let listed = node.run(&["topics", "list", "--json"]).done();
-    let seen: Vec<(String, bool)> = listed
+    let topics: Vec<(String, bool)> = listed
         .lines()
         .map(|line| {
             let topic: Value = serde_json::from_str(line).unwrap();
@@ -63,7 +63,7 @@ fn topics_list_names_the_kind_of_each_topic() {
         })
         .collect();
     let expected: Vec<_> = (0..600).map(|number| (format!("t.{number:03}"), is_state(&number))).collect();
-    assert_eq!(seen, expected);
+    assert_eq!(topics, expected);
 }
 
 #[test]

@@ -48,14 +48,15 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 
     let node = Node::start_with(&["--auth-users-file", &file]);
     let url = &node.url;
-    let publish =
-        |who: &[&str]| run(&[&["--url", url.as_str()], who, &["pub", "orders.eu", "x"]].concat(), "");
+    let publish = |credentials: &[&str]| {
+        run(&[&["--url", url.as_str()], credentials, &["pub", "orders.eu", "x"]].concat(), "")
+    };
     std::fs::write(&secret, "open sesame\n").unwrap();
     std::fs::write(&token_file, &token).unwrap();
-    for who in
+    for credentials in
         [&["--user", "ana", "--password-file", secret.as_str()][..], &["--token-file", token_file.as_str()]]
     {
-        let output = publish(who);
+        let output = publish(credentials);
         assert_eq!(output.code, Some(0), "{output:?}");
     }
     let output = publish(&[]);
@@ -121,7 +122,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     });
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");
-    let _asks = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
+    let _restarted = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
     // The write fails if the command was refused and has ended.
     let _ = input.write_all(b"two\n");
     for program in [sub, lines] {

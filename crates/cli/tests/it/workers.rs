@@ -7,22 +7,22 @@ use dunlin_wait::{Deadline, POLL};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, signal};
 
-/// Polls until `is_so`. Panics with the last value after the time limit.
-fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) -> T {
+/// Polls until `condition` returns `true`. Panics with the last value after the time limit.
+fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition: impl Fn(&T) -> bool) -> T {
     let deadline = Deadline::new();
     loop {
-        let seen = look();
-        if is_so(&seen) {
-            return seen;
+        let value = poll();
+        if condition(&value) {
+            return value;
         }
-        deadline.check(format_args!("{what}: {seen:?}"));
+        deadline.check(format_args!("{what}: {value:?}"));
         std::thread::sleep(POLL);
     }
 }
 
 /// The running child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
-    let of = |entry: std::fs::DirEntry| {
+    let child = |entry: std::fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let (_, fields) = stat.rsplit_once(") ")?;
@@ -30,41 +30,43 @@ fn children(parent: u32) -> Vec<u32> {
         let is_zombie = fields.next() == Some("Z");
         (fields.next()?.parse() == Ok(parent) && !is_zombie).then_some(pid)
     };
-    let mut found: Vec<u32> = std::fs::read_dir("/proc").expect("Linux").flatten().filter_map(of).collect();
+    let mut found: Vec<u32> =
+        std::fs::read_dir("/proc").expect("Linux").flatten().filter_map(child).collect();
     found.sort_unstable();
     found
 }
 
 /// The names of attached workers that take tasks.
-fn attached(node: &Node) -> Vec<String> {
-    let said = node.run(&["task", "workers", "--json"]).done();
+fn attached_workers(node: &Node) -> Vec<String> {
+    let output = node.run(&["task", "workers", "--json"]).done();
     let workers =
-        said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
-    let there = workers.filter(|worker| worker["draining"] == false);
-    there.map(|worker| worker["name"].as_str().unwrap_or_default().to_owned()).collect()
+        output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+    let active = workers.filter(|worker| worker["draining"] == false);
+    active.map(|worker| worker["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn completed(node: &Node) -> u64 {
-    let said = node.run(&["task", "tenants", "acme", "--json"]).done();
-    serde_json::from_str::<serde_json::Value>(said.trim()).expect("an object")["completed"]
+fn completed_tasks(node: &Node) -> u64 {
+    let output = node.run(&["task", "tenants", "acme", "--json"]).done();
+    serde_json::from_str::<serde_json::Value>(output.trim()).expect("an object")["completed"]
         .as_u64()
         .unwrap_or(0)
 }
 
-fn workers(script: &str) -> String {
+fn worker_command(script: &str) -> String {
     format!("'{}' task worker --kind work --ttl 1s -- sh -c '{script}'", env!("CARGO_BIN_EXE_dunlin"))
 }
 
 #[test]
 fn backlog_starts_workers_and_an_empty_queue_drains_them() {
-    let node = Node::start_with(&["--workers", &workers("sleep 0.5"), "--scale", "1..3"]);
-    let first = until("one is there at once", || attached(&node), |names| names.len() == 1);
+    let node = Node::start_with(&["--workers", &worker_command("sleep 0.5"), "--scale", "1..3"]);
+    let first = until("one is there at once", || attached_workers(&node), |names| names.len() == 1);
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
 
     // A dead worker is replaced by one with another name.
     signal("KILL", pids[0]);
-    let second = until("another is there", || attached(&node), |names| names.len() == 1 && *names != first);
+    let second =
+        until("another is there", || attached_workers(&node), |names| names.len() == 1 && *names != first);
     let replaced = children(node.pid());
     assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
 
@@ -73,22 +75,26 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let submitted =
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
     assert_eq!(submitted.done().lines().count(), 40);
-    until("there are more", || attached(&node).len(), |workers| *workers == 3);
+    until("there are more", || attached_workers(&node).len(), |workers| *workers == 3);
     let busy = children(node.pid());
     assert_eq!(busy.len(), 3);
     signal("KILL", busy[1]);
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
-    until("all is done", || completed(&node), |completed| *completed == 40);
+    until("all is done", || completed_tasks(&node), |completed| *completed == 40);
 
     // Without tasks, the node asks surplus workers to end, and they end.
-    until("one is left", || (attached(&node).len(), children(node.pid()).len()), |left| *left == (1, 1));
-    assert_eq!(completed(&node), 40);
+    until(
+        "one is left",
+        || (attached_workers(&node).len(), children(node.pid()).len()),
+        |left| *left == (1, 1),
+    );
+    assert_eq!(completed_tasks(&node), 40);
     let last = children(node.pid());
     assert_eq!(node.stop(), Some(0));
-    until("none is left behind", || is_there(last[0]), |there| !there);
+    until("none is left behind", || is_running(last[0]), |running| !running);
 }
 
-fn is_there(pid: u32) -> bool {
+fn is_running(pid: u32) -> bool {
     // An unreaped zombie counts as ended.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
@@ -97,23 +103,23 @@ fn is_there(pid: u32) -> bool {
 #[test]
 fn killed_node_leaves_no_worker_or_command_running() {
     let dir = tempfile::tempdir().expect("a directory");
-    let begun = dir.path().join("begun");
-    let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 600", begun.display());
-    let node = Node::start_with(&["--workers", &workers(&script), "--scale", "2..2"]);
-    until("both are there", || attached(&node).len(), |workers| *workers == 2);
+    let pid_file = dir.path().join("begun");
+    let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 600", pid_file.display());
+    let node = Node::start_with(&["--workers", &worker_command(&script), "--scale", "2..2"]);
+    until("both are there", || attached_workers(&node).len(), |workers| *workers == 2);
     node.run(&["task", "submit", "work"]).done();
-    let said = until(
+    let output = until(
         "one has begun",
-        || std::fs::read_to_string(&begun).unwrap_or_default(),
-        |said| !said.is_empty(),
+        || std::fs::read_to_string(&pid_file).unwrap_or_default(),
+        |output| !output.is_empty(),
     );
-    let command: u32 = said.trim().parse().expect("a number");
+    let command: u32 = output.trim().parse().expect("a number");
     let pids = children(node.pid());
     assert_eq!(pids.len(), 2);
-    assert!(is_there(command));
+    assert!(is_running(command));
     node.kill();
     for pid in [pids[0], pids[1], command] {
-        until("the process ended with the node", || is_there(pid), |there| !there);
+        until("the process ended with the node", || is_running(pid), |running| !running);
     }
 }
 
@@ -161,28 +167,28 @@ mod long {
     // The node keeps idle workers for at least ten seconds.
     #[test]
     fn backlog_attaches_warm_workers_and_refills_the_warm_pool() {
-        let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
+        let options = ["--workers", &worker_command("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
         let node = Node::start_with(&options);
         until(
             "one works, two wait",
-            || (attached(&node).len(), children(node.pid()).len()),
+            || (attached_workers(&node).len(), children(node.pid()).len()),
             |now| *now == (1, 3),
         );
-        let begun = children(node.pid());
+        let before = children(node.pid());
         let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes())
             .done();
-        until("those that waited work", || attached(&node).len(), |workers| *workers == 3);
+        until("those that waited work", || attached_workers(&node).len(), |workers| *workers == 3);
         let now = until("two others wait", || children(node.pid()), |pids| pids.len() == 5);
-        assert!(begun.iter().all(|pid| now.contains(pid)), "{begun:?} of {now:?}");
-        until("all is done", || completed(&node), |completed| *completed == 40);
+        assert!(before.iter().all(|pid| now.contains(pid)), "{before:?} of {now:?}");
+        until("all is done", || completed_tasks(&node), |completed| *completed == 40);
         until(
             "one is left, and the pool",
-            || (attached(&node).len(), children(node.pid()).len()),
+            || (attached_workers(&node).len(), children(node.pid()).len()),
             |left| *left == (1, 3),
         );
         let last = children(node.pid());
         assert_eq!(node.stop(), Some(0));
-        until("none is left behind", || last.iter().any(|pid| is_there(*pid)), |there| !there);
+        until("none is left behind", || last.iter().any(|pid| is_running(*pid)), |running| !running);
     }
 }

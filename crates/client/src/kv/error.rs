@@ -3,7 +3,7 @@
 use dunlin_control::ControlDecodeError;
 use dunlin_wire::ErrorCode;
 
-use crate::interrupt::is_broken_off;
+use crate::interrupt::is_interrupted;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
@@ -64,10 +64,10 @@ impl KvError {
 
     /// Whether the connection was lost, so that the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_broken_off()
+        matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
-    pub(super) fn odd() -> KvError {
+    pub(super) fn unexpected_response() -> KvError {
         KvError::Unknown("the node sent an unexpected response".to_owned())
     }
 }

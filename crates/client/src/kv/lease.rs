@@ -1,7 +1,8 @@
 //! Leases: keys and locks that depend on a lease end with it.
 //!
-//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client counts a lease
-//! as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease a moment later.
+//! [`Lease::keep_alive`] renews a lease once, [`Lease::start_renewal`] starts a thread that renews it. The client counts
+//! a lease as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease a moment
+//! later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,7 +19,7 @@ use crate::interrupt::interruptible;
 use crate::pending_request::deadline;
 
 /// How many times a lease is renewed within its time to live.
-const TIMES: u32 = 3;
+const RENEWALS_PER_TTL: u32 = 3;
 /// The pause between two attempts to renew a lease.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -36,13 +37,13 @@ pub struct LeaseLostError {
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,
-    keeper: Option<LeaseKeeper>,
+    renewal_thread: Option<RenewalThread>,
     revoke: bool,
 }
 
 /// The thread that renews a lease. Dropping this value ends the thread.
 #[derive(Debug)]
-struct LeaseKeeper {
+struct RenewalThread {
     ended: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -66,7 +67,7 @@ struct RenewalState {
 }
 
 impl RenewalState {
-    fn lost(&self, lease: u64, why: &str) {
+    fn mark_lost(&self, lease: u64, why: &str) {
         let mut state = lock(&self.state);
         if state.is_ok() {
             *state = Err(LeaseLostError { lease, why: why.to_owned() });
@@ -78,7 +79,7 @@ impl RenewalState {
         let state = lock(&self.state).clone();
         match state {
             Ok(until) if Instant::now() >= until => {
-                self.lost(lease, "the cluster could not be reached to renew it");
+                self.mark_lost(lease, "the cluster could not be reached to renew it");
                 lock(&self.state).clone()
             }
             state => state,
@@ -92,17 +93,17 @@ impl Kv {
         let began = Instant::now();
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let ControlReply::Granted { lease, ttl_ms } = self.command(&ControlCommand::Grant { ttl_ms })? else {
-            return Err(KvError::odd());
+            return Err(KvError::unexpected_response());
         };
         let ttl = Duration::from_millis(ttl_ms);
         let renewal_state = RenewalState { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
         let handle = LeaseHandle { kv: self.clone(), id: lease, ttl, renewal_state: Arc::new(renewal_state) };
-        Ok(Lease { handle, keeper: None, revoke: true })
+        Ok(Lease { handle, renewal_thread: None, revoke: true })
     }
 
     /// Renews leases. Returns those that have ended.
     pub fn keep_alive(&self, leases: &[u64]) -> Result<Vec<u64>, KvError> {
-        self.keep_alive_within(leases, self.patience())
+        self.keep_alive_within(leases, self.response_timeout())
     }
 
     fn keep_alive_within(&self, leases: &[u64], patience: Duration) -> Result<Vec<u64>, KvError> {
@@ -111,7 +112,7 @@ impl Kv {
         let answer = self.retry_until_answered(ControlKind::Command, &bytes, patience)?;
         match ControlOutcome::decode(&answer)? {
             ControlOutcome::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 
@@ -148,22 +149,22 @@ impl Lease {
     }
 
     /// Starts a thread that renews the lease until this value is dropped. Fails if no thread can be started.
-    pub fn keep(&mut self) -> std::io::Result<()> {
+    pub fn start_renewal(&mut self) -> std::io::Result<()> {
         let handle = self.handle();
         let (stop, stopped) = mpsc::channel();
         let ended = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&ended);
-        let keep = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(handle.ttl / TIMES) {
+        let stop_requested = Arc::clone(&ended);
+        let renew = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(handle.ttl / RENEWALS_PER_TTL) {
                 if handle.keep_alive().is_err() {
                     return;
                 }
             }
         };
         // Dropping the lease does not wait for an unreachable node.
-        let run = || interruptible(move || asked.load(Ordering::Acquire), keep);
-        let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run)?;
-        self.keeper = Some(LeaseKeeper { ended, stop: Some(stop), thread: Some(thread) });
+        let run_thread = || interruptible(move || stop_requested.load(Ordering::Acquire), renew);
+        let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run_thread)?;
+        self.renewal_thread = Some(RenewalThread { ended, stop: Some(stop), thread: Some(thread) });
         Ok(())
     }
 
@@ -201,13 +202,13 @@ impl LeaseHandle {
         let LeaseHandle { kv, id, ttl, renewal_state } = self;
         loop {
             let until = self.check()?;
-            let asked = Instant::now();
-            match kv.keep_alive_within(&[*id], until.saturating_duration_since(asked)) {
-                Ok(ended) if ended.contains(id) => renewal_state.lost(*id, "the cluster has ended it"),
+            let sent_at = Instant::now();
+            match kv.keep_alive_within(&[*id], until.saturating_duration_since(sent_at)) {
+                Ok(ended) if ended.contains(id) => renewal_state.mark_lost(*id, "the cluster has ended it"),
                 Ok(_) => {
                     let mut state = lock(&renewal_state.state);
                     if let Ok(until) = &mut *state {
-                        *until = asked + *ttl;
+                        *until = sent_at + *ttl;
                     }
                     return Ok(());
                 }
@@ -220,7 +221,7 @@ impl LeaseHandle {
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }
-                Err(error) => renewal_state.lost(*id, &error.to_string()),
+                Err(error) => renewal_state.mark_lost(*id, &error.to_string()),
             }
         }
     }
@@ -245,24 +246,23 @@ impl LeaseHandle {
         }
     }
 
-    /// Treats the lease as lost from now on.
-    fn give_up(&self) {
-        self.renewal_state.lost(self.id, "its holder gave it up");
+    fn mark_abandoned(&self) {
+        self.renewal_state.mark_lost(self.id, "its holder gave it up");
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.keeper = None;
+        self.renewal_thread = None;
         if self.revoke && self.check().is_ok() {
             // If this request is lost, the cluster ends the lease when its time to live has passed.
-            self.handle.kv.say(&ControlCommand::Revoke { lease: self.id() });
-            self.handle.give_up();
+            self.handle.kv.send_unconfirmed(&ControlCommand::Revoke { lease: self.id() });
+            self.handle.mark_abandoned();
         }
     }
 }
 
-impl Drop for LeaseKeeper {
+impl Drop for RenewalThread {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         self.stop = None;

@@ -3,7 +3,7 @@
 use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
-use crate::interrupt::is_broken_off;
+use crate::interrupt::is_interrupted;
 
 /// A lock that this client holds. Dropping it releases the lock. Send its [`token`](HeldLock::token) with every request
 /// to a resource that the lock protects; the resource refuses a lower token than the highest that it has seen.
@@ -33,14 +33,14 @@ impl Kv {
         let (name, id) = (name.as_ref(), lease.id());
         let mut bytes = Vec::new();
         ControlCommand::Acquire { name, lease: id, value, wait: true }.encode(&mut bytes);
-        let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
-        let reply = self.retry_while(&bytes, lives).inspect_err(|_| {
-            if is_broken_off() {
+        let next_deadline = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
+        let reply = self.retry_while(&bytes, next_deadline).inspect_err(|_| {
+            if is_interrupted() {
                 // The caller has stopped waiting, so that its lease must not receive the lock later.
-                self.say(&ControlCommand::Release { name, lease: id });
+                self.send_unconfirmed(&ControlCommand::Release { name, lease: id });
             }
         })?;
-        self.held(name, id, &reply)
+        self.to_held_lock(name, id, &reply)
     }
 
     /// Takes a lock under a lease without waiting. Fails with [`KvError::Held`] if another lease holds it.
@@ -57,7 +57,7 @@ impl Kv {
     ) -> Result<HeldLock, KvError> {
         let (name, lease) = (name.as_ref(), lease.id());
         let reply = self.command(&ControlCommand::Acquire { name, lease, value, wait: false })?;
-        self.held(name, lease, &reply)
+        self.to_held_lock(name, lease, &reply)
     }
 
     /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token.
@@ -65,12 +65,12 @@ impl Kv {
         self.get([LOCKS, name.as_ref()].concat())
     }
 
-    fn held(&self, name: &[u8], lease: u64, reply: &ControlReply) -> Result<HeldLock, KvError> {
+    fn to_held_lock(&self, name: &[u8], lease: u64, reply: &ControlReply) -> Result<HeldLock, KvError> {
         match *reply {
             ControlReply::Held { token } => {
                 Ok(HeldLock { kv: self.clone(), name: name.to_vec(), lease, token, held: true })
             }
-            _ => Err(KvError::odd()),
+            _ => Err(KvError::unexpected_response()),
         }
     }
 }
@@ -97,7 +97,7 @@ impl HeldLock {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.held {
-            self.kv.say(&ControlCommand::Release { name: &self.name, lease: self.lease });
+            self.kv.send_unconfirmed(&ControlCommand::Release { name: &self.name, lease: self.lease });
         }
     }
 }

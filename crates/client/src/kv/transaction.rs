@@ -77,7 +77,7 @@ impl Kv {
         let ControlReply::Transaction { revision, succeeded, results } =
             self.command(&transaction.command())?
         else {
-            return Err(KvError::odd());
+            return Err(KvError::unexpected_response());
         };
         let results = results.into_iter().map(|outcome| match outcome {
             OperationOutcome::Changed { keys } => Ok(keys),

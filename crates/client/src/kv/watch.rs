@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::subscriber::Subscriber;
 
 /// The topic in which all changes of keys are published.
-const KV: &str = "$kv";
+const CHANGES_TOPIC: &str = "$kv";
 
 /// The revision from which a watch receives changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,7 +97,7 @@ impl Kv {
         };
         let options = SubscribeOptions { start, on_gap: OnGap::Fail, ..SubscribeOptions::default() };
         let client = Client { shared: self.shared.clone() };
-        let subscriber = client.subscribe(KV, options)?;
+        let subscriber = client.subscribe(CHANGES_TOPIC, options)?;
         Ok(Watch { subscriber, prefix: prefix.as_ref().to_vec(), revision: 0 })
     }
 }
@@ -117,9 +117,9 @@ impl Watch {
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, WatchError> {
         let until = Instant::now().checked_add(timeout);
         loop {
-            let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-            let Some(event) = self.subscriber.next_timeout(left)? else { return Ok(None) };
-            let Some(change) = change(&event, &self.prefix)? else { continue };
+            let remaining = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
+            let Some(event) = self.subscriber.next_timeout(remaining)? else { return Ok(None) };
+            let Some(change) = decode_change(&event, &self.prefix)? else { continue };
             self.revision = change.revision;
             if !change.events.is_empty() {
                 return Ok(Some(change));
@@ -131,7 +131,7 @@ impl Watch {
     pub fn try_next(&mut self) -> Result<Option<Change>, WatchError> {
         loop {
             let Some(event) = self.subscriber.try_next()? else { return Ok(None) };
-            let Some(change) = change(&event, &self.prefix)? else { continue };
+            let Some(change) = decode_change(&event, &self.prefix)? else { continue };
             self.revision = change.revision;
             if !change.events.is_empty() {
                 return Ok(Some(change));
@@ -150,7 +150,7 @@ impl Watch {
     pub async fn changed(&mut self) -> Result<Change, WatchError> {
         loop {
             let event = self.subscriber.next_async().await?;
-            let Some(change) = change(&event, &self.prefix)? else { continue };
+            let Some(change) = decode_change(&event, &self.prefix)? else { continue };
             self.revision = change.revision;
             if !change.events.is_empty() {
                 return Ok(change);
@@ -165,7 +165,7 @@ impl Watch {
 }
 
 /// Returns the changes in an event that concern keys with `prefix`; `None` if there are none.
-fn change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
+fn decode_change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,
         topic::Event::Notice(Notice::Gap(gap)) => {

@@ -10,9 +10,9 @@ pub(super) struct SentBatch {
     pub(super) first: u64,
     pub(super) count: u32,
     /// Whether the owner may have appended the batch although its response was lost.
-    pub(super) unknown: bool,
+    pub(super) outcome_unknown: bool,
     /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
-    pub(super) loose: bool,
+    pub(super) splittable: bool,
     /// The number of records pushed to the lane before this batch.
     pub(super) pushed_before: u64,
 }
@@ -29,7 +29,7 @@ impl SentBatch {
     pub(super) fn split(self, records: u32) -> [Option<SentBatch>; 2] {
         let mut at = RUN_HEAD_BYTES;
         for _ in 0..records {
-            at += Frame::split(&self.bytes[at..]).map_or(0, |(_, taken)| taken);
+            at += Frame::split(&self.bytes[at..]).map_or(0, |(_, frame_bytes)| frame_bytes);
         }
         let mut behind = vec![0; RUN_HEAD_BYTES];
         behind.extend_from_slice(&self.bytes[at..]);
@@ -43,8 +43,8 @@ impl SentBatch {
                 first,
                 count,
                 pushed_before,
-                unknown: false,
-                loose: true,
+                outcome_unknown: false,
+                splittable: true,
             })
         };
         [part(before, 0, records), part(behind, records, self.count - records)]

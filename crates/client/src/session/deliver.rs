@@ -6,9 +6,9 @@ use dunlin_frame::{BatchHeader, Frame};
 use dunlin_topic::{CheckedBatch, EpochChanged, Gap, Lagging, LogName, Notice, Position};
 use dunlin_wire::{Batch, Deliver, GapMessage, Heartbeat, Log, MessageKind, RUN_HEAD_BYTES, WireError};
 
-use crate::continuity::{BatchContinuity, join};
+use crate::continuity::{BatchContinuity, classify};
 use crate::inbox::BatchItem;
-use crate::session::following::FollowState;
+use crate::session::snapshots::FollowState;
 use crate::session::{Channel, ClientSession};
 
 /// The number of bytes of a DELIVER message before its first claim.
@@ -16,41 +16,41 @@ const DELIVER_HEAD_BYTES: usize = 24;
 
 impl ClientSession {
     #[inline]
-    pub(super) fn hand_out_run(
+    pub(super) fn deliver_batch(
         &mut self,
-        run: &Batch<'_>,
+        batch: &Batch<'_>,
         chunk: &Arc<Vec<u8>>,
         start: usize,
         end: usize,
     ) -> Result<(), WireError> {
-        CheckedBatch::check(run.frames, run.header.count, run.frames.len())
+        CheckedBatch::check(batch.frames, batch.header.count, batch.frames.len())
             .map_err(|error| WireError::Frame { kind: MessageKind::Batch, error })?;
-        // Batches may still arrive for a channel that the client has just given up.
-        let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
-        if channel.state.gone {
+        // Batches may still arrive for a channel that has just ended.
+        let Some(channel) = self.channels.get_mut(&batch.header.topic_id) else { return Ok(()) };
+        if channel.state.is_replaced {
             channel.refund((end - start) as u64);
             return Ok(());
         }
         let mut item = BatchItem {
             log: Arc::clone(&channel.log),
-            epoch: run.header.epoch,
-            prev_seq: run.header.prev_seq,
-            first_seq: run.header.first_seq,
-            count: run.header.count,
+            epoch: batch.header.epoch,
+            prev_seq: batch.header.prev_seq,
+            first_seq: batch.header.first_seq,
+            count: batch.header.count,
             chunk: None,
             start: start + RUN_HEAD_BYTES,
             end,
             cost: (end - start) as u64,
         };
-        match channel.join(&run.header) {
+        match channel.classify(&batch.header) {
             // This batch fills a reported gap. The last delivered record therefore lies before the gap, not just before
             // the batch.
-            BatchContinuity::Follows if channel.state.owed_since.is_some() => {}
-            BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
-            BatchContinuity::Missing { first, last } => channel.tell_gap(first, last),
-            BatchContinuity::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
+            BatchContinuity::Follows if channel.state.unfilled_since.is_some() => {}
+            BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.delivered_seq),
+            BatchContinuity::Missing { first, last } => channel.report_gap(first, last),
+            BatchContinuity::NewEpoch => channel.report_new_epoch(batch.header.epoch, batch.header.first_seq),
             BatchContinuity::Overlaps { skip } => {
-                item.start += frames_bytes(run.frames, skip);
+                item.start += frames_bytes(batch.frames, skip);
                 item.first_seq += u64::from(skip);
                 item.prev_seq = item.first_seq - 1;
                 item.count -= skip;
@@ -60,13 +60,13 @@ impl ClientSession {
                 return Ok(());
             }
         }
-        channel.state.owed_since = None;
-        channel.stand_at(Position { epoch: run.header.epoch, seq: run.header.last_seq() });
-        channel.inbox.push_run(item, chunk);
+        channel.state.unfilled_since = None;
+        channel.set_position(Position { epoch: batch.header.epoch, seq: batch.header.last_seq() });
+        channel.inbox.push_batch(item, chunk);
         Ok(())
     }
 
-    pub(super) fn hand_out_claimed(
+    pub(super) fn deliver_claimed(
         &mut self,
         deliver: &Deliver<'_>,
         chunk: &Arc<Vec<u8>>,
@@ -80,12 +80,12 @@ impl ClientSession {
         let count = deliver.records.len() as u32;
         // Records that another member returned may be older than records delivered before. The position does not go
         // back to them.
-        let last_given = Position { epoch: last.epoch, seq: last.seq };
-        if last_given > channel.at {
-            channel.stand_at(last_given);
+        let last_delivered = Position { epoch: last.epoch, seq: last.seq };
+        if last_delivered > channel.at {
+            channel.set_position(last_delivered);
         }
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
-            subscription.claims.given += u64::from(count);
+            subscription.claims.delivered += u64::from(count);
         }
         let item = BatchItem {
             log: Arc::clone(&channel.log),
@@ -98,15 +98,15 @@ impl ClientSession {
             end,
             cost: (end - start) as u64,
         };
-        channel.inbox.push_run(item, chunk);
+        channel.inbox.push_batch(item, chunk);
     }
 
     pub(super) fn open_channel(&mut self, log: &Log<'_>) {
         let Some(subscription) = self.subscriptions.get_mut(&log.subscription) else { return };
         let after = Position { epoch: log.after.epoch, seq: log.after.seq };
         let key = (log.topic.to_owned(), log.partition);
-        if let Some(gone) = subscription.gone.remove(&key) {
-            self.channels.remove(&gone);
+        if let Some(replaced) = subscription.replaced_channels.remove(&key) {
+            self.channels.remove(&replaced);
         }
         let known = subscription.logs.remove(&key);
         let (name, at) = known.unwrap_or_else(|| {
@@ -118,65 +118,65 @@ impl ClientSession {
             (Arc::new(name), None)
         });
         let at = at.unwrap_or(after);
-        if subscription.asked.reports_start {
-            subscription.began.push((Arc::clone(&name), at));
+        if subscription.request.reports_start {
+            subscription.start_positions.push((Arc::clone(&name), at));
         }
-        let on_gap = subscription.asked.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
-        let in_group = subscription.asked.group.is_some();
+        let on_gap = subscription.request.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
+        let in_group = subscription.request.group.is_some();
         let inbox = Arc::clone(&subscription.inbox);
-        let given_seq = at.seq;
+        let delivered_seq = at.seq;
         let state = FollowState::new(on_gap);
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
-            Channel { subscription: log.subscription, inbox, log: name, at, given_seq, in_group, state };
+            Channel { subscription: log.subscription, inbox, log: name, at, delivered_seq, in_group, state };
         // The node continues after the subscriber's position: report the records in between.
         if after.epoch > at.epoch {
-            channel.tell_new_epoch(after.epoch, after.seq + 1);
-            channel.stand_at(after);
+            channel.report_new_epoch(after.epoch, after.seq + 1);
+            channel.set_position(after);
         } else if after.epoch == at.epoch && after.seq > at.seq {
-            channel.tell_gap(at.seq + 1, after.seq);
-            channel.stand_at(after);
+            channel.report_gap(at.seq + 1, after.seq);
+            channel.set_position(after);
         }
         self.channels.insert(log.channel, channel);
     }
 
-    pub(super) fn gap(&mut self, gap: &GapMessage, cost: u64) {
+    pub(super) fn handle_gap(&mut self, gap: &GapMessage, cost: u64) {
         let Some(channel) = self.channels.get_mut(&gap.channel) else { return };
-        if channel.state.gone {
+        if channel.state.is_replaced {
             return channel.refund(cost);
         }
         if channel.in_group {
             let notice =
                 Gap { log: Arc::clone(&channel.log), epoch: gap.epoch, first: gap.first, last: gap.last };
-            return channel.tell(Notice::Gap(notice), cost);
+            return channel.push_notice(Notice::Gap(notice), cost);
         }
         if gap.epoch > channel.at.epoch {
-            channel.tell_new_epoch(gap.epoch, gap.first);
-            channel.stand_at(Position { epoch: gap.epoch, seq: gap.first - 1 });
+            channel.report_new_epoch(gap.epoch, gap.first);
+            channel.set_position(Position { epoch: gap.epoch, seq: gap.first - 1 });
         }
         if gap.epoch == channel.at.epoch && gap.last > channel.at.seq {
             if channel.state.on_gap {
-                channel.state.owed_since.get_or_insert(channel.at);
+                channel.state.unfilled_since.get_or_insert(channel.at);
             }
             // The node's gap may begin after the subscriber's next record. All records before that gap are missing too:
             // report one gap for all.
-            channel.tell_gap(channel.at.seq + 1, gap.last);
-            channel.stand_at(Position { seq: gap.last, ..channel.at });
+            channel.report_gap(channel.at.seq + 1, gap.last);
+            channel.set_position(Position { seq: gap.last, ..channel.at });
         }
         channel.refund(cost);
     }
 
-    pub(super) fn lagging(&mut self, lagging: &dunlin_wire::Lagging, cost: u64) {
+    pub(super) fn handle_lagging(&mut self, lagging: &dunlin_wire::Lagging, cost: u64) {
         if let Some(channel) = self.channels.get(&lagging.channel) {
             let log = Arc::clone(&channel.log);
             let notice = Lagging { log, behind: lagging.behind, retained: lagging.retained };
-            channel.tell(Notice::Lagging(notice), cost);
+            channel.push_notice(Notice::Lagging(notice), cost);
         }
     }
 
-    pub(super) fn epoch_changed(&mut self, changed: &dunlin_wire::EpochChanged, cost: u64) {
+    pub(super) fn handle_epoch_changed(&mut self, changed: &dunlin_wire::EpochChanged, cost: u64) {
         let Some(channel) = self.channels.get_mut(&changed.channel) else { return };
-        if channel.state.gone {
+        if channel.state.is_replaced {
             return channel.refund(cost);
         }
         let new_first = Position { epoch: changed.new_first.epoch, seq: changed.new_first.seq };
@@ -187,23 +187,23 @@ impl ClientSession {
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
-        channel.stand_at(Position { epoch: new_first.epoch, seq: new_first.seq.saturating_sub(1) });
+        channel.set_position(Position { epoch: new_first.epoch, seq: new_first.seq.saturating_sub(1) });
         let notice = EpochChanged { log, old, last_seen, known_through, new_first };
-        channel.tell(Notice::EpochChanged(notice), cost);
+        channel.push_notice(Notice::EpochChanged(notice), cost);
     }
 
-    pub(super) fn advance(&mut self, advance: &dunlin_wire::Advance, cost: u64) {
+    pub(super) fn handle_advance(&mut self, advance: &dunlin_wire::Advance, cost: u64) {
         let Some(channel) = self.channels.get_mut(&advance.channel) else { return };
         let through = Position { epoch: advance.through.epoch, seq: advance.through.seq };
         if through.epoch > channel.at.epoch {
-            channel.tell_new_epoch(through.epoch, 1);
+            channel.report_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
         // This notice is dropped, as it is for a subscriber in the node's process.
         channel.refund(cost);
     }
 
-    pub(super) fn deleted(&mut self, deleted: &dunlin_wire::Deleted) {
+    pub(super) fn handle_deleted(&mut self, deleted: &dunlin_wire::Deleted) {
         if let Some(channel) = self.channels.remove(&deleted.channel) {
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.channels.get(&channel.log) == Some(&deleted.channel)
@@ -211,19 +211,19 @@ impl ClientSession {
                 subscription.channels.remove(&channel.log);
             }
             let last = Position { epoch: deleted.last.epoch, seq: deleted.last.seq };
-            channel.tell(Notice::Deleted { log: Arc::clone(&channel.log), last }, 0);
+            channel.push_notice(Notice::Deleted { log: Arc::clone(&channel.log), last }, 0);
         }
     }
 
     /// Handles a heartbeat. Messages arrive in order: if the subscriber is not yet at the heartbeat's position, the
     /// last records were lost.
-    pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
+    pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
-            if channel.state.gone {
+            if channel.state.is_replaced {
                 continue;
             }
-            let run = BatchHeader {
+            let batch = BatchHeader {
                 topic_id: sent.channel,
                 epoch: sent.position.epoch,
                 prev_seq: sent.position.seq,
@@ -231,14 +231,14 @@ impl ClientSession {
                 count: 1,
                 bytes: 0,
             };
-            match join(channel.at, &run) {
+            match classify(channel.at, &batch) {
                 BatchContinuity::Missing { first, last } if !channel.in_group => {
-                    channel.tell_gap(first, last);
-                    channel.stand_at(Position { seq: last, ..channel.at });
+                    channel.report_gap(first, last);
+                    channel.set_position(Position { seq: last, ..channel.at });
                 }
                 BatchContinuity::NewEpoch if !channel.in_group => {
-                    channel.tell_new_epoch(sent.position.epoch, sent.position.seq.saturating_add(1));
-                    channel.stand_at(Position { epoch: sent.position.epoch, seq: sent.position.seq });
+                    channel.report_new_epoch(sent.position.epoch, sent.position.seq.saturating_add(1));
+                    channel.set_position(Position { epoch: sent.position.epoch, seq: sent.position.seq });
                 }
                 _ => {}
             }
@@ -249,36 +249,36 @@ impl ClientSession {
 impl Channel {
     /// Compares a batch with the subscriber's position. A batch that fills a reported gap is compared with the gap
     /// instead.
-    fn join(&self, run: &BatchHeader) -> BatchContinuity {
-        match self.state.owed_since {
+    fn classify(&self, batch: &BatchHeader) -> BatchContinuity {
+        match self.state.unfilled_since {
             Some(since)
-                if run.epoch == since.epoch
-                    && (run.prev_seq..run.first_seq).contains(&since.seq)
-                    && run.last_seq() >= self.at.seq =>
+                if batch.epoch == since.epoch
+                    && (batch.prev_seq..batch.first_seq).contains(&since.seq)
+                    && batch.last_seq() >= self.at.seq =>
             {
                 BatchContinuity::Follows
             }
-            _ => join(self.at, run),
+            _ => classify(self.at, batch),
         }
     }
 
     /// Moves the subscriber's position to `at`: everything up to it was delivered or reported.
-    pub(super) fn stand_at(&mut self, at: Position) {
+    pub(super) fn set_position(&mut self, at: Position) {
         self.at = at;
-        self.given_seq = at.seq;
+        self.delivered_seq = at.seq;
     }
 
-    pub(super) fn tell(&self, notice: Notice, cost: u64) {
+    pub(super) fn push_notice(&self, notice: Notice, cost: u64) {
         self.inbox.push_notice(notice, cost);
     }
 
-    fn tell_gap(&self, first: u64, last: u64) {
+    fn report_gap(&self, first: u64, last: u64) {
         let gap = Gap { log: Arc::clone(&self.log), epoch: self.at.epoch, first, last };
-        self.tell(Notice::Gap(gap), 0);
+        self.push_notice(Notice::Gap(gap), 0);
     }
 
     /// Reports a new epoch that the node did not announce, so that the last record of the old epoch is unknown.
-    fn tell_new_epoch(&self, epoch: u32, first_seq: u64) {
+    fn report_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),
             old: self.at.epoch,
@@ -286,10 +286,9 @@ impl Channel {
             known_through: None,
             new_first: Position { epoch, seq: first_seq },
         };
-        self.tell(Notice::EpochChanged(changed), 0);
+        self.push_notice(Notice::EpochChanged(changed), 0);
     }
 
-    /// Refunds the credit of a message without an event.
     pub(super) fn refund(&self, cost: u64) {
         self.inbox.refund(cost);
     }
@@ -299,7 +298,7 @@ impl Channel {
 fn frames_bytes(frames: &[u8], count: u32) -> usize {
     let mut bytes = 0;
     for _ in 0..count {
-        bytes += Frame::split(&frames[bytes..]).map_or(0, |(_, taken)| taken);
+        bytes += Frame::split(&frames[bytes..]).map_or(0, |(_, frame_bytes)| frame_bytes);
     }
     bytes
 }

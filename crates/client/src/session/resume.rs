@@ -23,33 +23,33 @@ const RESUME_LOGS_MAX: usize = 200;
 impl ClientSession {
     /// Sends unanswered commands and queries to the new node. The responses that the lost node had sent have all
     /// arrived.
-    pub(crate) fn say_the_rest_again(&self) {
-        self.questions.values().for_each(|question| question.send_again());
+    pub(crate) fn resend_unanswered(&self) {
+        self.requests.values().for_each(|slot| slot.mark_unsent());
     }
 
     /// Handles the loss of the connection: ends or keeps the open requests, and stores the positions of all logs.
-    pub(crate) fn lost(&mut self, why: &str, since: Instant) {
-        self.up = false;
-        self.away = Some(Disconnection { since, why: why.to_owned() });
+    pub(crate) fn handle_disconnect(&mut self, why: &str, since: Instant) {
+        self.is_up = false;
+        self.disconnection = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
             // The node delivers nothing before SUBSCRIBED, so that the subscription starts again as its options say.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
-                && subscription.stands
+                && subscription.is_subscribed
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
-                let at = channel.resumes_at();
-                // If the channel was given up, the position of its log is already stored.
+                let at = channel.resume_position();
+                // If another channel replaces this one, the position of its log is already stored.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
-        self.questions.retain(|_, question| {
-            if !question.is_unsent() {
-                question.answer(RequestOutcome::Lost(why.to_owned()));
+        self.requests.retain(|_, slot| {
+            if !slot.is_unsent() {
+                slot.complete(RequestOutcome::Lost(why.to_owned()));
             }
-            question.is_unsent()
+            slot.is_unsent()
         });
-        self.working.lost();
+        self.workers.handle_disconnect();
         // The inbox for replies exists only as long as the connection.
         self.inbox_prefix.clear();
     }
@@ -74,9 +74,9 @@ impl ClientSession {
     }
 
     /// Begins a new connection, and appends the messages of the resumption to `out`.
-    pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
-        self.up = true;
-        self.away = None;
+    pub(crate) fn handle_welcome(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
+        self.is_up = true;
+        self.disconnection = None;
         self.version = version;
         self.generation += 1;
         self.inbox_prefix = welcome.inbox_prefix.to_owned();
@@ -86,16 +86,16 @@ impl ClientSession {
         }
         for (&number, subscription) in &mut self.subscriptions {
             subscription.received_before = subscription.inbox.received();
-            subscription.claims.given_before = subscription.claims.given;
-            subscription.gone.clear();
-            subscription.ask(number, out);
+            subscription.claims.delivered_before = subscription.claims.delivered;
+            subscription.replaced_channels.clear();
+            subscription.encode_subscribe(number, out);
         }
         self.create_again(out);
-        let mut unsent: Vec<(&u32, &Arc<ResponseSlot>)> = self.questions.iter().collect();
+        let mut unsent: Vec<(&u32, &Arc<ResponseSlot>)> = self.requests.iter().collect();
         unsent.sort_unstable_by_key(|(number, _)| **number);
         unsent
             .iter()
-            .filter_map(|(_, question)| question.unsent())
+            .filter_map(|(_, slot)| slot.take_unsent())
             .for_each(|message| out.extend_from_slice(message));
         for publishing in self.publishers.values() {
             publishing.resume(version, out);
@@ -108,16 +108,16 @@ impl ClientSession {
     /// Creates topics of this client's publishers again, before they publish: a restarted node has lost its
     /// volatile topics.
     fn create_again(&mut self, out: &mut Vec<u8>) {
-        let mut published: Vec<String> =
+        let mut published_topics: Vec<String> =
             self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
-        published.sort_unstable();
-        published.dedup();
-        for name in published {
-            let request = self.number();
+        published_topics.sort_unstable();
+        published_topics.dedup();
+        for name in published_topics {
+            let request = self.next_number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
                 // If the node refuses to create the topic, the publisher reports the error when the publisher opens
                 // again.
-                crate::topics::say_create(&name, config, true, request, out);
+                crate::topics::encode_create(&name, config, true, request, out);
             }
         }
     }
@@ -125,24 +125,24 @@ impl ClientSession {
     /// Adds a subscription, and appends its message to `out`.
     pub(crate) fn subscribe(
         &mut self,
-        asked: SubscriptionRequest,
+        request: SubscriptionRequest,
         inbox: &Arc<SubscriberInbox>,
         out: &mut Vec<u8>,
     ) -> u32 {
-        let number = self.number();
+        let number = self.next_number();
         let subscription = Subscription {
-            asked,
+            request,
             inbox: Arc::clone(inbox),
             logs: Default::default(),
             channels: Default::default(),
-            gone: Default::default(),
-            stands: false,
-            began: Vec::new(),
+            replaced_channels: Default::default(),
+            is_subscribed: false,
+            start_positions: Vec::new(),
             received_before: 0,
             claims: Default::default(),
         };
         // Without a connection, the message is dropped, and the session sends it on the next connection.
-        subscription.ask(number, out);
+        subscription.encode_subscribe(number, out);
         self.subscriptions.insert(number, subscription);
         number
     }
@@ -150,38 +150,38 @@ impl ClientSession {
     /// Adds a subscription that continues after the given positions.
     pub(crate) fn subscribe_after(
         &mut self,
-        asked: SubscriptionRequest,
+        request: SubscriptionRequest,
         after: Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>,
         inbox: &Arc<SubscriberInbox>,
         out: &mut Vec<u8>,
     ) -> u32 {
         let mut unsent = Vec::new();
-        let number = self.subscribe(asked, inbox, &mut unsent);
+        let number = self.subscribe(request, inbox, &mut unsent);
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
-            subscription.stands = !after.is_empty();
+            subscription.is_subscribed = !after.is_empty();
             let known = |(log, at): (Arc<dunlin_topic::LogName>, _)| {
                 ((log.topic.clone(), log.partition), (log, Some(at)))
             };
             subscription.logs = after.into_iter().map(known).collect();
-            subscription.ask(number, out);
+            subscription.encode_subscribe(number, out);
         }
         number
     }
 
     /// Returns the position at which each log of a subscription began, once the node has responded.
-    pub(crate) fn began(
+    pub(crate) fn take_start_positions(
         &mut self,
         number: u32,
     ) -> Option<Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>> {
         let subscription = self.subscriptions.get_mut(&number)?;
-        let stands = matches!(subscription.inbox.standing(), Ok(true));
-        stands.then(|| std::mem::take(&mut subscription.began))
+        let is_subscribed = matches!(subscription.inbox.is_subscribed(), Ok(true));
+        is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
-    pub(super) fn subscribed(&mut self, number: u32) {
+    pub(super) fn handle_subscribed(&mut self, number: u32) {
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
-            subscription.stands = true;
-            subscription.inbox.subscribed();
+            subscription.is_subscribed = true;
+            subscription.inbox.set_subscribed();
         }
     }
 
@@ -189,14 +189,14 @@ impl ClientSession {
     pub(crate) fn claim(&mut self, number: u32, records: u64) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
-            subscription.claims.wanted = subscription.claims.wanted.saturating_add(records);
+            subscription.claims.requested = subscription.claims.requested.saturating_add(records);
             subscription.claim(number, &mut out);
         }
         out
     }
 
     /// Returns the message that reports the total number of consumed bytes, and the consumed position of each log.
-    pub(crate) fn credit(
+    pub(crate) fn encode_credit(
         &self,
         number: u32,
         consumed: u64,
@@ -212,7 +212,7 @@ impl ClientSession {
             })
             .collect();
         let granted =
-            (consumed + subscription.asked.credit_bytes).saturating_sub(subscription.received_before);
+            (consumed + subscription.request.credit_bytes).saturating_sub(subscription.received_before);
         let consumed = List::new(&positions);
         FromClient::Credit(Credit { subscription: number, granted, consumed }).encode(&mut out);
         out
@@ -220,11 +220,11 @@ impl ClientSession {
 }
 
 impl Subscription {
-    fn ask(&self, number: u32, out: &mut Vec<u8>) {
+    fn encode_subscribe(&self, number: u32, out: &mut Vec<u8>) {
         let unread = self.inbox.unread();
-        let credit = self.asked.credit_bytes.saturating_sub(unread);
-        let asked = &self.asked;
-        if let Some(group) = &asked.group {
+        let credit = self.request.credit_bytes.saturating_sub(unread);
+        let request = &self.request;
+        if let Some(group) = &request.group {
             let join = JoinGroup {
                 subscription: number,
                 credit,
@@ -233,27 +233,27 @@ impl Subscription {
                 claim_ms: group.claim_ms,
                 attempts_max: group.attempts_max,
                 dead_letter: &group.dead_letter,
-                topic: &asked.pattern,
+                topic: &request.pattern,
                 group: &group.group,
-                member: &asked.name,
+                member: &request.name,
             };
             FromClient::JoinGroup(join).encode(out);
             return self.claim(number, out);
         }
-        if let Some(follow) = asked.follow {
-            follow.say(number, out);
+        if let Some(follow) = request.follow {
+            follow.encode(number, out);
         }
-        if self.stands {
+        if self.is_subscribed {
             self.resume(number, out);
         }
         let subscribe = Subscribe {
             subscription: number,
             credit,
-            start: if self.stands { StartAt::Resume } else { asked.start },
-            on_gap: asked.on_gap,
-            registered: asked.registered,
-            pattern: &asked.pattern,
-            name: &asked.name,
+            start: if self.is_subscribed { StartAt::Resume } else { request.start },
+            on_gap: request.on_gap,
+            registered: request.registered,
+            pattern: &request.pattern,
+            name: &request.name,
         };
         FromClient::Subscribe(subscribe).encode(out);
     }
@@ -262,19 +262,19 @@ impl Subscription {
     /// one partition this is the position of this member's newest record. A `work` group starts at its original
     /// position, because earlier records may not be acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
-        let mut stands_at = self.logs.values().map(|(_, at)| *at);
-        match (stands_at.next(), stands_at.next()) {
+        let mut positions = self.logs.values().map(|(_, at)| *at);
+        match (positions.next(), positions.next()) {
             (Some(Some(at)), None) if group.kind == GroupKind::Share && at.seq > 0 => {
                 StartAt::After(Position { epoch: at.epoch, seq: at.seq })
             }
-            _ => self.asked.start,
+            _ => self.request.start,
         }
     }
 
     /// Requests again the records that were requested and not delivered yet. `share` groups deliver records without
     /// requests.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
-        let wanted = self.claims.wanted.saturating_sub(self.claims.given_before);
+        let wanted = self.claims.requested.saturating_sub(self.claims.delivered_before);
         if wanted > 0 {
             FromClient::Claim(Claim { subscription: number, wanted }).encode(out);
         }
@@ -301,7 +301,7 @@ impl Subscription {
 }
 
 impl FollowRequest {
-    fn say(self, subscription: u32, out: &mut Vec<u8>) {
+    fn encode(self, subscription: u32, out: &mut Vec<u8>) {
         let FollowRequest { start, on_gap, conflate, test_loss_every } = self;
         FromClient::Follow(Follow { subscription, start, on_gap, conflate, test_loss_every }).encode(out);
     }

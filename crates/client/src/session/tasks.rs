@@ -9,7 +9,6 @@ use hashbrown::HashMap;
 use crate::refusal::RefusedError;
 use crate::tasks::WorkerInbox;
 
-/// The workers and their unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct WorkerTable {
     requests: HashMap<u32, WorkerRequest>,
@@ -17,72 +16,71 @@ pub(super) struct WorkerTable {
     workers: HashMap<u64, AttachedWorker>,
 }
 
-/// An attached worker, and the request that attached it.
 #[derive(Debug)]
 struct AttachedWorker {
-    line: Arc<WorkerInbox>,
+    inbox: Arc<WorkerInbox>,
     request: u32,
 }
 
 #[derive(Debug)]
 struct WorkerRequest {
-    line: Arc<WorkerInbox>,
+    inbox: Arc<WorkerInbox>,
     attaches: bool,
 }
 
 impl WorkerTable {
-    pub(super) fn add(&mut self, number: u32, line: &Arc<WorkerInbox>, attaches: bool) {
-        self.requests.insert(number, WorkerRequest { line: Arc::clone(line), attaches });
+    pub(super) fn add(&mut self, number: u32, inbox: &Arc<WorkerInbox>, attaches: bool) {
+        self.requests.insert(number, WorkerRequest { inbox: Arc::clone(inbox), attaches });
     }
 
-    pub(super) fn remove(&mut self, line: &Arc<WorkerInbox>) {
-        self.requests.retain(|_, asked| !Arc::ptr_eq(&asked.line, line));
-        self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, line));
+    pub(super) fn remove(&mut self, inbox: &Arc<WorkerInbox>) {
+        self.requests.retain(|_, request| !Arc::ptr_eq(&request.inbox, inbox));
+        self.workers.retain(|_, other| !Arc::ptr_eq(&other.inbox, inbox));
     }
 
     /// Passes a response to its worker. Returns `false` if no worker sent the request.
-    pub(super) fn tasked(&mut self, tasked: &TasksResult<'_>) -> Result<bool, TaskDecodeError> {
-        let Some(WorkerRequest { line, attaches }) = self.requests.remove(&tasked.request) else {
+    pub(super) fn handle_result(&mut self, result: &TasksResult<'_>) -> Result<bool, TaskDecodeError> {
+        let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&result.request) else {
             return Ok(false);
         };
         if attaches {
-            let attached = AttachResponse::decode(tasked.bytes.0)?;
-            self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, &line));
-            let attachment = AttachedWorker { line: Arc::clone(&line), request: tasked.request };
+            let attached = AttachResponse::decode(result.bytes.0)?;
+            self.workers.retain(|_, other| !Arc::ptr_eq(&other.inbox, &inbox));
+            let attachment = AttachedWorker { inbox: Arc::clone(&inbox), request: result.request };
             self.workers.insert(attached.worker, attachment);
-            line.attached(Ok(attached));
+            inbox.push_attached(Ok(attached));
         } else {
-            line.answered(tasked.request, Ok(tasked.bytes.0.to_vec()));
+            inbox.push_response(result.request, Ok(result.bytes.0.to_vec()));
         }
         Ok(true)
     }
 
     /// Passes a refusal to its worker. A worker attached by this request is detached.
-    pub(super) fn refused(&mut self, refused: &RequestRefused<'_>) -> bool {
-        let Some(WorkerRequest { line, attaches }) = self.requests.remove(&refused.request) else {
-            return self.ended(refused);
+    pub(super) fn handle_refusal(&mut self, refused: &RequestRefused<'_>) -> bool {
+        let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&refused.request) else {
+            return self.handle_ended(refused);
         };
         let why = RefusedError::new(&refused.refusal);
         match attaches {
-            true => line.attached(Err(why)),
-            false => line.answered(refused.request, Err(why)),
+            true => inbox.push_attached(Err(why)),
+            false => inbox.push_response(refused.request, Err(why)),
         }
         true
     }
 
-    fn ended(&mut self, refused: &RequestRefused<'_>) -> bool {
+    fn handle_ended(&mut self, refused: &RequestRefused<'_>) -> bool {
         let mut ended = self.workers.extract_if(|_, attached| attached.request == refused.request);
-        let Some((_, AttachedWorker { line, .. })) = ended.next() else { return false };
-        line.attached(Err(RefusedError::new(&refused.refusal)));
+        let Some((_, AttachedWorker { inbox, .. })) = ended.next() else { return false };
+        inbox.push_attached(Err(RefusedError::new(&refused.refusal)));
         true
     }
 
-    pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), TaskDecodeError> {
+    pub(super) fn dispatch_orders(&mut self, orders: &TaskOrders<'_>) -> Result<(), TaskDecodeError> {
         let mut orders = WorkerOrder::decode_all(orders.bytes.0)?.into_iter().peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
-                Some(attached) => attached.line.ordered(of_worker),
+                Some(attached) => attached.inbox.push_orders(of_worker),
                 // The worker has ended: drop the message.
                 None => of_worker.for_each(drop),
             }
@@ -90,9 +88,8 @@ impl WorkerTable {
         Ok(())
     }
 
-    /// Handles the loss of the connection.
-    pub(super) fn lost(&mut self) {
-        self.workers.drain().for_each(|(_, attached)| attached.line.lost());
-        self.requests.drain().for_each(|(_, asked)| asked.line.lost());
+    pub(super) fn handle_disconnect(&mut self) {
+        self.workers.drain().for_each(|(_, attached)| attached.inbox.set_lost());
+        self.requests.drain().for_each(|(_, request)| request.inbox.set_lost());
     }
 }

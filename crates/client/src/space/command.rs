@@ -8,12 +8,12 @@ use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
 use crate::pending_request::deadline;
-use crate::space::places::{WorldMap, WorldMapError};
+use crate::space::world_map::{WorldMap, WorldMapError};
 
 /// The pause before the client searches again for an entity that is being handed over.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the client waits for a process while another process may have the entity.
-const ANSWER: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of times that all processes are asked before the client reports that the entity does not exist.
 const ROUNDS: u32 = 5;
 
@@ -39,7 +39,7 @@ pub enum CommandError {
     /// The entity may be in a region without an owner.
     #[error(
         "entity {id} was not found; it may be in {}, which no process owns at present: retry when the region has an owner",
-        list(.regions)
+        format_regions(.regions)
     )]
     NoOwner {
         /// The entity.
@@ -48,7 +48,7 @@ pub enum CommandError {
         regions: Vec<RegionId>,
     },
     /// The entity was not added: no reachable process owns the region of its position.
-    #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", without_an_owner(.regions))]
+    #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", describe_unowned(.regions))]
     NoPlace {
         /// The entity.
         id: EntityId,
@@ -81,7 +81,7 @@ pub enum CommandError {
 struct QueryRound {
     /// The reason to ask the processes again, such as a handover; `None` if there is none.
     busy: Option<String>,
-    away: Option<String>,
+    unreachable: Option<String>,
     lost: Option<String>,
     answered: bool,
 }
@@ -93,8 +93,8 @@ impl World {
         command: &EntityCommand<'_, D>,
         timeout: Duration,
     ) -> Result<CommandResult, CommandError> {
-        self.take_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, |places| {
-            places.entity_error(command.id)
+        self.send_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, |map| {
+            map.entity_error(command.id)
         })
     }
 
@@ -105,90 +105,91 @@ impl World {
         entity: &Entity<'_, D>,
         timeout: Duration,
     ) -> Result<CommandResult, CommandError> {
-        let no_place = |places: &WorldMap| CommandError::NoPlace { id: entity.id, regions: places.free() };
-        self.take_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, no_place)
+        let not_spawned =
+            |map: &WorldMap| CommandError::NoPlace { id: entity.id, regions: map.unowned_regions() };
+        self.send_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, not_spawned)
     }
 
     /// Removes an entity, wherever it is, within `timeout`.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandResult, CommandError> {
-        self.take_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |places| {
-            places.entity_error(id)
-        })
+        self.send_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |map| map.entity_error(id))
     }
 
     /// Asks one process after another until one has the entity or owns the region of its position.
-    fn take_to_owner<const D: usize>(
+    fn send_to_owner<const D: usize>(
         &mut self,
-        what: &str,
-        asked: &WorldRequest<'_, D>,
+        endpoint: &str,
+        request: &WorldRequest<'_, D>,
         timeout: Duration,
         error_without_owner: impl Fn(&WorldMap) -> CommandError,
     ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
-        asked.encode(&mut bytes);
+        request.encode(&mut bytes);
         let mut round = 0;
         loop {
             round += 1;
-            let places = self.world_map()?;
-            self.requesters.retain(|url, _| places.processes.values().any(|known| known == url));
-            let mut said = QueryRound::default();
-            for (process, url) in &places.processes {
-                if let Some(done) = self.ask((*process, what), url, &bytes, until, &mut said)? {
+            let map = self.world_map()?;
+            self.requesters.retain(|url, _| map.processes.values().any(|known| known == url));
+            let mut round_result = QueryRound::default();
+            for (process, url) in &map.processes {
+                if let Some(done) =
+                    self.request((*process, endpoint), url, &bytes, until, &mut round_result)?
+                {
                     return Ok(done);
                 }
             }
-            let late = Instant::now() + LOOK_AGAIN > until;
-            match said {
+            let late = Instant::now() + RETRY_PAUSE > until;
+            match round_result {
                 QueryRound { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
                 QueryRound { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
-                QueryRound { busy: None, answered, away, .. } if late || round >= ROUNDS => {
-                    places.check()?;
-                    return Err(match away {
+                QueryRound { busy: None, answered, unreachable, .. } if late || round >= ROUNDS => {
+                    map.check()?;
+                    return Err(match unreachable {
                         Some(why) if !answered => CommandError::Disconnected(why),
-                        _ => error_without_owner(&places),
+                        _ => error_without_owner(&map),
                     });
                 }
-                _ => sleep(LOOK_AGAIN),
+                _ => sleep(RETRY_PAUSE),
             }
         }
     }
 
     /// Asks one process. Returns `None` if it has neither the entity nor the region.
-    fn ask(
+    fn request(
         &mut self,
-        (process, what): (u64, &str),
+        (process, endpoint): (u64, &str),
         url: &str,
         bytes: &[u8],
         until: Instant,
-        said: &mut QueryRound,
+        round_result: &mut QueryRound,
     ) -> Result<Option<CommandResult>, CommandError> {
         if !self.requesters.contains_key(url) {
-            match self.client.beside(url) {
+            match self.client.connect_to_node(url) {
                 Ok(client) => drop(self.requesters.insert(url.to_owned(), client.requester())),
                 Err(why) => {
-                    said.away = Some(why.to_string());
+                    round_result.unreachable = Some(why.to_string());
                     return Ok(None);
                 }
             }
         }
         let Some(requester) = self.requesters.get_mut(url) else { return Ok(None) };
-        let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
-        let reply = match requester.request(&subject(&self.name, process, what), bytes, left) {
+        let remaining = until.saturating_duration_since(Instant::now()).min(RESPONSE_TIMEOUT);
+        let reply = match requester.request(&subject(&self.name, process, endpoint), bytes, remaining) {
             Ok(reply) => reply,
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
             // A process that has ended did not apply the request, or the change was lost together with the process.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
-                said.away = Some(why.to_string());
+                round_result.unreachable = Some(why.to_string());
                 return Ok(None);
             }
             Err(why) => {
-                said.lost = Some(why.to_string());
+                round_result.lost = Some(why.to_string());
                 return Ok(None);
             }
         };
-        said.answered = true;
+        round_result.answered = true;
         match WorldResponse::decode(&reply.payload) {
             Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandResult { process, region, tick })),
             Ok(WorldResponse::Refused { why: Denial::NotHere, .. }) => Ok(None),
@@ -196,7 +197,7 @@ impl World {
                 Err(CommandError::Invalid(text.to_owned()))
             }
             Ok(WorldResponse::Refused { text, .. }) => {
-                said.busy = Some(text.to_owned());
+                round_result.busy = Some(text.to_owned());
                 Ok(None)
             }
             Ok(_) => Err(CommandError::Lost("the process sent an unexpected response".to_owned())),
@@ -205,15 +206,15 @@ impl World {
     }
 }
 
-fn without_an_owner(regions: &[RegionId]) -> String {
+fn describe_unowned(regions: &[RegionId]) -> String {
     match regions {
         [] => "the region is moving to another owner: try again".to_owned(),
-        [_] => format!("{} has no owner now", list(regions)),
-        _ => format!("{} have no owner now", list(regions)),
+        [_] => format!("{} has no owner now", format_regions(regions)),
+        _ => format!("{} have no owner now", format_regions(regions)),
     }
 }
 
-fn list(regions: &[RegionId]) -> String {
+fn format_regions(regions: &[RegionId]) -> String {
     let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
     format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }

@@ -7,15 +7,15 @@ use dunlin_space::{
     EntityId, Scene, SceneChange, Schema, SpaceDecodeError, StateError, SurroundingsWatch, VisibleEntity,
 };
 
-use super::line::ViewerLink;
-use super::places::WorldMapError;
+use super::viewer_link::ViewerLink;
+use super::world_map::WorldMapError;
 use super::{World, subject};
 use crate::pending_request::deadline;
 
 /// The interval at which the viewer reads the list of processes.
-const LOOK: Duration = Duration::from_millis(500);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the viewer waits for messages of one process before it continues with the next.
-const TURN: Duration = Duration::from_millis(2);
+const PROCESS_WAIT: Duration = Duration::from_millis(2);
 
 /// The reason why a viewer cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,11 +51,11 @@ pub struct Viewer<const D: usize> {
     world: World,
     watch: SurroundingsWatch,
     scene: Scene<D>,
-    lines: BTreeMap<u64, (String, ViewerLink)>,
+    links: BTreeMap<u64, (String, ViewerLink)>,
     changes: VecDeque<SceneChange>,
-    fresh: Vec<SceneChange>,
-    looked: Option<Instant>,
-    turn: usize,
+    new_changes: Vec<SceneChange>,
+    refreshed_at: Option<Instant>,
+    next_process: usize,
 }
 
 impl World {
@@ -69,13 +69,13 @@ impl World {
             world: self.client.world(&self.name),
             watch,
             scene: Scene::new(schema),
-            lines: BTreeMap::new(),
+            links: BTreeMap::new(),
             changes: VecDeque::new(),
-            fresh: Vec::new(),
-            looked: None,
-            turn: 0,
+            new_changes: Vec::new(),
+            refreshed_at: None,
+            next_process: 0,
         };
-        viewer.look()?;
+        viewer.refresh()?;
         Ok(viewer)
     }
 }
@@ -96,14 +96,14 @@ impl<const D: usize> Viewer<D> {
             if let Some(change) = self.try_next()? {
                 return Ok(Some(change));
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(None);
             }
-            self.turn = (self.turn + 1) % self.lines.len().max(1);
-            match self.lines.values_mut().nth(self.turn) {
-                Some((_, line)) => line.wait(left.min(TURN)),
-                None => std::thread::sleep(left.min(TURN)),
+            self.next_process = (self.next_process + 1) % self.links.len().max(1);
+            match self.links.values_mut().nth(self.next_process) {
+                Some((_, link)) => link.wait(remaining.min(PROCESS_WAIT)),
+                None => std::thread::sleep(remaining.min(PROCESS_WAIT)),
             }
         }
     }
@@ -115,43 +115,43 @@ impl<const D: usize> Viewer<D> {
 
     /// The number of processes to which the viewer is connected.
     pub fn processes(&self) -> usize {
-        self.lines.len()
+        self.links.len()
     }
 
     fn drain(&mut self) -> Result<(), ViewError> {
-        if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            self.look_again()?;
+        if self.refreshed_at.is_none_or(|refreshed_at| refreshed_at.elapsed() > REFRESH_INTERVAL) {
+            self.refresh_or_keep()?;
         }
-        for (_, line) in self.lines.values_mut() {
-            line.drain(&mut self.scene, &mut self.fresh)?;
+        for (_, link) in self.links.values_mut() {
+            link.drain(&mut self.scene, &mut self.new_changes)?;
         }
-        self.changes.extend(self.fresh.drain(..));
+        self.changes.extend(self.new_changes.drain(..));
         Ok(())
     }
 
     /// Reads the list of processes again. If this fails, the viewer keeps the processes that it knows.
-    fn look_again(&mut self) -> Result<(), ViewError> {
-        match self.look() {
+    fn refresh_or_keep(&mut self) -> Result<(), ViewError> {
+        match self.refresh() {
             Err(ViewError::WorldMap(WorldMapError::Kv(_))) => {
-                self.looked = Some(Instant::now());
+                self.refreshed_at = Some(Instant::now());
                 Ok(())
             }
-            looked => looked,
+            result => result,
         }
     }
 
-    fn look(&mut self) -> Result<(), ViewError> {
-        let places = self.world.world_map()?;
-        self.looked = Some(Instant::now());
-        self.lines.retain(|process, (url, _)| places.processes.get(process) == Some(url));
-        for (process, url) in places.processes {
-            if self.lines.contains_key(&process) {
+    fn refresh(&mut self) -> Result<(), ViewError> {
+        let map = self.world.world_map()?;
+        self.refreshed_at = Some(Instant::now());
+        self.links.retain(|process, (url, _)| map.processes.get(process) == Some(url));
+        for (process, url) in map.processes {
+            if self.links.contains_key(&process) {
                 continue;
             }
             // If a process cannot be reached, the next call tries it again.
-            if let Ok(client) = self.world.client.beside(&url) {
+            if let Ok(client) = self.world.client.connect_to_node(&url) {
                 let subject = subject(&self.world.name, process, "watch");
-                self.lines.insert(process, (url, ViewerLink::new(client, subject, self.watch)));
+                self.links.insert(process, (url, ViewerLink::new(client, subject, self.watch)));
             }
         }
         Ok(())

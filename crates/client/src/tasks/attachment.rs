@@ -10,7 +10,7 @@
 //! - If a result itself is refused, the task fails with that reason: no task stays unfinished.
 //! - [`AssignedTask::is_stopped`] returns `true` as soon as the worker knows that it has lost the task.
 
-mod driving;
+mod driver;
 mod worker_state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +23,13 @@ use dunlin_tasks::{AttemptReport, TaskCommand};
 use super::Tasks;
 use super::assigned::{AssignedTask, TaskUsage};
 use super::error::TasksError;
-use super::line::WorkerInbox;
+use super::worker_inbox::WorkerInbox;
 use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
 use crate::pending_request::deadline;
-use crate::started::NAME_VARIABLE;
-use driving::Driver;
+use crate::worker_launch::NAME_VARIABLE;
+use driver::Driver;
 use worker_state::{QueuedCommand, WorkerState};
 
 /// Options of a worker: the tasks that it runs, its slots, and its resources.
@@ -82,7 +82,7 @@ pub struct AttachmentLoad {
     /// The number of assigned tasks that are not finished.
     pub unanswered: u64,
     /// The number of tasks that were assigned since the worker began.
-    pub given: u64,
+    pub assigned: u64,
     /// The number of results that the cluster accepted.
     pub answered: u64,
     /// The number of results that the cluster refused because they came too late.
@@ -103,7 +103,7 @@ pub struct Attachment {
 #[derive(Debug)]
 pub(super) struct AttachmentShared {
     shared: Arc<SharedClient>,
-    line: Arc<WorkerInbox>,
+    inbox: Arc<WorkerInbox>,
     options: WorkerOptions,
     /// The number of tasks that the worker holds in addition to those that fill its slots.
     ahead: u32,
@@ -113,7 +113,7 @@ pub(super) struct AttachmentShared {
     /// Notified when there is a task for a waiting thread, or when a waiting thread has to read the connection.
     ready: Condvar,
     /// Notified when the worker's own thread has work to do.
-    own: Condvar,
+    driver_work: Condvar,
     /// Notified after any other change.
     changed: Condvar,
     /// The thread that sends queued commands holds this lock.
@@ -133,25 +133,25 @@ struct Phase {
     /// The time at which the last waiting thread left with a task; `None` if a thread waits.
     left_at: Option<Instant>,
     /// Whether the worker's own thread sleeps.
-    own_rests: bool,
+    own_thread_sleeps: bool,
     /// The number of threads that wait for any other change.
     watching: usize,
     /// The time until which the worker tries to send its last commands; `None` while it is not detaching.
-    until: Option<Instant>,
+    close_deadline: Option<Instant>,
     /// The time since which the worker is detached; `None` while it is attached.
-    away: Option<Instant>,
+    detached_since: Option<Instant>,
 }
 
 impl Phase {
     /// Queues the result of a task, unless the worker no longer holds the task.
-    fn answer<'a>(
+    fn report_result<'a>(
         &mut self,
-        given: &AssignedTask,
+        assigned: &AssignedTask,
         used: &TaskUsage,
         command: impl FnOnce(AttemptReport) -> TaskCommand<'a>,
     ) {
-        let (task, token, worker_state) = (given.task(), given.token(), &mut self.worker_state);
-        if worker_state.answer(task, token) {
+        let (task, token, worker_state) = (assigned.task(), assigned.token(), &mut self.worker_state);
+        if worker_state.record_result(task, token) {
             let answer = AttemptReport {
                 worker: worker_state.worker,
                 task,
@@ -162,27 +162,27 @@ impl Phase {
                 credit: 1,
             };
             let queued = QueuedCommand::new(&command(answer), Some((task, token)), true);
-            worker_state.say(queued.or_failure());
+            worker_state.enqueue(queued.or_failure());
         }
     }
 
     /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If results
     /// are not sent yet, the worker waits until its lease has ended.
-    fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
-        let patience = if self.worker_state.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
+    fn may_end_unconfirmed(&self, ttl: Duration, now: Instant) -> bool {
+        let patience = if self.worker_state.holds_tasks() { ttl.max(CLOSE_TIMEOUT) } else { CLOSE_TIMEOUT };
         self.worker_state.is_draining
             && self.worker_state.unanswered() == 0
-            && self.away.is_some_and(|since| now.saturating_duration_since(since) >= patience)
+            && self.detached_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
     /// Whether the worker was asked to end and has nothing left to wait for.
-    fn is_given_up(&self) -> bool {
-        self.worker_state.has_nothing_to_send() || self.until.is_none_or(|until| Instant::now() >= until)
+    fn can_stop(&self) -> bool {
+        self.worker_state.is_flushed() || self.close_deadline.is_none_or(|until| Instant::now() >= until)
     }
 }
 
 /// How long a detaching worker waits for a connection or for the node's response.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tasks {
     /// Makes a worker. Returns at once; the worker attaches as soon as a node is reachable. Fails if no
@@ -201,22 +201,22 @@ impl Tasks {
         }
         let core = Arc::new(AttachmentShared {
             shared: Arc::clone(&self.shared),
-            line: Arc::default(),
+            inbox: Arc::default(),
             options,
             ahead,
             phase: Mutex::default(),
             driver: Mutex::new(Driver::new()),
             ready: Condvar::new(),
-            own: Condvar::new(),
+            driver_work: Condvar::new(),
             changed: Condvar::new(),
             queued: Mutex::default(),
             ended: AtomicBool::new(false),
         });
         let driven = Arc::clone(&core);
         let run = move || {
-            let asked = Arc::clone(&driven);
+            let stop_requested = Arc::clone(&driven);
             // Dropping the worker does not wait for an unreachable node.
-            interruptible(move || asked.ended.load(Ordering::Acquire), || driven.drive_while_nobody_does());
+            interruptible(move || stop_requested.ended.load(Ordering::Acquire), || driven.drive_when_idle());
         };
         let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
         Ok(Attachment { core, thread: Some(thread) })
@@ -241,92 +241,95 @@ impl Attachment {
             if let Some(error) = &phase.error {
                 return Err(TasksError::Ended(error.to_string()));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.core.ended.load(Ordering::Acquire) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() || self.core.ended.load(Ordering::Acquire) {
                 return Ok(Vec::new());
             }
             if let Ok(mut driver) = self.core.driver.try_lock() {
                 phase.is_driven = true;
                 drop(phase);
-                let is_interrupted = self.core.drive_for_a_task(&mut driver, deadline).is_break();
+                let is_interrupted = self.core.drive_until_task(&mut driver, deadline).is_break();
                 drop(driver);
                 phase = lock(&self.core.phase);
-                self.core.leave(&mut phase);
+                self.core.stop_driving(&mut phase);
                 if is_interrupted {
                     return Ok(Vec::new());
                 }
                 continue;
             }
             phase.idle += 1;
-            let waited = self.core.ready.wait_timeout(phase, left);
+            let waited = self.core.ready.wait_timeout(phase, remaining);
             phase = waited.unwrap_or_else(PoisonError::into_inner).0;
             phase.idle -= 1;
         }
     }
 
     /// Completes a task. A result above the cluster's `result_bytes_max` fails the task.
-    pub fn complete(&self, given: &AssignedTask, result: &[u8], used: &TaskUsage) {
-        self.answer(given, used, |answer| TaskCommand::Complete { answer, result });
+    pub fn complete(&self, assigned: &AssignedTask, result: &[u8], used: &TaskUsage) {
+        self.report_result(assigned, used, |answer| TaskCommand::Complete { report: answer, result });
     }
 
     /// Completes tasks without results. `used` applies to each.
-    pub fn complete_all(&self, given: &[AssignedTask], used: &TaskUsage) {
-        self.core.with(|phase| {
-            given.iter().for_each(|given| {
-                phase.answer(given, used, |answer| TaskCommand::Complete { answer, result: b"" })
+    pub fn complete_all(&self, assigned: &[AssignedTask], used: &TaskUsage) {
+        self.core.with_phase(|phase| {
+            assigned.iter().for_each(|assigned| {
+                phase.report_result(assigned, used, |answer| TaskCommand::Complete {
+                    report: answer,
+                    result: b"",
+                })
             });
         });
-        self.core.say_what_is_to_be_said();
+        self.core.send_queued();
     }
 
     /// Reports that a task failed. `retry` allows another attempt. At most 1 MiB of `error` is kept.
-    pub fn fail(&self, given: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
+    pub fn fail(&self, assigned: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
-        self.answer(given, used, |answer| TaskCommand::Fail { answer, error, retry });
+        self.report_result(assigned, used, |answer| TaskCommand::Fail { report: answer, error, retry });
     }
 
     /// Reports a task's progress, in thousandths and in words.
-    pub fn progress(&self, given: &AssignedTask, permille: u16, note: &str) {
-        self.say_of(given, |worker| TaskCommand::Progress {
+    pub fn progress(&self, assigned: &AssignedTask, permille: u16, note: &str) {
+        self.send_for_task(assigned, |worker| TaskCommand::Progress {
             worker,
-            task: given.task(),
-            token: given.token(),
+            task: assigned.task(),
+            token: assigned.token(),
             permille,
             note: cut(note.as_bytes()),
         });
     }
 
     /// Restarts a task's timeout: with `timeout`, or with the task's own timeout if `timeout` is `None`.
-    pub fn extend(&self, given: &AssignedTask, timeout: Option<Duration>) {
+    pub fn extend(&self, assigned: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
-        let (task, token) = (given.task(), given.token());
-        self.say_of(given, |worker| TaskCommand::Extend { worker, task, token, timeout_ms });
+        let (task, token) = (assigned.task(), assigned.token());
+        self.send_for_task(assigned, |worker| TaskCommand::Extend { worker, task, token, timeout_ms });
     }
 
     /// Stops taking new tasks. Tasks that the worker holds still have to be finished.
     pub fn drain(&self) {
-        self.core.with(|phase| {
+        self.core.with_phase(|phase| {
             let worker_state = &mut phase.worker_state;
             if !std::mem::replace(&mut worker_state.is_draining, true) {
                 let worker = worker_state.worker;
                 worker_state.is_drained = worker == 0;
-                worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker }, None, true));
+                worker_state.enqueue(QueuedCommand::new(&TaskCommand::Drain { worker }, None, true));
             }
         });
-        self.core.say_what_is_to_be_said();
-        self.core.poke();
+        self.core.send_queued();
+        self.core.wake_driver();
     }
 
     /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not drained. Without
     /// a reachable node, the worker may end once all its tasks have results, but not before unsent results are useless
     /// because its lease has ended.
     pub fn is_drained(&self) -> bool {
-        self.core.with(|phase| {
+        self.core.with_phase(|phase| {
             let worker_state = &phase.worker_state;
-            let is_nobody = worker_state.is_draining && worker_state.worker == 0;
+            let has_no_number = worker_state.is_draining && worker_state.worker == 0;
             worker_state.is_drained
-                || is_nobody
-                || phase.may_go_unheard(self.core.options.ttl, Instant::now())
+                || has_no_number
+                || phase.may_end_unconfirmed(self.core.options.ttl, Instant::now())
         })
     }
 
@@ -334,25 +337,25 @@ impl Attachment {
     pub fn wait_drained(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         while !self.is_drained() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             let phase = lock(&self.core.phase);
-            if left.is_zero() || phase.error.is_some() {
+            if remaining.is_zero() || phase.error.is_some() {
                 return false;
             }
-            self.core.wait_for_change(phase, left.min(LOOK));
+            self.core.wait_for_change(phase, remaining.min(CHECK_INTERVAL));
         }
         true
     }
 
     /// The worker's current and past tasks.
     pub fn load(&self) -> AttachmentLoad {
-        self.core.with(|phase| {
+        self.core.with_phase(|phase| {
             let WorkerState { worker, ready, counts, .. } = &phase.worker_state;
             AttachmentLoad {
                 worker: *worker,
                 ready: ready.len() as u64,
                 unanswered: phase.worker_state.unanswered() as u64,
-                given: counts.given,
+                assigned: counts.assigned,
                 answered: counts.answered,
                 stale: counts.stale,
                 lost: counts.lost,
@@ -362,12 +365,12 @@ impl Attachment {
 
     /// Whether the worker is attached, according to its last message.
     pub fn is_attached(&self) -> bool {
-        self.core.with(|phase| phase.worker_state.is_attached)
+        self.core.with_phase(|phase| phase.worker_state.is_attached)
     }
 
     /// The error with which the worker has ended for good.
     pub fn error(&self) -> Option<TasksError> {
-        self.core.with(|phase| phase.error.clone())
+        self.core.with_phase(|phase| phase.error.clone())
     }
 
     /// Waits at most `timeout` until the cluster has answered all results. Returns whether all are answered.
@@ -375,53 +378,51 @@ impl Attachment {
         let deadline = deadline(timeout);
         loop {
             let phase = lock(&self.core.phase);
-            let left = deadline.saturating_duration_since(Instant::now());
-            let is_over = phase.may_go_unheard(self.core.options.ttl, Instant::now());
-            if phase.worker_state.has_nothing_to_send() || left.is_zero() || phase.error.is_some() || is_over
-            {
-                return phase.worker_state.has_nothing_to_send();
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let is_over = phase.may_end_unconfirmed(self.core.options.ttl, Instant::now());
+            if phase.worker_state.is_flushed() || remaining.is_zero() || phase.error.is_some() || is_over {
+                return phase.worker_state.is_flushed();
             }
-            self.core.wait_for_change(phase, left.min(LOOK));
+            self.core.wait_for_change(phase, remaining.min(CHECK_INTERVAL));
         }
     }
 
-    fn answer<'a>(
+    fn report_result<'a>(
         &self,
-        given: &AssignedTask,
+        assigned: &AssignedTask,
         used: &TaskUsage,
         command: impl FnOnce(AttemptReport) -> TaskCommand<'a>,
     ) {
-        self.core.with(|phase| phase.answer(given, used, command));
-        self.core.say_what_is_to_be_said();
+        self.core.with_phase(|phase| phase.report_result(assigned, used, command));
+        self.core.send_queued();
     }
 
-    fn say_of<'a>(&self, given: &AssignedTask, command: impl FnOnce(u64) -> TaskCommand<'a>) {
-        self.core.with(|phase| {
+    fn send_for_task<'a>(&self, assigned: &AssignedTask, command: impl FnOnce(u64) -> TaskCommand<'a>) {
+        self.core.with_phase(|phase| {
             let worker_state = &mut phase.worker_state;
-            if worker_state.holds(given.task(), given.token()) {
+            if worker_state.holds(assigned.task(), assigned.token()) {
                 let worker = worker_state.worker;
-                worker_state.say(QueuedCommand::new(&command(worker), None, true));
+                worker_state.enqueue(QueuedCommand::new(&command(worker), None, true));
             }
         });
-        self.core.say_what_is_to_be_said();
+        self.core.send_queued();
     }
 }
 
 impl AttachmentShared {
     /// Wakes the thread that reads the connection.
-    fn poke(&self) {
-        self.line.poke();
+    fn wake_driver(&self) {
+        self.inbox.wake();
         drop(lock(&self.phase));
-        self.own.notify_one();
+        self.driver_work.notify_one();
     }
 
-    /// Waits until something changes, at most `longest`.
     fn wait_for_change(&self, mut phase: MutexGuard<'_, Phase>, longest: Duration) {
         if let Ok(mut driver) = self.driver.try_lock() {
             drop(phase);
             let _ = self.step(&mut driver, Instant::now() + longest, || false);
             drop(driver);
-            return self.leave(&mut lock(&self.phase));
+            return self.stop_driving(&mut lock(&self.phase));
         }
         phase.watching += 1;
         let waited = self.changed.wait_timeout(phase, longest);
@@ -437,24 +438,24 @@ fn cut(text: &[u8]) -> &[u8] {
 }
 
 /// The interval at which a waiting thread checks for changes even if it was not notified.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.core.with(|phase| {
-            phase.until = Some(Instant::now() + FAREWELL);
+        self.core.with_phase(|phase| {
+            phase.close_deadline = Some(Instant::now() + CLOSE_TIMEOUT);
             let worker = phase.worker_state.worker;
             if phase.worker_state.is_attached {
-                phase.worker_state.say(QueuedCommand::new(&TaskCommand::Leave { worker }, None, false));
+                phase.worker_state.enqueue(QueuedCommand::new(&TaskCommand::Leave { worker }, None, false));
             }
         });
-        self.core.say_what_is_to_be_said();
+        self.core.send_queued();
         self.core.ended.store(true, Ordering::Release);
-        self.core.poke();
+        self.core.wake_driver();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        lock(&self.core.shared.session).remove_working(&self.core.line);
+        lock(&self.core.shared.session).remove_worker(&self.core.inbox);
         self.core.ready.notify_all();
         self.core.changed.notify_all();
     }
@@ -467,45 +468,48 @@ mod tests {
     use super::*;
 
     /// Makes the phase of a draining worker that is detached since `since`.
-    fn away(since: Instant) -> Phase {
-        let mut phase = Phase { away: Some(since), ..Phase::default() };
+    fn detached_phase(since: Instant) -> Phase {
+        let mut phase = Phase { detached_since: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);
         phase
     }
 
     #[test]
-    fn disconnected_worker_waits_only_if_it_has_unsent_results() {
-        let mut phase = away(Instant::now());
-        phase.until = Some(Instant::now() + Duration::from_secs(1_000));
-        phase.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
-        assert!(phase.is_given_up(), "no node can receive the drain command");
+    fn disconnected_worker_waits_only_for_unsent_results() {
+        let mut phase = detached_phase(Instant::now());
+        phase.close_deadline = Some(Instant::now() + Duration::from_secs(1_000));
+        phase.worker_state.enqueue(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
+        assert!(phase.can_stop(), "no node can receive the drain command");
         let answer =
             AttemptReport { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
-        phase.worker_state.say(QueuedCommand::new(
-            &TaskCommand::Complete { answer, result: b"" },
+        phase.worker_state.enqueue(QueuedCommand::new(
+            &TaskCommand::Complete { report: answer, result: b"" },
             Some((2, 3)),
             true,
         ));
-        assert!(!phase.is_given_up(), "a node that comes back is to have the answer");
-        let mut attached = Phase { away: None, ..away(Instant::now()) };
-        attached.until = phase.until;
+        assert!(!phase.can_stop(), "a node that comes back is to have the answer");
+        let mut attached = Phase { detached_since: None, ..detached_phase(Instant::now()) };
+        attached.close_deadline = phase.close_deadline;
         attached.worker_state.is_attached = true;
-        attached.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
-        assert!(!attached.is_given_up(), "the node has to receive the command");
+        attached.worker_state.enqueue(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
+        assert!(!attached.can_stop(), "the node has to receive the command");
     }
 
     #[test]
     fn draining_worker_keeps_unsent_results_until_its_lease_ends() {
         let (ttl, since) = (Duration::from_secs(1_000), Instant::now());
         let (soon, late) = (since + Duration::from_secs(10), since + 2 * ttl);
-        assert!(away(since).may_go_unheard(ttl, soon));
-        assert!(!away(since).may_go_unheard(ttl, since), "a node may come back");
-        assert!(!Phase { away: None, ..away(since) }.may_go_unheard(ttl, late), "a node will say so");
-        let mut takes_more = away(since);
+        assert!(detached_phase(since).may_end_unconfirmed(ttl, soon));
+        assert!(!detached_phase(since).may_end_unconfirmed(ttl, since), "a node may come back");
+        assert!(
+            !Phase { detached_since: None, ..detached_phase(since) }.may_end_unconfirmed(ttl, late),
+            "a node will say so"
+        );
+        let mut takes_more = detached_phase(since);
         takes_more.worker_state.is_draining = false;
-        assert!(!takes_more.may_go_unheard(ttl, late));
-        let mut busy = away(since);
-        busy.worker_state.ordered(WorkerOrder::Start(TaskStart {
+        assert!(!takes_more.may_end_unconfirmed(ttl, late));
+        let mut busy = detached_phase(since);
+        busy.worker_state.handle_order(WorkerOrder::Start(TaskStart {
             worker: 1,
             task: 2,
             token: 3,
@@ -515,9 +519,9 @@ mod tests {
             attempt: 1,
             timeout_ms: 1,
         }));
-        assert!(!busy.may_go_unheard(ttl, late), "the worker has a task");
-        busy.worker_state.answer(2, 3);
-        assert!(!busy.may_go_unheard(ttl, soon), "the result counts until the lease ends");
-        assert!(busy.may_go_unheard(ttl, late));
+        assert!(!busy.may_end_unconfirmed(ttl, late), "the worker has a task");
+        busy.worker_state.record_result(2, 3);
+        assert!(!busy.may_end_unconfirmed(ttl, soon), "the result counts until the lease ends");
+        assert!(busy.may_end_unconfirmed(ttl, late));
     }
 }

@@ -3,7 +3,7 @@
 use dunlin_tasks::{TaskDecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
 
-use crate::interrupt::is_broken_off;
+use crate::interrupt::is_interrupted;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
@@ -37,7 +37,7 @@ impl TasksError {
 
     /// Whether the connection was lost, so that the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, TasksError::Unknown(_) | TasksError::Disconnected(_)) && !is_broken_off()
+        matches!(self, TasksError::Unknown(_) | TasksError::Disconnected(_)) && !is_interrupted()
     }
 
     /// Adds the tenant's name to a refusal that says that the tenant does not exist.
@@ -50,7 +50,7 @@ impl TasksError {
         self
     }
 
-    pub(super) fn odd() -> TasksError {
+    pub(super) fn unexpected_response() -> TasksError {
         TasksError::Unknown("the node sent an unexpected response".to_owned())
     }
 }

@@ -19,9 +19,9 @@ use crate::client::Client;
 use crate::follow::thread_waker;
 
 /// The interval at which an idle slot checks whether to end.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a worker that ends waits for the responses to its results.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
 
@@ -84,34 +84,34 @@ impl<E: std::error::Error> From<E> for TaskFailure {
 /// A task to run, which a worker passes to the function for the task's kind.
 #[derive(Debug, Clone)]
 pub struct Task {
-    given: AssignedTask,
+    assigned: AssignedTask,
     attachment: Arc<Attachment>,
 }
 
 impl Task {
     /// The payload.
     pub fn payload(&self) -> &[u8] {
-        self.given.payload()
+        self.assigned.payload()
     }
 
     /// The assigned task with all its values.
     pub fn assigned(&self) -> &AssignedTask {
-        &self.given
+        &self.assigned
     }
 
     /// Reports the progress, in thousandths and in words.
     pub fn progress(&self, permille: u16, note: &str) {
-        self.attachment.progress(&self.given, permille, note);
+        self.attachment.progress(&self.assigned, permille, note);
     }
 
     /// Restarts the task's timeout.
     pub fn extend(&self) {
-        self.attachment.extend(&self.given, None);
+        self.attachment.extend(&self.assigned, None);
     }
 
     /// Whether the task has to stop: it was cancelled, or went to another worker.
     pub fn is_stopped(&self) -> bool {
-        self.given.is_stopped()
+        self.assigned.is_stopped()
     }
 }
 
@@ -123,7 +123,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn of_this_thread() -> Runner {
+    fn current() -> Runner {
         Runner {
             #[cfg(feature = "tokio")]
             handle: tokio::runtime::Handle::try_current().ok(),
@@ -253,15 +253,15 @@ impl Worker {
         let slots = options.slots;
         let attachment = client.tasks().attach_ahead(options, prefetch);
         let attachment = Arc::new(attachment.map_err(|error| TasksError::Ended(error.to_string()))?);
-        let runner = Runner::of_this_thread();
-        let slot = || work(&attachment, &functions, &runner, &stop);
+        let runner = Runner::current();
+        let slot = || run_slot(&attachment, &functions, &runner, &stop);
         thread::scope(|scope| {
             for _ in 1..slots {
                 scope.spawn(slot);
             }
             slot();
         });
-        attachment.flush(FLUSH);
+        attachment.flush(FLUSH_TIMEOUT);
         match attachment.error() {
             Some(error) => Err(error),
             None => Ok(attachment.load()),
@@ -275,8 +275,7 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// Runs the tasks of one slot.
-fn work(
+fn run_slot(
     attachment: &Arc<Attachment>,
     functions: &HashMap<Vec<u8>, Function>,
     runner: &Runner,
@@ -290,32 +289,32 @@ fn work(
         if attachment.is_drained() {
             return;
         }
-        match attachment.next(LOOK) {
-            Ok(Some(given)) => run_one(attachment, given, functions, runner),
+        match attachment.next(STOP_CHECK_INTERVAL) {
+            Ok(Some(assigned)) => run_task(attachment, assigned, functions, runner),
             Ok(None) => {}
             Err(_ended) => return,
         }
     }
 }
 
-fn run_one(
+fn run_task(
     attachment: &Arc<Attachment>,
-    given: AssignedTask,
+    assigned: AssignedTask,
     functions: &HashMap<Vec<u8>, Function>,
     runner: &Runner,
 ) {
     let (began, cpu) = (Instant::now(), processor_time());
-    let task = Task { given: given.clone(), attachment: Arc::clone(attachment) };
-    let came = match functions.get(given.kind()) {
+    let task = Task { assigned: assigned.clone(), attachment: Arc::clone(attachment) };
+    let outcome = match functions.get(assigned.kind()) {
         Some(function) => catch_unwind(AssertUnwindSafe(|| function(&task, runner))),
         None => Ok(Err(TaskFailure::new("this worker has no function for the task's kind"))),
     };
     let cpu = processor_time().saturating_sub(cpu);
     let used = TaskUsage { run: began.elapsed(), cpu, memory_bytes: 0 };
-    match came {
-        Ok(Ok(result)) => attachment.complete(&given, &result, &used),
-        Ok(Err(TaskFailure { why, retry })) => attachment.fail(&given, why.as_bytes(), retry, &used),
-        Err(_panic) => attachment.fail(&given, b"the task's function panicked", true, &used),
+    match outcome {
+        Ok(Ok(result)) => attachment.complete(&assigned, &result, &used),
+        Ok(Err(TaskFailure { why, retry })) => attachment.fail(&assigned, why.as_bytes(), retry, &used),
+        Err(_panic) => attachment.fail(&assigned, b"the task's function panicked", true, &used),
     }
 }
 

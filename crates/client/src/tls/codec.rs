@@ -19,7 +19,7 @@ pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 pub struct TlsCodec {
     connection: Connection,
     /// Received bytes that are not decrypted yet, because there was no room for the result.
-    undigested: Vec<u8>,
+    pending_input: Vec<u8>,
     has_unread: bool,
 }
 
@@ -36,7 +36,7 @@ impl TlsCodec {
 
     fn new(mut connection: Connection) -> TlsCodec {
         connection.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        TlsCodec { connection, undigested: Vec::new(), has_unread: false }
+        TlsCodec { connection, pending_input: Vec::new(), has_unread: false }
     }
 
     /// Whether the handshake is not complete.
@@ -64,13 +64,18 @@ impl TlsCodec {
         self.connection.alpn_protocol()
     }
 
-    /// Accepts all of `came`, and passes at most `room` decrypted bytes to `put`. Returns the number of passed bytes.
-    /// The rest is passed in the next call, for which `came` may be empty.
-    pub fn read(&mut self, came: &[u8], room: usize, mut put: impl FnMut(&[u8])) -> Result<usize, Error> {
-        let before = std::mem::take(&mut self.undigested);
-        let (mut older, mut newer) = (&before[..], came);
-        let mut given = self.hand_out(room, &mut put);
-        while given < room && !(older.is_empty() && newer.is_empty()) {
+    /// Accepts all of `received`, and passes at most `room` decrypted bytes to `deliver`. Returns the number of passed
+    /// bytes. The rest is passed in the next call, for which `received` may be empty.
+    pub fn read(
+        &mut self,
+        received: &[u8],
+        room: usize,
+        mut deliver: impl FnMut(&[u8]),
+    ) -> Result<usize, Error> {
+        let before = std::mem::take(&mut self.pending_input);
+        let (mut older, mut newer) = (&before[..], received);
+        let mut passed = self.pass_plaintext(room, &mut deliver);
+        while passed < room && !(older.is_empty() && newer.is_empty()) {
             let input = if older.is_empty() { &mut newer } else { &mut older };
             let taken = self.connection.read_tls(input).unwrap_or(0);
             if taken == 0 {
@@ -78,32 +83,32 @@ impl TlsCodec {
                 (older, newer) = (&[], &[]);
             }
             self.connection.process_new_packets()?;
-            given += self.hand_out(room - given, &mut put);
+            passed += self.pass_plaintext(room - passed, &mut deliver);
         }
-        self.undigested = [older, newer].concat();
-        self.has_unread |= !self.undigested.is_empty();
-        Ok(given)
+        self.pending_input = [older, newer].concat();
+        self.has_unread |= !self.pending_input.is_empty();
+        Ok(passed)
     }
 
-    fn hand_out(&mut self, room: usize, put: &mut impl FnMut(&[u8])) -> usize {
-        let mut given = 0;
+    fn pass_plaintext(&mut self, room: usize, deliver: &mut impl FnMut(&[u8])) -> usize {
+        let mut passed = 0;
         let mut reader = self.connection.reader();
         // If there is no more data, the end of the stream is reported by the caller's socket, not here.
-        while let Ok(said) = reader.fill_buf()
-            && !said.is_empty()
+        while let Ok(plaintext) = reader.fill_buf()
+            && !plaintext.is_empty()
         {
-            if given == room {
+            if passed == room {
                 self.has_unread = true;
-                return given;
+                return passed;
             }
-            let some = &said[..said.len().min(room - given)];
-            put(some);
-            let some = some.len();
-            reader.consume(some);
-            given += some;
+            let chunk = &plaintext[..plaintext.len().min(room - passed)];
+            deliver(chunk);
+            let bytes = chunk.len();
+            reader.consume(bytes);
+            passed += bytes;
         }
         self.has_unread = false;
-        given
+        passed
     }
 
     /// Whether the other side has closed its direction.
@@ -118,18 +123,18 @@ impl TlsCodec {
         slices: &[IoSlice<'_>],
         mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let mut left = slices.to_vec();
-        let mut left = &mut left[..];
-        let mut taken = 0;
+        let mut remaining = slices.to_vec();
+        let mut remaining = &mut remaining[..];
+        let mut written = 0;
         while self.flush(&mut send)? {
-            let more = self.connection.writer().write_vectored(left)?;
+            let more = self.connection.writer().write_vectored(remaining)?;
             if more == 0 {
-                return Ok(taken);
+                return Ok(written);
             }
-            taken += more;
-            IoSlice::advance_slices(&mut left, more);
+            written += more;
+            IoSlice::advance_slices(&mut remaining, more);
         }
-        if taken == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        if written == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
     }
 
     /// Sends encrypted bytes. Returns whether all of them were sent.

@@ -7,26 +7,31 @@ use dunlin_client::topic::{
 };
 use dunlin_wait::PATIENCE;
 
-use crate::running::{RunningNode, patient};
+use crate::running_node::{RunningNode, patient};
 
 /// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs have to
 /// observe the same.
-fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
+fn run_over_all_transports(
+    config: &TopicConfig,
+    subject: &str,
+    options: &SubscribeOptions,
+    program: impl Program,
+) {
     let running = RunningNode::start();
-    let fresh = |place: &str| {
-        let pattern = config.pattern.as_ref().map(|pattern| format!("{place}.{pattern}"));
-        running.node.create_topic(place, TopicConfig { pattern, ..config.clone() }, false).unwrap();
-        if subject.is_empty() { place.to_owned() } else { format!("{place}.{subject}") }
+    let new_subject = |transport: &str| {
+        let pattern = config.pattern.as_ref().map(|pattern| format!("{transport}.{pattern}"));
+        running.node.create_topic(transport, TopicConfig { pattern, ..config.clone() }, false).unwrap();
+        if subject.is_empty() { transport.to_owned() } else { format!("{transport}.{subject}") }
     };
-    let local_subject = fresh("local");
+    let local_subject = new_subject("local");
     let mut publisher = running.node.publisher(&local_subject).unwrap();
     let local = program.run(
         &mut publisher,
         |options| running.node.subscribe(&local_subject, options).unwrap(),
         options,
     );
-    for (place, url) in [("tcp", running.url()), ("unix", format!("unix://{}", running.unix.display()))] {
-        let subject = fresh(place);
+    for (transport, url) in [("tcp", running.url()), ("unix", format!("unix://{}", running.unix.display()))] {
+        let subject = new_subject(transport);
         let client = Client::connect(&url, patient()).unwrap();
         let mut publisher = client.publisher(&subject).unwrap();
         let remote = program.run(
@@ -34,7 +39,7 @@ fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, p
             |options| client.subscribe(&subject, options.clone()).unwrap(),
             options,
         );
-        assert_eq!(remote, local, "{place}");
+        assert_eq!(remote, local, "{transport}");
     }
 }
 
@@ -48,7 +53,7 @@ trait Program {
     ) -> Vec<String>;
 }
 
-fn note(event: &Event<'_>) -> String {
+fn describe(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => {
             let tail = record.frame.subject_tail();
@@ -62,7 +67,9 @@ fn note(event: &Event<'_>) -> String {
 }
 
 fn read(subscriber: &mut impl Subscribe, events: usize) -> Vec<String> {
-    (0..events).map(|_| note(&subscriber.next_timeout(PATIENCE).unwrap().expect("nothing came"))).collect()
+    (0..events)
+        .map(|_| describe(&subscriber.next_timeout(PATIENCE).unwrap().expect("nothing came")))
+        .collect()
 }
 
 struct PublishEveryWay;
@@ -75,47 +82,48 @@ impl Program for PublishEveryWay {
         options: &SubscribeOptions,
     ) -> Vec<String> {
         let mut subscriber = subscribe(options);
-        let mut noted = vec![format!("{:?}", publisher.publish("one").map(|receipt| receipt.position.seq))];
+        let mut observed =
+            vec![format!("{:?}", publisher.publish("one").map(|receipt| receipt.position.seq))];
         let headers: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"")];
         let meta = Meta { key: Some(b"key"), event_time_ns: Some(5), headers, ..Meta::default() };
         let full = Draft { meta, payload: Payload::Copied(b"two") };
         let batch = [full, Draft::from("three")];
-        noted.push(format!("{:?}", publisher.publish_batch(&batch).map(|receipt| receipt.position.seq)));
-        noted.push(format!("{:?}", publisher.publish_expecting(9, "no")));
-        noted.push(format!(
+        observed.push(format!("{:?}", publisher.publish_batch(&batch).map(|receipt| receipt.position.seq)));
+        observed.push(format!("{:?}", publisher.publish_expecting(9, "no")));
+        observed.push(format!(
             "{:?}",
             publisher.publish_expecting(3, "four").map(|receipt| receipt.position.seq)
         ));
         publisher.send("five").unwrap();
         publisher.send("six").unwrap();
-        noted.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
+        observed.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
         let large = vec![7; 100_000];
         publisher.send(&large[..]).unwrap();
-        noted.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
-        noted.push(format!("{:?}", publisher.publish_batch(&[])));
+        observed.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
+        observed.push(format!("{:?}", publisher.publish_batch(&[])));
         let error = publisher.publish(&[0; 300_000][..]);
         assert!(matches!(error, Err(PublishError::RecordTooLarge { .. })), "{error:?}");
-        noted.extend(read(&mut subscriber, 7));
-        noted
+        observed.extend(read(&mut subscriber, 7));
+        observed
     }
 }
 
 #[test]
 fn remote_and_local_clients_get_equal_records_and_receipts() {
     let config = TopicConfig { record_bytes_max: 200_000, ..TopicConfig::default() };
-    everywhere(&config, "", &SubscribeOptions::default(), PublishEveryWay);
+    run_over_all_transports(&config, "", &SubscribeOptions::default(), PublishEveryWay);
 }
 
 #[test]
 fn pattern_topic_works_equally_for_remote_and_local_publishers() {
     let config =
         TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
-    everywhere(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);
+    run_over_all_transports(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);
 }
 
-struct StartEverywhere;
+struct StartPositions;
 
-impl Program for StartEverywhere {
+impl Program for StartPositions {
     fn run<S: Subscribe>(
         &self,
         publisher: &mut impl Publish,
@@ -127,21 +135,21 @@ impl Program for StartEverywhere {
         }
         let third = publisher.publish(&[6]).unwrap().position;
         let from = |start| SubscribeOptions { start, ..options.clone() };
-        let mut noted = read(&mut subscribe(&from(Start::Earliest)), 6);
+        let mut observed = read(&mut subscribe(&from(Start::Earliest)), 6);
         let mut latest = subscribe(&from(Start::Latest));
         let mut after = subscribe(&from(Start::After(third)));
         let mut time = subscribe(&from(Start::Time(1)));
         publisher.publish(&[7]).unwrap();
-        noted.extend(read(&mut latest, 1));
-        noted.extend(read(&mut after, 1));
-        noted.extend(read(&mut time, 7));
-        noted
+        observed.extend(read(&mut latest, 1));
+        observed.extend(read(&mut after, 1));
+        observed.extend(read(&mut time, 7));
+        observed
     }
 }
 
 #[test]
 fn remote_and_local_subscribers_start_at_equal_positions() {
-    everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
+    run_over_all_transports(&TopicConfig::default(), "", &SubscribeOptions::default(), StartPositions);
 }
 
 /// Reads a history that is shorter than the published records.
@@ -159,7 +167,7 @@ impl Program for FallBehind {
             publisher.publish(&[1; 1000]).unwrap();
         }
         let mut subscriber = subscribe(&SubscribeOptions { start: Start::After(first), ..options.clone() });
-        let mut noted = Vec::new();
+        let mut observed = Vec::new();
         let mut at = first.seq;
         while at < 401 {
             let event = subscriber.next_timeout(PATIENCE).unwrap().expect("nothing came");
@@ -171,12 +179,12 @@ impl Program for FallBehind {
                 Event::Notice(Notice::Gap(gap)) => {
                     assert_eq!(gap.first, at + 1);
                     at = gap.last;
-                    noted.push(note(&event));
+                    observed.push(describe(&event));
                 }
                 Event::Notice(_) => {}
             }
         }
-        noted
+        observed
     }
 }
 
@@ -184,5 +192,10 @@ impl Program for FallBehind {
 fn remote_and_local_subscribers_get_equal_gaps() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
-    everywhere(&config, "", &SubscribeOptions { on_gap: OnGap::Oldest, ..Default::default() }, FallBehind);
+    run_over_all_transports(
+        &config,
+        "",
+        &SubscribeOptions { on_gap: OnGap::Oldest, ..Default::default() },
+        FallBehind,
+    );
 }

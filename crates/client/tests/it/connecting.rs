@@ -12,16 +12,16 @@ fn connect(url: &str) -> Result<Client, ConnectError> {
     Client::connect(url, ClientOptions { limits, ..ClientOptions::default() })
 }
 
-fn why(url: &str) -> DisconnectReason {
+fn disconnect_reason(url: &str) -> DisconnectReason {
     match connect(url) {
-        Err(ConnectError::Disconnected(why)) => why,
+        Err(ConnectError::Disconnected(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn connected_client_knows_the_nodes_name() {
-    let (client, node) = Peer::serve(|_, link| link.until_closed());
+    let (client, node) = Peer::serve(|_, link| link.wait_until_closed());
     assert_eq!((client.node_name().as_str(), client.is_up(), client.connections()), ("scripted", true, 1));
     drop(client);
     node.join().unwrap();
@@ -29,9 +29,9 @@ fn connected_client_knows_the_nodes_name() {
 
 #[test]
 fn connecting_to_a_closed_port_fails_at_once() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert!(why(&format!("dunlin://{free}")).to_string().contains("refused"));
-    let error = why("unix:///nowhere/dunlin.sock").to_string();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert!(disconnect_reason(&format!("dunlin://{address}")).to_string().contains("refused"));
+    let error = disconnect_reason("unix:///nowhere/dunlin.sock").to_string();
     assert!(error.contains("No such file"), "{error}");
 }
 
@@ -42,10 +42,10 @@ fn refused_connection_keeps_its_error_code() {
     let node = thread::spawn(move || {
         let mut link = peer.accept_silently();
         link.read_hello();
-        link.bytes(&Preamble::OURS.to_bytes());
+        link.send_bytes(&Preamble::OURS.to_bytes());
         link.send(FromNode::Refused(Refusal::new(ErrorCode::Unauthenticated, "no such token")));
     });
-    let DisconnectReason::Refused(refused) = why(&url) else { panic!("not refused") };
+    let DisconnectReason::Refused(refused) = disconnect_reason(&url) else { panic!("not refused") };
     assert_eq!((refused.code, refused.text.as_str()), (ErrorCode::Unauthenticated, "no such token"));
     node.join().unwrap();
 }
@@ -59,7 +59,7 @@ fn connect_error_names_the_protocol_of_a_nats_listener() {
         stream.write_all(b"INFO {\"server_id\":\"x\"}\r\n").unwrap();
         stream
     });
-    let error = why(&url).to_string();
+    let error = disconnect_reason(&url).to_string();
     assert!(error.contains("is the address of a NATS listener"), "{error}");
     drop(node.join().unwrap());
 }
@@ -67,6 +67,6 @@ fn connect_error_names_the_protocol_of_a_nats_listener() {
 #[test]
 fn connecting_to_a_silent_node_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let error = why(&format!("dunlin://{}", listener.local_addr().unwrap()));
+    let error = disconnect_reason(&format!("dunlin://{}", listener.local_addr().unwrap()));
     assert!(error.to_string().contains("did not answer in time"), "{error}");
 }

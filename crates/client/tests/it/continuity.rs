@@ -5,42 +5,42 @@ use dunlin_client::{ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, word};
+use crate::peer::{Peer, at, event_text};
 
-/// Runs `script` as the node. Returns the events that a subscriber receives up to the record `end`, each as a word.
-fn told(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
+/// Runs `script` as the node. Returns the events that a subscriber receives up to the record `end`, each as a text.
+fn received_events(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         script(&mut link);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told = until_end(&mut subscriber);
+    let events = read_until_end(&mut subscriber);
     drop((subscriber, client));
     node.join().unwrap();
-    told
+    events
 }
 
-fn until_end(subscriber: &mut Subscriber) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.last().is_none_or(|last: &String| !last.ends_with(" end")) {
+fn read_until_end(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut events = Vec::new();
+    while events.last().is_none_or(|last: &String| !last.ends_with(" end")) {
         let event = subscriber.next_timeout(PATIENCE).unwrap().expect("no end in time");
-        told.push(word(&event));
+        events.push(event_text(&event));
     }
-    told
+    events
 }
 
 #[test]
 fn records_come_in_order_with_position_and_subject() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
-        link.run(2, 10, 11, &["a", "b"]);
-        link.until_closed();
+        link.send_batch(2, 10, 11, &["a", "b"]);
+        link.wait_until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    for wanted in ["2-11 a", "2-12 b"] {
+    for expected in ["2-11 a", "2-12 b"] {
         let event = subscriber.next().unwrap();
-        assert_eq!(word(&event), wanted);
+        assert_eq!(event_text(&event), expected);
         let dunlin_client::topic::Event::Record(record) = event else { panic!("no record") };
         assert_eq!(record.subject(), "orders.eu");
     }
@@ -51,70 +51,70 @@ fn records_come_in_order_with_position_and_subject() {
 
 #[test]
 fn missing_sequence_numbers_without_a_notice_are_a_gap() {
-    let told = told(|link| {
-        link.run(2, 10, 11, &["a"]);
-        link.run(2, 15, 16, &["end"]);
+    let events = received_events(|link| {
+        link.send_batch(2, 10, 11, &["a"]);
+        link.send_batch(2, 15, 16, &["end"]);
     });
-    assert_eq!(told, ["2-11 a", "gap 2-12..15", "2-16 end"]);
+    assert_eq!(events, ["2-11 a", "gap 2-12..15", "2-16 end"]);
 }
 
 #[test]
 fn filtered_records_are_no_gap() {
-    let told = told(|link| {
-        link.run(2, 10, 14, &["a"]);
+    let events = received_events(|link| {
+        link.send_batch(2, 10, 14, &["a"]);
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
-        link.run(2, 20, 21, &["end"]);
+        link.send_batch(2, 20, 21, &["end"]);
     });
-    assert_eq!(told, ["2-14 a", "2-21 end"]);
+    assert_eq!(events, ["2-14 a", "2-21 end"]);
 }
 
 #[test]
 fn gap_is_delivered_once_and_reading_continues() {
-    let told = told(|link| {
+    let events = received_events(|link| {
         link.send(FromNode::Lagging(Lagging { channel: 1, behind: 90, retained: 100 }));
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 11, last: 19 }));
-        link.run(2, 19, 20, &["end"]);
+        link.send_batch(2, 19, 20, &["end"]);
     });
-    assert_eq!(told, ["lagging 90", "gap 2-11..19", "2-20 end"]);
+    assert_eq!(events, ["lagging 90", "gap 2-11..19", "2-20 end"]);
 }
 
 #[test]
 fn reported_gap_includes_missing_records_before_the_message() {
-    let told = told(|link| {
+    let events = received_events(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
-        link.run(2, 19, 20, &["end"]);
+        link.send_batch(2, 19, 20, &["end"]);
     });
-    assert_eq!(told, ["gap 2-11..19", "2-20 end"]);
+    assert_eq!(events, ["gap 2-11..19", "2-20 end"]);
 }
 
 #[test]
 fn heartbeat_position_turns_lost_last_records_into_a_gap() {
-    let told = told(|link| {
-        link.run(2, 10, 11, &["a"]);
+    let events = received_events(|link| {
+        link.send_batch(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
         link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
         let channels = [ChannelPosition { channel: 1, position: at(2, 13) }];
         link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
-        link.run(2, 13, 14, &["end"]);
+        link.send_batch(2, 13, 14, &["end"]);
     });
-    assert_eq!(told, ["2-11 a", "gap 2-12..13", "2-14 end"]);
+    assert_eq!(events, ["2-11 a", "gap 2-12..13", "2-14 end"]);
 }
 
 #[test]
 fn repeated_records_are_not_delivered_again() {
-    let told = told(|link| {
-        link.run(2, 10, 11, &["a", "b", "c"]);
-        link.run(2, 10, 11, &["a", "b"]);
-        link.run(2, 11, 12, &["b", "c", "d"]);
-        link.run(2, 14, 15, &["end"]);
+    let events = received_events(|link| {
+        link.send_batch(2, 10, 11, &["a", "b", "c"]);
+        link.send_batch(2, 10, 11, &["a", "b"]);
+        link.send_batch(2, 11, 12, &["b", "c", "d"]);
+        link.send_batch(2, 14, 15, &["end"]);
     });
-    assert_eq!(told, ["2-11 a", "2-12 b", "2-13 c", "2-14 d", "2-15 end"]);
+    assert_eq!(events, ["2-11 a", "2-12 b", "2-13 c", "2-14 d", "2-15 end"]);
 }
 
 #[test]
 fn records_of_a_replaced_owner_are_ignored_after_a_new_epoch() {
-    let told = told(|link| {
-        link.run(2, 10, 11, &["a"]);
+    let events = received_events(|link| {
+        link.send_batch(2, 10, 11, &["a"]);
         link.send(FromNode::EpochChanged(EpochChanged {
             channel: 1,
             old: 2,
@@ -122,31 +122,31 @@ fn records_of_a_replaced_owner_are_ignored_after_a_new_epoch() {
             known_through: Some(12),
             new_first: at(3, 1),
         }));
-        link.run(2, 11, 12, &["from the old owner"]);
-        link.run(3, 0, 1, &["end"]);
+        link.send_batch(2, 11, 12, &["from the old owner"]);
+        link.send_batch(3, 0, 1, &["end"]);
     });
-    assert_eq!(told, ["2-11 a", "epoch 2-11 Some(12) 3-1", "3-1 end"]);
+    assert_eq!(events, ["2-11 a", "epoch 2-11 Some(12) 3-1", "3-1 end"]);
 }
 
 #[test]
 fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
-    let told = told(|link| link.run(5, 0, 1, &["end"]));
-    assert_eq!(told, ["epoch 2-10 None 5-1", "5-1 end"]);
+    let events = received_events(|link| link.send_batch(5, 0, 1, &["end"]));
+    assert_eq!(events, ["epoch 2-10 None 5-1", "5-1 end"]);
 }
 
 #[test]
 fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
     let (client, node) = Peer::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
-        link.run(2, 10, 11, &["a"]);
+        link.send_batch(2, 10, 11, &["a"]);
         link.send(FromNode::Deleted(Deleted { channel: 1, last: at(2, 11) }));
         let refusal = Refusal::new(ErrorCode::Lost, "");
         link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
-    assert_eq!(told, ["2-11 a", "deleted 2-11"]);
+    let events: Vec<String> = (0..2).map(|_| event_text(&subscriber.next().unwrap())).collect();
+    assert_eq!(events, ["2-11 a", "deleted 2-11"]);
     assert!(matches!(subscriber.next(), Err(SubscribeError::Lost)));
     assert!(matches!(subscriber.next(), Err(SubscribeError::Lost)), "and it stays so");
     drop((subscriber, client));
@@ -162,7 +162,7 @@ fn refused_subscription_returns_its_reason() {
         });
         let refusal = Refusal::new(ErrorCode::NoTopic, "orders.eu");
         link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
-        link.until_closed();
+        link.wait_until_closed();
     });
     let refused = client.subscribe("orders.eu", SubscribeOptions::default());
     assert_eq!(refused.err(), Some(SubscribeError::NoTopic("orders.eu".to_owned())));
@@ -173,21 +173,21 @@ fn refused_subscription_returns_its_reason() {
 #[test]
 fn large_and_small_batches_are_read_in_order() {
     let big = "x".repeat(100_000);
-    let told = told(move |link| {
+    let events = received_events(move |link| {
         for seq in (11..51).step_by(2) {
-            link.run(2, seq - 1, seq, &[&big]);
-            link.run(2, seq, seq + 1, &["small"]);
+            link.send_batch(2, seq - 1, seq, &[&big]);
+            link.send_batch(2, seq, seq + 1, &["small"]);
         }
-        link.run(2, 50, 51, &["end"]);
+        link.send_batch(2, 50, 51, &["end"]);
     });
-    assert_eq!(told.len(), 41);
-    for (at, word) in told.iter().enumerate() {
-        assert!(word.starts_with(&format!("2-{} ", at + 11)), "{at}");
+    assert_eq!(events.len(), 41);
+    for (at, text) in events.iter().enumerate() {
+        assert!(text.starts_with(&format!("2-{} ", at + 11)), "{at}");
     }
 }
 
 #[test]
-fn client_renews_credit_after_it_has_read_half_of_the_credit() {
+fn client_renews_credit_after_reading_half_of_the_credit() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 64 << 10, ..ClientLimits::default() };
     let (client, node) =
@@ -210,30 +210,30 @@ fn client_renews_credit_after_it_has_read_half_of_the_credit() {
                     });
                     assert!(granted <= sent + (64 << 10), "more than a whole credit is open");
                 }
-                link.run(1, seq - 1, seq, &[&payload]);
+                link.send_batch(1, seq - 1, seq, &[&payload]);
                 sent += 40 + 8 + 8 + 4 + 1000 + 4;
             }
-            link.until_closed();
+            link.wait_until_closed();
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let mut seen = 0;
-    while seen < 1000 {
+    let mut read = 0;
+    while read < 1000 {
         subscriber.wait(None).unwrap();
-        seen += subscriber.drain(64, |event| assert!(word(&event).starts_with("1-"))).unwrap();
+        read += subscriber.drain(64, |event| assert!(event_text(&event).starts_with("1-"))).unwrap();
     }
     drop((subscriber, client));
     node.join().unwrap();
 }
 
 #[test]
-fn subscriber_returns_no_credit_before_it_reads_records() {
+fn subscriber_returns_no_credit_before_reading_records() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
         Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
             link.accept_subscription(at(1, 0));
             let is_credit = |message: FromClient<'_>| matches!(message, FromClient::Credit(_));
-            while let Some(said) = link.try_next(is_credit) {
-                assert!(!said, "nothing was consumed");
+            while let Some(is_credit_message) = link.try_next(is_credit) {
+                assert!(!is_credit_message, "nothing was consumed");
             }
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -250,18 +250,18 @@ fn subscriber_returns_no_credit_before_it_reads_records() {
 fn registered_subscriber_reports_consumed_positions() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
-        link.run(2, 10, 11, &["a", "b"]);
+        link.send_batch(2, 10, 11, &["a", "b"]);
         let consumed = link.next(|message| match message {
             FromClient::Credit(credit) => credit.consumed.iter().collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         });
         assert_eq!(consumed, [ChannelPosition { channel: 1, position: at(2, 12) }]);
-        link.run(2, 12, 13, &["end"]);
-        link.until_closed();
+        link.send_batch(2, 12, 13, &["end"]);
+        link.wait_until_closed();
     });
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
     let mut subscriber = client.subscribe("orders.>", options).unwrap();
-    assert_eq!(until_end(&mut subscriber), ["2-11 a", "2-12 b", "2-13 end"]);
+    assert_eq!(read_until_end(&mut subscriber), ["2-11 a", "2-12 b", "2-13 end"]);
     drop((subscriber, client));
     node.join().unwrap();
 }

@@ -13,7 +13,7 @@ use dunlin_client::topic::{
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::running::{RunningNode, on_disk};
+use crate::running_node::{RunningNode, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
@@ -35,19 +35,19 @@ fn next(member: &mut Member, timeout: Duration) -> Result<Option<Received>, Subs
 }
 
 /// Token, attempt and number of the next record.
-fn record(member: &mut Member) -> (u64, u32, u64) {
+fn next_record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
         Some(Received::Record { token, attempt, number, .. }) => (token, attempt, number),
         other => panic!("no record but {other:?}"),
     }
 }
 
-fn sharing() -> GroupOptions {
+fn share_options() -> GroupOptions {
     GroupOptions { start: Start::Earliest, ..GroupOptions::default() }
 }
 
-fn working() -> GroupOptions {
-    GroupOptions { kind: GroupKind::Work, ..sharing() }
+fn work_options() -> GroupOptions {
+    GroupOptions { kind: GroupKind::Work, ..share_options() }
 }
 
 fn start(topic: TopicConfig) -> (RunningNode, Client) {
@@ -72,7 +72,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
     let read = Arc::new(AtomicU64::new(0));
     let subscribers: Vec<_> = (0..3)
         .map(|_| {
-            let mut member = running.client().join(JOBS, sharing()).unwrap();
+            let mut member = running.client().join(JOBS, share_options()).unwrap();
             let read = Arc::clone(&read);
             thread::spawn(move || {
                 let mut numbers = Vec::new();
@@ -100,19 +100,19 @@ fn each_record_of_a_share_group_goes_to_one_member() {
 fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
-    let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
+    let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..share_options() }).unwrap();
     // There are more records than the member requests in advance, and more than the log retains.
     publish(&client, 0..50_000);
-    let (mut seen, mut lost) = (0, 0);
-    while seen + lost < 50_000 {
+    let (mut received, mut lost) = (0, 0);
+    while received + lost < 50_000 {
         match next(&mut member, PATIENCE).unwrap() {
-            Some(Received::Record { .. }) => seen += 1,
+            Some(Received::Record { .. }) => received += 1,
             Some(Received::Notice(Notice::Gap(gap))) => lost += gap.records(),
             Some(Received::Notice(_)) => {}
-            None => panic!("{seen} seen, {lost} lost, and the rest in silence"),
+            None => panic!("{received} seen, {lost} lost, and the rest in silence"),
         }
     }
-    assert_eq!(seen + lost, 50_000);
+    assert_eq!(received + lost, 50_000);
     assert!(lost > 0);
 }
 
@@ -120,28 +120,28 @@ fn lost_records_of_a_share_group_are_a_gap() {
 fn leaving_member_loses_only_its_unread_records() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..10);
-    let mut first = client.join(JOBS, sharing()).unwrap();
-    let given = (0..3).map(|_| record(&mut first).2).collect::<Vec<_>>();
+    let mut first = client.join(JOBS, share_options()).unwrap();
+    let delivered = (0..3).map(|_| next_record(&mut first).2).collect::<Vec<_>>();
     first.leave();
-    let mut second = client.join(JOBS, sharing()).unwrap();
+    let mut second = client.join(JOBS, share_options()).unwrap();
     // The group loses the records that were sent to the first member and not read, but no record that the first member
     // has read.
     let Some(Received::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
         panic!("no gap")
     };
-    assert_eq!((given, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
+    assert_eq!((delivered, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
 }
 
 #[test]
 fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
-    let mut member = client.join(JOBS, working()).unwrap();
+    let mut member = client.join(JOBS, work_options()).unwrap();
     // The response to another request arrives before the requested records.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "the member has not requested records");
     member.claim(3);
-    let [first, second, third] = [0, 1, 2].map(|_| record(&mut member));
+    let [first, second, third] = [0, 1, 2].map(|_| next_record(&mut member));
     assert_eq!(
         [first, second, third].map(|(_, attempt, number)| (attempt, number)),
         [(1, 0), (1, 1), (1, 2)]
@@ -151,7 +151,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     assert_eq!(member.nack(&[(second.0, Duration::from_millis(200))]).unwrap().settled, 1);
     assert_eq!(member.ack(&[second.0]).unwrap().stale, [second.0]);
     member.claim(1);
-    let again = record(&mut member);
+    let again = next_record(&mut member);
     assert_eq!((again.1, again.2), (2, 1));
     assert!(began.elapsed() >= Duration::from_millis(200));
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
@@ -160,29 +160,29 @@ fn returned_record_is_delivered_again_after_its_delay() {
 /// Measures how long four deliveries with a delay of 50 ms each take.
 fn four_delays(client: &Client, number: u64) -> Duration {
     publish(client, [number]);
-    let mut member = client.join(JOBS, working()).unwrap();
+    let mut member = client.join(JOBS, work_options()).unwrap();
     let began = Instant::now();
     for attempt in 1..=4 {
         member.claim(1);
-        let (token, attempt_here, _) = record(&mut member);
-        assert_eq!(attempt_here, attempt);
+        let (token, delivered_attempt, _) = next_record(&mut member);
+        assert_eq!(delivered_attempt, attempt);
         member.nack(&[(token, Duration::from_millis(50))]).unwrap();
     }
     member.claim(1);
-    let token = record(&mut member).0;
-    let took = began.elapsed();
+    let token = next_record(&mut member).0;
+    let elapsed = began.elapsed();
     assert_eq!(member.ack(&[token]).unwrap().settled, 1);
-    took
+    elapsed
 }
 
 #[test]
 fn retry_delay_ends_without_waiting_for_housekeeping() {
     let (_running, client) = start(TopicConfig::default());
     // A pause of the machine may delay one round. A timer of one second would delay every round.
-    let (deadline, mut took) = (Deadline::new(), Vec::new());
-    while took.last().is_none_or(|took| *took > Duration::from_millis(2_500)) {
-        deadline.check(format_args!("four delays of 50 ms took {took:?}"));
-        took.push(four_delays(&client, took.len() as u64));
+    let (deadline, mut elapsed) = (Deadline::new(), Vec::new());
+    while elapsed.last().is_none_or(|elapsed| *elapsed > Duration::from_millis(2_500)) {
+        deadline.check(format_args!("four delays of 50 ms took {elapsed:?}"));
+        elapsed.push(four_delays(&client, elapsed.len() as u64));
     }
 }
 
@@ -190,13 +190,13 @@ fn retry_delay_ends_without_waiting_for_housekeeping() {
 fn expired_claim_goes_to_another_member_and_late_ack_is_stale() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
-    let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..working() };
+    let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..work_options() };
     let mut slow = client.join(JOBS, options).unwrap();
-    let mut quick = running.client().join(JOBS, working()).unwrap();
+    let mut quick = running.client().join(JOBS, work_options()).unwrap();
     slow.claim(1);
-    let late = record(&mut slow);
+    let late = next_record(&mut slow);
     quick.claim(1);
-    let again = record(&mut quick);
+    let again = next_record(&mut quick);
     assert_eq!((late.1, again.1, again.2), (1, 2, 7));
     let refused = slow.ack(&[late.0]).unwrap();
     assert_eq!((refused.settled, refused.stale), (0, vec![late.0]));
@@ -207,12 +207,12 @@ fn expired_claim_goes_to_another_member_and_late_ack_is_stale() {
 fn record_without_attempts_left_goes_to_the_dead_letters() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
-    let options = GroupOptions { attempts_max: 2, dead_letter: "graves".to_owned(), ..working() };
+    let options = GroupOptions { attempts_max: 2, dead_letter: "graves".to_owned(), ..work_options() };
     let mut member = client.join(JOBS, options).unwrap();
     for attempt in 1..=2 {
         member.claim(1);
-        let (token, tried, _) = record(&mut member);
-        assert_eq!(tried, attempt);
+        let (token, delivered_attempt, _) = next_record(&mut member);
+        assert_eq!(delivered_attempt, attempt);
         member.nack(&[(token, Duration::ZERO)]).unwrap();
     }
     let graves = running.node.topic("graves").unwrap();
@@ -226,22 +226,22 @@ fn clients_of_a_work_group_process_each_record_once() {
     const RECORDS: u64 = 3_000;
     let (running, client) = start(TopicConfig { partitions: 4, ..TopicConfig::default() });
     publish(&client, 0..RECORDS);
-    let all_done = Arc::new(AtomicU64::new(0));
+    let done_count = Arc::new(AtomicU64::new(0));
     let workers: Vec<_> = (0..3)
         .map(|_| {
-            let mut member = running.client().join(JOBS, working()).unwrap();
-            let all_done = Arc::clone(&all_done);
+            let mut member = running.client().join(JOBS, work_options()).unwrap();
+            let done_count = Arc::clone(&done_count);
             thread::spawn(move || {
                 let mut done = Vec::new();
                 let deadline = Deadline::new();
                 member.claim(10);
-                while all_done.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
+                while done_count.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
                     if let Some(Received::Record { token, number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
                     {
                         assert_eq!(member.ack(&[token]).unwrap().settled, 1);
                         done.push(number);
-                        all_done.fetch_add(1, Ordering::SeqCst);
+                        done_count.fetch_add(1, Ordering::SeqCst);
                         member.claim(1);
                     }
                 }
@@ -259,18 +259,18 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
     for topic_comes_back in [true, false] {
         let (running, client) = start(TopicConfig::default());
         publish(&client, [1]);
-        let mut member = client.join(JOBS, working()).unwrap();
+        let mut member = client.join(JOBS, work_options()).unwrap();
         member.claim(5);
-        let held = record(&mut member);
+        let claimed = next_record(&mut member);
         let waiting = thread::spawn(move || {
-            let mut seen = Vec::new();
+            let mut received = Vec::new();
             let deadline = Deadline::new();
             loop {
                 match next(&mut member, PATIENCE) {
                     Ok(Some(Received::Record { number, token, .. })) => {
-                        return Ok((number, token, member, seen));
+                        return Ok((number, token, member, received));
                     }
-                    Ok(Some(Received::Notice(notice))) => seen.push(notice),
+                    Ok(Some(Received::Notice(notice))) => received.push(notice),
                     // The next call tries again; it must not hang.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
@@ -290,13 +290,13 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
                 !running.node.groups(&running.node.topic("jobs").unwrap()).is_empty()
             });
             publish(&publisher, [2]);
-            let (number, token, mut member, seen) = waiting.join().unwrap().unwrap();
+            let (number, token, mut member, received) = waiting.join().unwrap().unwrap();
             assert_eq!(number, 2);
-            assert!(matches!(seen[..], [Notice::EpochChanged(_)]), "{seen:?}");
-            let settlement = member.ack(&[held.0, token]).unwrap();
+            assert!(matches!(received[..], [Notice::EpochChanged(_)]), "{received:?}");
+            let settlement = member.ack(&[claimed.0, token]).unwrap();
             assert_eq!(
                 (settlement.settled, settlement.stale),
-                (1, vec![held.0]),
+                (1, vec![claimed.0]),
                 "that claim was of the old node"
             );
         } else {
@@ -310,13 +310,13 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
 fn share_group_continues_at_its_position_after_a_restart() {
     for start in [Start::Earliest, Start::Latest] {
         let disk = FakeDisk::new(52);
-        let running = RunningNode::of(on_disk(&disk));
+        let running = RunningNode::with_node(on_disk(&disk));
         let client = running.client();
         let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
         client.create_topic("jobs", &durable, false).unwrap();
-        let mut member = client.join(JOBS, GroupOptions { start, ..sharing() }).unwrap();
+        let mut member = client.join(JOBS, GroupOptions { start, ..share_options() }).unwrap();
         publish(&client, [1, 2]);
-        assert_eq!([record(&mut member).2, record(&mut member).2], [1, 2]);
+        assert_eq!([next_record(&mut member).2, next_record(&mut member).2], [1, 2]);
         let _running = running.crash(&disk, |node| {
             node.publisher("jobs").unwrap().publish(&3_u64.to_le_bytes()[..]).unwrap();
         });
@@ -335,10 +335,10 @@ fn share_group_continues_at_its_position_after_a_restart() {
 fn reconnected_member_receives_its_held_records_again() {
     let (mut running, client) = start(TopicConfig::default());
     publish(&client, 1..=3);
-    let mut member = client.join(JOBS, working()).unwrap();
+    let mut member = client.join(JOBS, work_options()).unwrap();
     member.claim(5);
-    let held = [0, 1, 2].map(|_| record(&mut member));
-    assert_eq!(member.ack(&[held[0].0]).unwrap().settled, 1);
+    let claimed = [0, 1, 2].map(|_| next_record(&mut member));
+    assert_eq!(member.ack(&[claimed[0].0]).unwrap().settled, 1);
     running.cut();
     let mut again = Vec::new();
     let deadline = Deadline::new();
@@ -353,5 +353,5 @@ fn reconnected_member_receives_its_held_records_again() {
     assert_eq!(again.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [2, 3]);
     let tokens: Vec<_> = again.iter().map(|(token, _)| *token).collect();
     assert_eq!(member.ack(&tokens).unwrap().settled, 2);
-    assert_eq!(member.ack(&[held[1].0]).unwrap().stale, [held[1].0], "the claim of before is over");
+    assert_eq!(member.ack(&[claimed[1].0]).unwrap().stale, [claimed[1].0], "the claim of before is over");
 }

@@ -7,7 +7,7 @@ use std::thread;
 use dunlin_client::interruptible;
 use dunlin_client::topic::{Event, Publish, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 
-use crate::running::RunningNode;
+use crate::running_node::RunningNode;
 
 fn interrupted(error: SubscribeError) -> bool {
     matches!(error, SubscribeError::Connection(why) if why == "interrupted")
@@ -19,11 +19,11 @@ fn interrupted_wait_ends_without_losing_a_record() {
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut events = client.subscribe("t", SubscribeOptions::default()).unwrap();
-    let asked = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&asked);
-    let third = move || counted.fetch_add(1, Ordering::Relaxed) == 2;
-    assert!(interrupted(interruptible(third, || events.wait(None)).unwrap_err()));
-    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    let check_count = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&check_count);
+    let is_third_check = move || counter.fetch_add(1, Ordering::Relaxed) == 2;
+    assert!(interrupted(interruptible(is_third_check, || events.wait(None)).unwrap_err()));
+    assert_eq!(check_count.load(Ordering::Relaxed), 3);
 
     client.publisher("t").unwrap().publish(b"one").unwrap();
     let Event::Record(record) = interruptible(|| false, || events.next()).unwrap() else {
@@ -44,8 +44,8 @@ fn every_waiting_thread_of_a_connection_is_interrupted() {
         .drain(..)
         .map(|mut events| {
             let stop = Arc::clone(&stop);
-            let asked = move || stop.load(Ordering::Relaxed);
-            thread::spawn(move || interruptible(asked, || events.wait(None)).unwrap_err())
+            let is_stopped = move || stop.load(Ordering::Relaxed);
+            thread::spawn(move || interruptible(is_stopped, || events.wait(None)).unwrap_err())
         })
         .collect();
     stop.store(true, Ordering::Relaxed);
@@ -79,18 +79,19 @@ fn interrupted_lock_request_is_removed_from_the_lock_queue() {
     let lock = kv.lock("gate", &ours, b"").unwrap();
     let (watched, number) = (kv.clone(), theirs.id());
     let waits = move || watched.lease_state(number).unwrap().unwrap().waits;
-    let until = |wanted: u64| dunlin_wait::until(format_args!("{wanted} wait"), || waits() == wanted);
+    let wait_until_waiting =
+        |expected: u64| dunlin_wait::until(format_args!("{expected} wait"), || waits() == expected);
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
+    let is_stopped = Arc::clone(&stop);
     let waiting = thread::spawn(move || {
-        let broken_off = || other.lock("gate", &theirs, b"").map(|lock| lock.token());
-        (interruptible(move || asked.load(Ordering::Relaxed), broken_off), theirs)
+        let interrupted_lock = || other.lock("gate", &theirs, b"").map(|lock| lock.token());
+        (interruptible(move || is_stopped.load(Ordering::Relaxed), interrupted_lock), theirs)
     });
-    until(1);
+    wait_until_waiting(1);
     stop.store(true, Ordering::Relaxed);
-    let (broken_off, _theirs) = waiting.join().unwrap();
-    assert!(matches!(broken_off, Err(dunlin_client::KvError::Unknown(_))), "{broken_off:?}");
-    until(0);
+    let (interrupted_lock, _theirs) = waiting.join().unwrap();
+    assert!(matches!(interrupted_lock, Err(dunlin_client::KvError::Unknown(_))), "{interrupted_lock:?}");
+    wait_until_waiting(0);
     lock.release().unwrap();
     assert_eq!(kv.holder("gate").unwrap(), None);
 }

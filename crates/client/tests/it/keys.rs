@@ -10,7 +10,7 @@ use dunlin_client::state::{
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::running::RunningNode;
+use crate::running_node::RunningNode;
 
 #[test]
 fn keys_are_put_read_swapped_and_deleted() {
@@ -65,7 +65,7 @@ fn watch_delivers_every_revision_from_its_start() {
         kv.put(key, value).unwrap();
     }
     kv.delete("a/1").unwrap();
-    let told = |watch: &mut dunlin_client::Watch| {
+    let next_change = |watch: &mut dunlin_client::Watch| {
         let change = watch.next_timeout(PATIENCE).unwrap().unwrap();
         let key = |event: &dunlin_client::KeyChange| match event {
             Ok(entry) => format!("{}={}", text(&entry.key), text(&entry.value)),
@@ -73,16 +73,19 @@ fn watch_delivers_every_revision_from_its_start() {
         };
         format!("{} {}", change.revision, change.events.iter().map(key).collect::<Vec<_>>().join(" "))
     };
-    assert_eq!([told(&mut now), told(&mut now), told(&mut now)], ["1 a/1=x", "3 a/2=z", "4 -a/1"]);
+    assert_eq!(
+        [next_change(&mut now), next_change(&mut now), next_change(&mut now)],
+        ["1 a/1=x", "3 a/2=z", "4 -a/1"]
+    );
     let (epoch, _) = kv.revision().unwrap();
     let from = |revision| WatchFrom::Revision { epoch, revision };
     let mut from_third = kv.watch("", from(3)).unwrap();
-    assert_eq!([told(&mut from_third), told(&mut from_third)], ["3 a/2=z", "4 -a/1"]);
+    assert_eq!([next_change(&mut from_third), next_change(&mut from_third)], ["3 a/2=z", "4 -a/1"]);
     let mut from_first = kv.watch("b/", WatchFrom::Oldest).unwrap();
-    assert_eq!(told(&mut from_first), "2 b/1=y");
+    assert_eq!(next_change(&mut from_first), "2 b/1=y");
     assert!(kv.watch("", from(9)).is_err(), "the revision is in the future");
-    let mut of_another = kv.watch("", WatchFrom::Revision { epoch: epoch - 1, revision: 3 }).unwrap();
-    assert!(matches!(of_another.next(), Err(WatchError::Restarted { .. })), "revision 3 is another there");
+    let mut other_epoch = kv.watch("", WatchFrom::Revision { epoch: epoch - 1, revision: 3 }).unwrap();
+    assert!(matches!(other_epoch.next(), Err(WatchError::Restarted { .. })), "revision 3 is another there");
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -93,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
 fn watch_from_a_removed_revision_returns_the_oldest_revision() {
     let mut config = dunlin::Config::default();
     config.limits.control.history_bytes = 64 << 10;
-    let node = RunningNode::of(dunlin::Node::start(config).unwrap());
+    let node = RunningNode::with_node(dunlin::Node::start(config).unwrap());
     let kv = node.client().kv();
     let big = vec![b'x'; 2_000];
     for _ in 0..200 {
@@ -116,13 +119,13 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
     let kv = client.kv();
     for _ in 0..4 {
         let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
-        let asked: Vec<_> = keys
+        let pending: Vec<_> = keys
             .iter()
             .map(|key| kv.begin(&ControlCommand::Put { key: key.as_bytes(), value: b"v", lease: 0 }).unwrap())
             .collect();
-        let mut revisions: Vec<u64> = asked
+        let mut revisions: Vec<u64> = pending
             .into_iter()
-            .map(|asked| match asked.wait().unwrap() {
+            .map(|pending| match pending.wait().unwrap() {
                 ControlReply::Changed { revision, keys: 1 } => revision,
                 other => panic!("{other:?}"),
             })
@@ -132,14 +135,14 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
     }
     assert_eq!(kv.revision().unwrap().1, 1_024);
     let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
-    let asked: Vec<_> =
+    let pending: Vec<_> =
         keys.iter().map(|key| kv.begin_query(&ControlQuery::Get { key: key.as_bytes() }).unwrap()).collect();
-    for (key, asked) in keys.iter().zip(asked) {
-        let QueryAnswer::Found { found, .. } = asked.wait().unwrap() else { panic!("another answer") };
+    for (key, pending) in keys.iter().zip(pending) {
+        let QueryAnswer::Found { found, .. } = pending.wait().unwrap() else { panic!("another answer") };
         assert_eq!((found.items[0].key.as_ref(), found.items[0].item.version), (key.as_bytes(), 4));
     }
-    let (commands, took) = node.node.control().unwrap().commits().unwrap();
-    assert!(commands >= 1_024 && !took.is_zero(), "{commands} in {took:?}");
+    let (commands, duration) = node.node.control().unwrap().commits().unwrap();
+    assert!(commands >= 1_024 && !duration.is_zero(), "{commands} in {duration:?}");
 }
 
 #[test]
@@ -149,8 +152,8 @@ fn commands_and_watches_can_be_awaited() {
     let mut watch = kv.watch("", WatchFrom::Now).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let asked = kv.begin(&ControlCommand::Put { key: b"a", value: b"1", lease: 0 }).unwrap();
-        let reply = tokio::time::timeout(PATIENCE, asked.answered()).await.unwrap().unwrap();
+        let pending = kv.begin(&ControlCommand::Put { key: b"a", value: b"1", lease: 0 }).unwrap();
+        let reply = tokio::time::timeout(PATIENCE, pending.answered()).await.unwrap().unwrap();
         assert_eq!(reply, ControlReply::Changed { revision: 1, keys: 1 });
         let change = tokio::time::timeout(PATIENCE, watch.changed()).await.unwrap().unwrap();
         assert_eq!(change.revision, 1);
@@ -162,24 +165,28 @@ fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = RunningNode::start();
     let kv = node.client().kv();
     // If the machine pauses for longer than the time to live, the lease ends and this is no failure: try a longer time.
-    let (kept, left) = [500, 3_000, 15_000, 60_000]
+    let (renewed, unrenewed) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {
-            let mut kept = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
-            kept.keep().unwrap();
-            let left = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
+            let mut renewed = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
+            renewed.start_renewal().unwrap();
+            let unrenewed = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
             let keys = [format!("kept {ttl_ms}"), format!("left {ttl_ms}")];
-            kv.put_under(keys[0].as_str(), "1", kept.id()).ok()?;
-            kv.put_under(keys[1].as_str(), "1", left.id()).ok()?;
-            let lost = left.wait_lost(PATIENCE).unwrap();
-            assert_eq!(lost.lease, left.id());
+            kv.put_with_lease(keys[0].as_str(), "1", renewed.id()).ok()?;
+            kv.put_with_lease(keys[1].as_str(), "1", unrenewed.id()).ok()?;
+            let lost = unrenewed.wait_lost(PATIENCE).unwrap();
+            assert_eq!(lost.lease, unrenewed.id());
             until("the key ends with its lease", || kv.get(keys[1].as_str()).unwrap().is_none());
-            (kv.get(keys[0].as_str()).unwrap().is_some() && kept.check().is_ok()).then_some((kept, left))
+            (kv.get(keys[0].as_str()).unwrap().is_some() && renewed.check().is_ok())
+                .then_some((renewed, unrenewed))
         })
         .expect("a renewed lease lives");
-    kv.revoke(kept.id()).unwrap();
-    assert!(kept.wait_lost(PATIENCE).is_some(), "the revocation is reported");
-    assert_eq!(kv.put_under("late", "1", left.id()), Err(KvError::NoLease { lease: left.id() }));
+    kv.revoke(renewed.id()).unwrap();
+    assert!(renewed.wait_lost(PATIENCE).is_some(), "the revocation is reported");
+    assert_eq!(
+        kv.put_with_lease("late", "1", unrenewed.id()),
+        Err(KvError::NoLease { lease: unrenewed.id() })
+    );
 }
 
 #[test]
@@ -188,21 +195,21 @@ fn released_lock_passes_to_the_waiter_with_a_higher_token() {
     let (kv, other) = (node.client().kv(), node.client().kv());
     let lease = kv.lease(Duration::from_secs(60)).unwrap();
     let lock = kv.lock("gate", &lease, b"first").unwrap();
-    let theirs = other.lease(Duration::from_secs(60)).unwrap();
-    let held = other.try_lock("gate", &theirs, b"").unwrap_err();
+    let other_lease = other.lease(Duration::from_secs(60)).unwrap();
+    let held = other.try_lock("gate", &other_lease, b"").unwrap_err();
     assert_eq!(held, KvError::Held { holder: lease.id(), token: lock.token() });
     assert_eq!(&*kv.holder("gate").unwrap().unwrap().value, b"first");
     let waiting = thread::spawn(move || {
-        other.lock("gate", &theirs, b"second").map(|lock| (lock.token(), lock, theirs))
+        other.lock("gate", &other_lease, b"second").map(|lock| (lock.token(), lock, other_lease))
     });
     let waits = || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits > 0);
     until("the other waits", waits);
     lock.proclaim(b"still").unwrap();
     let token = lock.token();
     lock.release().unwrap();
-    let (next, theirs, _lease) = waiting.join().unwrap().unwrap();
+    let (next, other_lock, _lease) = waiting.join().unwrap().unwrap();
     assert!(next > token);
-    theirs.proclaim(b"third").unwrap();
+    other_lock.proclaim(b"third").unwrap();
     assert_eq!(&*kv.holder("gate").unwrap().unwrap().value, b"third");
 }
 
@@ -213,10 +220,11 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     let others = node.client();
     let other = others.kv();
     let lease = kv.lease(Duration::from_secs(60)).unwrap();
-    let theirs = other.lease(Duration::from_secs(60)).unwrap();
+    let other_lease = other.lease(Duration::from_secs(60)).unwrap();
     let lock = kv.lock("gate", &lease, b"").unwrap();
     let waits = || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits == 1);
-    let waiting = thread::spawn(move || other.lock("gate", &theirs, b"").map(|lock| (lock, theirs)));
+    let waiting =
+        thread::spawn(move || other.lock("gate", &other_lease, b"").map(|lock| (lock, other_lease)));
     until("the other waits", waits);
     let before = others.connections();
     node.cut();
@@ -270,21 +278,21 @@ fn idle_watch_and_lease_survive_a_lost_connection() {
     let mut node = RunningNode::start();
     let kv = node.client().kv();
     let mut lease = kv.lease(Duration::from_secs(30)).unwrap();
-    lease.keep().unwrap();
+    lease.start_renewal().unwrap();
     let mut watch = kv.watch("", WatchFrom::Now).unwrap();
-    kv.put_under("a", "1", lease.id()).unwrap();
+    kv.put_with_lease("a", "1", lease.id()).unwrap();
     assert_eq!(watch.next_timeout(PATIENCE).unwrap().unwrap().revision, 1);
     node.cut();
     let again = Arc::new(node.client());
     again.kv().put("b", "2").unwrap();
     let deadline = Deadline::new();
-    let seen = loop {
+    let revision = loop {
         match watch.next_timeout(Duration::from_secs(1)) {
             Ok(Some(change)) => break change.revision,
             Ok(None) | Err(WatchError::Subscribe(_)) => deadline.check("the watch receives the change"),
             Err(other) => panic!("{other}"),
         }
     };
-    assert_eq!(seen, 2);
+    assert_eq!(revision, 2);
     assert!(kv.get("a").unwrap().is_some() && lease.keep_alive().is_ok());
 }

@@ -1,23 +1,23 @@
 //! Tests of the client, mostly with a scripted node: its messages, their order, and what callers receive.
 
-mod beginning_anew;
 mod conformance;
 mod connecting;
 mod continuity;
-mod cutting;
-mod following;
+mod cut_connections;
 mod groups;
 mod interrupting;
 mod keys;
-mod losing;
+mod lost_connections;
 mod members;
 mod node;
 mod peer;
 mod publishing;
 mod real_books;
+mod recreated_topics;
 mod requests;
-mod running;
-mod sharing;
+mod running_node;
+mod shared_connection;
+mod state_subscribers;
 mod states;
 mod tasks;
-mod working;
+mod workers;

@@ -34,9 +34,9 @@ fn accept_member(link: &mut Link) {
     link.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
 }
 
-fn accept_claim(link: &mut Link, wanted: u64) {
+fn accept_claim(link: &mut Link, expected: u64) {
     link.next(|message| match message {
-        FromClient::Claim(claim) => assert_eq!(claim.wanted, wanted),
+        FromClient::Claim(claim) => assert_eq!(claim.wanted, expected),
         other => panic!("{other:?}"),
     });
 }
@@ -50,7 +50,7 @@ fn deliver(link: &mut Link, seqs: std::ops::RangeInclusive<u64>) {
         Deliver::add(&mut out, 100 + seq, at(1, seq), 2, 30_000, &record);
     }
     Deliver::finish(&mut out, start, count);
-    link.bytes(&out);
+    link.send_bytes(&out);
 }
 
 fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
@@ -87,14 +87,14 @@ fn member_claims_acknowledges_renews_and_returns_records() {
         link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
         let request = link.next(|message| match message {
             FromClient::Nack(nack) => {
-                let wanted = NackedToken { token: 108, delay_ms: 50 };
-                assert_eq!(nack.tokens.iter().collect::<Vec<_>>(), [wanted]);
+                let expected = NackedToken { token: 108, delay_ms: 50 };
+                assert_eq!(nack.tokens.iter().collect::<Vec<_>>(), [expected]);
                 nack.request
             }
             other => panic!("{other:?}"),
         });
         link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut member = join(&client);
     member.claim(2);
@@ -116,11 +116,11 @@ fn client_sends_no_claim_renewal_to_an_older_node() {
     let node = std::thread::spawn(move || {
         let mut link = peer.accept_silently();
         link.read_hello();
-        link.welcome_as(2);
+        link.welcome_with_version(2);
         accept_member(&mut link);
         accept_claim(&mut link, 1);
         deliver(&mut link, 7..=7);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let client = Client::connect(&url, ClientOptions::default()).unwrap();
     let mut member = join(&client);
@@ -144,7 +144,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
         accept_claim(&mut link, 3);
         deliver(&mut link, 3..=5);
         accept_claim(&mut link, 4);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut member = join(&client);
     member.claim(5);
@@ -162,7 +162,7 @@ fn member_with_one_byte_of_credit_is_not_woken_without_events() {
     let (client, node) =
         Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
             accept_member(&mut link);
-            link.until_closed();
+            link.wait_until_closed();
         });
     let mut member = join(&client);
     assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "woken without an event");

@@ -12,8 +12,8 @@ use dunlin_client::topic::{
 use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError};
 use dunlin_wait::{Deadline, PATIENCE};
 
-use crate::peer::word;
-use crate::running::{RunningNode, from_the_first, patient};
+use crate::peer::event_text;
+use crate::running_node::{RunningNode, from_earliest, patient};
 
 #[test]
 fn records_arrive_as_they_were_published_over_both_transports() {
@@ -46,7 +46,7 @@ fn million_small_records_arrive_in_order() {
         ..TopicConfig::default()
     };
     running.client().create_topic("t", &config, false).unwrap();
-    let options = SubscribeOptions { registered: true, ..from_the_first() };
+    let options = SubscribeOptions { registered: true, ..from_earliest() };
     let mut subscriber = running.client().subscribe("t", options).unwrap();
     let client = running.client();
     let publishing = thread::spawn(move || {
@@ -56,14 +56,14 @@ fn million_small_records_arrive_in_order() {
         }
         publisher.flush().unwrap().unwrap().position.seq
     });
-    let mut seen = 0;
-    while seen < RECORDS {
-        assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "stuck after {seen}");
+    let mut read = 0;
+    while read < RECORDS {
+        assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "stuck after {read}");
         subscriber
             .drain(usize::MAX, |event| match event {
                 Event::Record(record) => {
-                    seen += 1;
-                    assert_eq!(record.payload(), seen.to_le_bytes());
+                    read += 1;
+                    assert_eq!(record.payload(), read.to_le_bytes());
                 }
                 Event::Notice(notice) => panic!("{notice:?}"),
             })
@@ -78,29 +78,29 @@ fn overrun_subscriber_receives_exact_gaps() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
     client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let mut subscriber = running.client().subscribe("t", from_the_first()).unwrap();
+    let mut subscriber = running.client().subscribe("t", from_earliest()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     const RECORDS: u64 = 200_000;
     for number in 1..=RECORDS {
         publisher.send(&number.to_le_bytes()).unwrap();
     }
     publisher.flush().unwrap();
-    let (mut at, mut seen, mut missed) = (0, 0, 0);
+    let (mut at, mut read, mut lost) = (0, 0, 0);
     while at < RECORDS {
         match subscriber.next_timeout(PATIENCE).unwrap().expect("stuck") {
             Event::Record(record) => {
                 assert_eq!((record.seq(), record.payload()), (at + 1, &(at + 1).to_le_bytes()[..]));
-                (at, seen) = (at + 1, seen + 1);
+                (at, read) = (at + 1, read + 1);
             }
             Event::Notice(Notice::Gap(gap)) => {
                 assert_eq!(gap.first, at + 1);
-                (at, missed) = (gap.last, missed + gap.records());
+                (at, lost) = (gap.last, lost + gap.records());
             }
             Event::Notice(Notice::Lagging(_)) => {}
             Event::Notice(other) => panic!("{other:?}"),
         }
     }
-    assert!(missed > 0 && seen + missed == RECORDS, "{seen} seen, {missed} missed");
+    assert!(lost > 0 && read + lost == RECORDS, "{read} seen, {lost} missed");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn fail_on_gap_subscription_ends_with_a_lost_error() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
     client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let options = SubscribeOptions { on_gap: OnGap::Fail, ..from_the_first() };
+    let options = SubscribeOptions { on_gap: OnGap::Fail, ..from_earliest() };
     let mut subscriber = running.client().subscribe("t", options).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     for _ in 0..20_000 {
@@ -146,7 +146,7 @@ fn wildcard_subscription_reads_topics_created_later() {
 }
 
 #[test]
-fn remote_refusals_have_the_same_error_types_as_local_ones() {
+fn remote_and_local_refusals_have_equal_error_types() {
     let running = RunningNode::start();
     let client = running.client();
     assert_eq!(client.publisher("no.such").err(), Some(PublishError::NoTopic("no.such".to_owned())));
@@ -181,20 +181,20 @@ fn topics_are_listed_described_and_deleted() {
     let described = client.describe_topic("t.000").unwrap();
     assert_eq!(described.publishers, Some(1));
     assert_eq!((described.name.as_str(), described.logs[0].last_seq), ("t.000", 1));
-    let mut subscriber = client.subscribe("t.000", from_the_first()).unwrap();
+    let mut subscriber = client.subscribe("t.000", from_earliest()).unwrap();
     client.delete_topic("t.000").unwrap();
-    let told = loop {
+    let error = loop {
         match subscriber.next_timeout(PATIENCE) {
             Ok(event) => drop(event.expect("stuck")),
             Err(error) => break error,
         }
     };
-    assert_eq!(told, SubscribeError::Closed);
+    assert_eq!(error, SubscribeError::Closed);
     assert_eq!(client.topics("").unwrap().len(), 299);
 }
 
 #[test]
-fn node_and_other_clients_answer_requests() {
+fn node_and_client_responders_answer_requests() {
     let running = RunningNode::start();
     let client = running.client();
     for name in ["inside", "outside", "nobody"] {
@@ -205,12 +205,12 @@ fn node_and_other_clients_answer_requests() {
         request.reply(&payload[..]).unwrap();
     });
     let ended = Arc::new(AtomicBool::new(false));
-    let over = Arc::clone(&ended);
+    let is_ended = Arc::clone(&ended);
     let other = running.client();
     let mut subscriber = other.subscribe("outside", SubscribeOptions::default()).unwrap();
     let outside = thread::spawn(move || {
         let mut responder = other.responder();
-        while !over.load(Ordering::Relaxed) {
+        while !is_ended.load(Ordering::Relaxed) {
             if let Some(Event::Record(record)) = subscriber.next_timeout(Duration::from_millis(20)).unwrap() {
                 responder.reply(record.frame.reply().unwrap(), record.payload()).unwrap();
             }
@@ -260,7 +260,7 @@ fn idle_publisher_delivers_every_sent_record() {
         publisher.send("x").unwrap();
     }
     for seq in 1..=100 {
-        assert!(word(&subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));
+        assert!(event_text(&subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));
     }
 }
 

@@ -11,10 +11,10 @@ use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
 /// A heartbeat interval so long that the client does not treat the node as dead if the machine pauses.
-const UNHURRIED_MS: u32 = 60_000;
+const SLOW_HEARTBEAT_MS: u32 = 60_000;
 
 /// The heartbeat interval of nodes whose silence is tested, in ms.
-pub const BRISK_MS: u32 = 200;
+pub const FAST_HEARTBEAT_MS: u32 = 200;
 
 pub struct Peer {
     listener: TcpListener,
@@ -26,12 +26,12 @@ pub struct Link {
     stream: TcpStream,
     heartbeat_ms: u32,
     read: Vec<u8>,
-    taken: usize,
+    consumed: usize,
 }
 
 impl Peer {
     pub fn new() -> Peer {
-        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap(), heartbeat_ms: UNHURRIED_MS }
+        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap(), heartbeat_ms: SLOW_HEARTBEAT_MS }
     }
 
     pub fn url(&self) -> String {
@@ -47,18 +47,18 @@ impl Peer {
         options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        Peer::new().serve_by(options, script)
+        Peer::new().serve_options(options, script)
     }
 
-    /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`BRISK_MS`].
-    pub fn serve_brisk(
+    /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`FAST_HEARTBEAT_MS`].
+    pub fn serve_with_fast_heartbeats(
         options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        Peer { heartbeat_ms: BRISK_MS, ..Peer::new() }.serve_by(options, script)
+        Peer { heartbeat_ms: FAST_HEARTBEAT_MS, ..Peer::new() }.serve_options(options, script)
     }
 
-    fn serve_by(
+    fn serve_options(
         self,
         options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
@@ -86,7 +86,7 @@ impl Peer {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Link { stream, heartbeat_ms: self.heartbeat_ms, read: Vec::new(), taken: 0 }
+        Link { stream, heartbeat_ms: self.heartbeat_ms, read: Vec::new(), consumed: 0 }
     }
 }
 
@@ -96,21 +96,21 @@ impl Link {
             self.fill();
         }
         assert_eq!(Preamble::parse(&self.read), Ok(Some(Preamble::OURS)));
-        self.taken = PREAMBLE_BYTES;
+        self.consumed = PREAMBLE_BYTES;
         self.next(|message| assert!(matches!(message, FromClient::Hello(_)), "{message:?}"));
     }
 
     pub fn welcome(&mut self) {
-        self.welcome_as(VERSION);
+        self.welcome_with_version(VERSION);
     }
 
-    pub fn welcome_as(&mut self, version: u8) {
-        self.welcome_of(version, NO_CLUSTER);
+    pub fn welcome_with_version(&mut self, version: u8) {
+        self.welcome_in_cluster(version, NO_CLUSTER);
     }
 
     /// Welcomes the client as a node of `cluster`.
-    pub fn welcome_of(&mut self, version: u8, cluster: &str) {
-        self.bytes(&Preamble::chosen(version).to_bytes());
+    pub fn welcome_in_cluster(&mut self, version: u8, cluster: &str) {
+        self.send_bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
             node: 1,
             session: 2,
@@ -129,11 +129,11 @@ impl Link {
     pub fn send(&mut self, message: FromNode<'_>) {
         let mut out = Vec::new();
         message.encode(&mut out);
-        self.bytes(&out);
+        self.send_bytes(&out);
     }
 
     /// Sends bytes. If the client has closed the connection, this is no error.
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
@@ -145,23 +145,23 @@ impl Link {
     }
 
     /// Reads the client's next message.
-    pub fn next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> R {
-        self.try_next(look).expect("the client closed the connection")
+    pub fn next<R>(&mut self, handle: impl FnOnce(FromClient<'_>) -> R) -> R {
+        self.try_next(handle).expect("the client closed the connection")
     }
 
     /// Reads the client's next message; `None` once the client has closed the connection.
-    pub fn try_next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
+    pub fn try_next<R>(&mut self, handle: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
         let decoder = Decoder::new(dunlin_wire::DecoderLimits::default());
         loop {
-            match decoder.next_from_client(&self.read[self.taken..]).unwrap() {
-                Decoded::Message(message, taken) => {
-                    let result = look(message);
-                    self.taken += taken;
+            match decoder.next_from_client(&self.read[self.consumed..]).unwrap() {
+                Decoded::Message(message, consumed) => {
+                    let result = handle(message);
+                    self.consumed += consumed;
                     return Some(result);
                 }
                 Decoded::Need(_) => {
-                    self.read.drain(..self.taken);
-                    self.taken = 0;
+                    self.read.drain(..self.consumed);
+                    self.consumed = 0;
                     if !self.fill() {
                         return None;
                     }
@@ -174,10 +174,10 @@ impl Link {
     pub fn next_within<R>(
         &mut self,
         patience: Duration,
-        look: impl FnOnce(FromClient<'_>) -> R,
+        handle: impl FnOnce(FromClient<'_>) -> R,
     ) -> Option<R> {
         self.stream.set_read_timeout(Some(patience)).unwrap();
-        let result = self.try_next(look);
+        let result = self.try_next(handle);
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         result
     }
@@ -240,11 +240,18 @@ impl Link {
         }));
     }
 
-    pub fn run(&mut self, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
-        self.run_on(1, epoch, prev_seq, first_seq, payloads);
+    pub fn send_batch(&mut self, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
+        self.send_batch_on(1, epoch, prev_seq, first_seq, payloads);
     }
 
-    pub fn run_on(&mut self, channel: u32, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
+    pub fn send_batch_on(
+        &mut self,
+        channel: u32,
+        epoch: u32,
+        prev_seq: u64,
+        first_seq: u64,
+        payloads: &[&str],
+    ) {
         let frames: Vec<u8> = payloads.iter().flat_map(|payload| frame("eu", payload)).collect();
         let header = dunlin_frame::BatchHeader {
             topic_id: channel,
@@ -258,11 +265,11 @@ impl Link {
     }
 
     /// Waits until the client has closed the connection, and fails if it sends anything.
-    pub fn until_silently_closed(mut self) {
+    pub fn expect_silent_close(mut self) {
         assert_eq!(self.try_next(|message| format!("{message:?}")), None);
     }
 
-    pub fn until_closed(mut self) {
+    pub fn wait_until_closed(mut self) {
         while self.try_next(|_| ()).is_some() {}
     }
 }
@@ -279,8 +286,8 @@ pub fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// An event as a word, for comparison.
-pub fn word(event: &Event<'_>) -> String {
+/// Describes an event as a text that tests can compare.
+pub fn event_text(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => {
             format!("{} {}", record.position, std::str::from_utf8(record.payload()).unwrap())

@@ -6,7 +6,7 @@ use dunlin_client::{ClientLimits, ClientOptions, Identity, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{BRISK_MS, Link, Peer};
+use crate::peer::{FAST_HEARTBEAT_MS, Link, Peer};
 
 #[test]
 fn publish_returns_the_records_position() {
@@ -20,7 +20,7 @@ fn publish_returns_the_records_position() {
         });
         let header = PublishHeader { publisher: 1, producer_seq: 1, count: 1, ..Default::default() };
         link.acknowledge(&header, 77);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     let receipt = publisher.publish("hello").unwrap();
@@ -37,7 +37,7 @@ fn records_sent_are_batched_until_a_flush() {
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 100));
         link.acknowledge(&header, 100);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     for _ in 0..100 {
@@ -55,15 +55,15 @@ fn waiting_subscriber_sends_the_clients_pending_records() {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));
         let header = link.accept_publish();
-        link.run(1, 0, 1, &["hello"]);
+        link.send_batch(1, 0, 1, &["hello"]);
         link.acknowledge(&header, 1);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     let mut subscriber = client.subscribe("orders.>", Default::default()).unwrap();
     publisher.send("hello").unwrap();
     use dunlin_client::topic::Subscribe;
-    assert_eq!(crate::peer::word(&subscriber.next().unwrap()), "1-1 hello");
+    assert_eq!(crate::peer::event_text(&subscriber.next().unwrap()), "1-1 hello");
     drop((publisher, subscriber, client));
     node.join().unwrap();
 }
@@ -79,7 +79,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 1));
         link.acknowledge(&header, 5);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     assert_eq!(publisher.publish("once").unwrap().position.seq, 5);
@@ -89,7 +89,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 
 #[test]
 fn publish_returns_unknown_if_its_node_does_not_reconnect() {
-    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
+    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
     });
@@ -97,32 +97,32 @@ fn publish_returns_unknown_if_its_node_does_not_reconnect() {
     let began = Instant::now();
     let outcome = publisher.publish("once");
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
-    let two = Duration::from_millis(2 * u64::from(BRISK_MS) - 50);
-    assert!(began.elapsed() >= two, "after {:?}", began.elapsed());
+    let silence_min = Duration::from_millis(2 * u64::from(FAST_HEARTBEAT_MS) - 50);
+    assert!(began.elapsed() >= silence_min, "after {:?}", began.elapsed());
     node.join().unwrap();
 }
 
 #[test]
 fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
-    let (unknown, is_unknown) = mpsc::channel();
-    let (client, node) = Peer::serve_brisk(ClientOptions::default(), move |peer, mut link| {
+    let (unknown_sender, unknown_receiver) = mpsc::channel();
+    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), move |peer, mut link| {
         let first = link.accept_publisher();
         assert_eq!((first.1, first.2), (42, 7));
         link.accept_publish();
         drop(link);
-        is_unknown.recv_timeout(PATIENCE).unwrap();
+        unknown_receiver.recv_timeout(PATIENCE).unwrap();
         let mut link = peer.accept();
         assert_eq!(link.accept_publisher(), first);
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 1));
         link.acknowledge(&header, 9);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let identity = Some(Identity { producer: 42, epoch: 7 });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = client.publisher_with("orders.eu", options).unwrap();
     assert!(matches!(publisher.publish("once"), Err(PublishError::Unknown(_))));
-    unknown.send(()).unwrap();
+    unknown_sender.send(()).unwrap();
     let deadline = Deadline::new();
     let receipt = loop {
         match publisher.flush() {
@@ -140,10 +140,12 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
 fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
     let limits =
         ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
-    let (client, node) =
-        Peer::serve_brisk(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+    let (client, node) = Peer::serve_with_fast_heartbeats(
+        ClientOptions { limits, ..ClientOptions::default() },
+        |_, mut link| {
             link.accept_publisher();
-        });
+        },
+    );
     let mut publisher = client.publisher("orders.eu").unwrap();
     node.join().unwrap();
     let mut refused = 0;
@@ -173,7 +175,7 @@ fn next_record_reuses_the_sequence_of_a_refused_record() {
         let header = link.accept_publish();
         assert_eq!(header.producer_seq, 1);
         link.acknowledge(&header, 10);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     let refused = publisher.publish_expecting(4, "x");
@@ -216,7 +218,7 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
             assert_eq!(header.producer_seq, seq);
             link.acknowledge(&header, seq);
         }
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     (0..3).for_each(|_| publisher.send(&[7; 500]).unwrap());
@@ -254,7 +256,7 @@ fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
         let headers: Vec<PublishHeader> = (0..2).map(|_| link.accept_publish()).collect();
         assert_eq!(headers.iter().map(|header| header.producer_seq).collect::<Vec<_>>(), [1, 2]);
         link.acknowledge(&headers[1], 8);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     assert!(matches!(publisher.publish("a"), Err(PublishError::Unknown(_))));
@@ -274,7 +276,7 @@ fn flush_resends_a_record_of_unknown_outcome() {
         let again = link.accept_publish();
         assert_eq!(again.producer_seq, 2);
         link.acknowledge(&again, 8);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     assert_eq!(publisher.publish("a").unwrap().position.seq, 7);
@@ -298,7 +300,7 @@ fn publisher_of_a_missing_topic_can_be_opened_later() {
             link.next(|message| assert!(matches!(message, FromClient::ClosePublisher { .. })));
         }
         link.accept_publisher();
-        link.until_closed();
+        link.wait_until_closed();
     });
     for _ in 0..2 {
         assert_eq!(client.publisher("orders.eu").err(), Some(PublishError::NoTopic("orders.eu".to_owned())));
@@ -312,7 +314,7 @@ fn publisher_of_a_missing_topic_can_be_opened_later() {
 fn record_over_the_topics_limit_is_never_sent() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     let big = vec![0; 2 << 20];
@@ -330,7 +332,7 @@ fn batch_is_sent_as_one_message() {
         let header = link.accept_publish();
         assert_eq!((header.producer_seq, header.count), (1, 3));
         link.acknowledge(&header, 3);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     let drafts: Vec<Draft<'_>> = ["a", "b", "c"].into_iter().map(Draft::from).collect();
@@ -352,7 +354,7 @@ fn send_waits_while_too_many_bytes_are_unacknowledged() {
                 received += u64::from(header.count);
                 link.acknowledge(&header, received);
             }
-            link.until_closed();
+            link.wait_until_closed();
         });
     let mut publisher = client.publisher("orders.eu").unwrap();
     for _ in 0..2000 {

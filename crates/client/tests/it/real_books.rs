@@ -9,7 +9,7 @@ use dunlin::feed::recording::{Recording, RecordingFormat, RecordingItem, Recordi
 use dunlin::feed::{BookEntry, OrderEntry, Orders, PriceLevels, Replica, Scale, Side};
 use dunlin_client::topic::*;
 
-use crate::running::RunningNode;
+use crate::running_node::RunningNode;
 
 /// The number of bytes of each file that are read, to save time.
 const BYTES_MAX: usize = 4 << 20;
@@ -17,14 +17,14 @@ const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
 /// A simple book: levels by price, orders by number.
 #[derive(Default)]
-struct Naive {
+struct SimpleBook {
     levels: BTreeMap<(u8, i64), i64>,
     orders: BTreeMap<u64, (u8, i64, i64)>,
     records: u64,
 }
 
-impl Naive {
-    fn take(&mut self, kind: &str, payload: &[u8]) {
+impl SimpleBook {
+    fn apply(&mut self, kind: &str, payload: &[u8]) {
         self.records += 1;
         if kind == "book" {
             BookEntry::decode_all(payload).for_each(|entry| match entry.unwrap() {
@@ -64,9 +64,9 @@ fn levels_of(state: &dyn PriceLevels) -> BTreeMap<(u8, i64), i64> {
 /// A replica that applies records at intervals and is compared at the end.
 trait Reader {
     fn read(&mut self);
-    fn stands_at(&self, topic: &str) -> u64;
+    fn last_seq(&self, topic: &str) -> u64;
     fn levels(&self, topic: &str) -> BTreeMap<(u8, i64), i64>;
-    fn wrong(&self) -> (u64, u64);
+    fn fault_counts(&self) -> (u64, u64);
 }
 
 impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
@@ -74,7 +74,7 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
         self.drain(dunlin::now_ns(), usize::MAX, |_| ()).unwrap();
     }
 
-    fn stands_at(&self, topic: &str) -> u64 {
+    fn last_seq(&self, topic: &str) -> u64 {
         self.states().find(|(log, ..)| log.topic == topic).map_or(0, |(_, at, _)| at.seq)
     }
 
@@ -84,7 +84,7 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
             .map_or_else(BTreeMap::new, |(.., state)| levels_of(state))
     }
 
-    fn wrong(&self) -> (u64, u64) {
+    fn fault_counts(&self) -> (u64, u64) {
         (self.counts().divergent, self.counts().refused)
     }
 }
@@ -118,7 +118,7 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
     };
     let running = RunningNode::start();
     let mut readers = readers(&running, new);
-    let mut books: Vec<(String, String, Publisher, Naive)> = Vec::new();
+    let mut books: Vec<(String, String, Publisher, SimpleBook)> = Vec::new();
     let mut count = 0;
     let mut sink = |item: RecordingItem<'_>| match item {
         RecordingItem::Book { recorded, .. } => {
@@ -126,12 +126,12 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
             let config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
             running.node.create_topic(&recorded.topic, config, false).unwrap();
             let publisher = running.node.publisher(&recorded.topic).unwrap();
-            books.push((recorded.topic.clone(), recorded.kind.to_owned(), publisher, Naive::default()));
+            books.push((recorded.topic.clone(), recorded.kind.to_owned(), publisher, SimpleBook::default()));
         }
         RecordingItem::Record { book, payload, .. } => {
-            let (_, kind, publisher, naive) = &mut books[book];
+            let (_, kind, publisher, simple_book) = &mut books[book];
             publisher.publish(payload).unwrap();
-            naive.take(kind, payload);
+            simple_book.apply(kind, payload);
             count += 1;
             if count % every == 0 {
                 readers.iter_mut().for_each(|(_, reader)| reader.read());
@@ -150,16 +150,19 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
 }
 
 /// Reads until every reader has caught up, and compares all levels.
-fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'static str, Box<dyn Reader>)]) {
+fn compare(
+    books: &[(String, String, Publisher, SimpleBook)],
+    readers: &mut [(&'static str, Box<dyn Reader>)],
+) {
     for (name, reader) in readers {
         dunlin_wait::until(format_args!("{name} comes to the end"), || {
             reader.read();
-            books.iter().all(|(topic, .., naive)| reader.stands_at(topic) >= naive.records)
+            books.iter().all(|(topic, .., simple_book)| reader.last_seq(topic) >= simple_book.records)
         });
-        for (topic, .., naive) in books {
-            assert_eq!(reader.levels(topic), naive.levels(), "{name}: {topic}");
+        for (topic, .., simple_book) in books {
+            assert_eq!(reader.levels(topic), simple_book.levels(), "{name}: {topic}");
         }
-        assert_eq!(reader.wrong(), (0, 0), "{name}");
+        assert_eq!(reader.fault_counts(), (0, 0), "{name}");
     }
 }
 

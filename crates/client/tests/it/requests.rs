@@ -27,7 +27,7 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
 }
 
 /// Reads the query whether a subject has a subscriber, and responds that it has one.
-fn say_that_somebody_hears(link: &mut crate::peer::Link) {
+fn confirm_subscriber(link: &mut crate::peer::Link) {
     let request = link.next(|message| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,
         other => panic!("{other:?}"),
@@ -60,23 +60,23 @@ fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
 }
 
 #[test]
-fn request_gets_its_reply_and_skips_late_ones() {
+fn request_gets_its_reply_and_skips_late_replies() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
-        say_that_somebody_hears(&mut link);
+        confirm_subscriber(&mut link);
         link.accept_publisher();
         let late = accept_request(&mut link);
         let second = accept_request(&mut link);
         assert_ne!(late, second);
         reply(&mut link, 1, &late, "too late");
         reply(&mut link, 2, &second, "in time");
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut requester = client.requester();
     let timeout = Duration::from_millis(50);
     assert_eq!(requester.request("orders.eu", "a", timeout), Err(RequestError::TimedOut(timeout)));
-    let answered = requester.request("orders.eu", "b", PATIENCE).unwrap();
-    assert_eq!(answered.payload, b"in time");
+    let response = requester.request("orders.eu", "b", PATIENCE).unwrap();
+    assert_eq!(response.payload, b"in time");
     drop((requester, client));
     node.join().unwrap();
 }
@@ -85,7 +85,7 @@ fn request_gets_its_reply_and_skips_late_ones() {
 fn refused_request_fails_at_once() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
-        say_that_somebody_hears(&mut link);
+        confirm_subscriber(&mut link);
         let (publisher, ..) = link.accept_publisher();
         accept_request(&mut link);
         let refusal = Refusal { code: ErrorCode::BudgetSpent, numbers: [1, 2, 3], text: "" };
@@ -96,11 +96,11 @@ fn refused_request_fails_at_once() {
             count: 1,
             refusal,
         }));
-        link.until_closed();
+        link.wait_until_closed();
     });
     let refused = client.requester().request("orders.eu", "a", PATIENCE);
-    let wanted = PublishError::BudgetSpent { asked: 1, used: 2, limit: 3 };
-    assert_eq!(refused, Err(RequestError::Publish(wanted)));
+    let expected = PublishError::BudgetSpent { requested: 1, used: 2, limit: 3 };
+    assert_eq!(refused, Err(RequestError::Publish(expected)));
     drop(client);
     node.join().unwrap();
 }
@@ -109,7 +109,7 @@ fn refused_request_fails_at_once() {
 fn replies_are_sent_without_waiting_for_an_acknowledgement() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
-        link.run(1, 0, 1, &["ask"]);
+        link.send_batch(1, 0, 1, &["ask"]);
         // Both replies arrive through one publisher, which waits for no acknowledgement.
         link.next(|message| match message {
             FromClient::OpenPublisher(open) => {
@@ -126,7 +126,7 @@ fn replies_are_sent_without_waiting_for_an_acknowledgement() {
                 other => panic!("{other:?}"),
             });
         }
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", Default::default()).unwrap();
     let mut responder = client.responder();
@@ -167,7 +167,7 @@ fn topics_are_listed_page_by_page() {
         });
         let refusal = Refusal::new(ErrorCode::NoTopic, "z");
         link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
-        link.until_closed();
+        link.wait_until_closed();
     });
     let names: Vec<String> = client.topics("").unwrap().into_iter().map(|topic| topic.name).collect();
     assert_eq!(names, ["a", "b", "c"]);

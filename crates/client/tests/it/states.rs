@@ -11,9 +11,9 @@ use dunlin::topic::*;
 use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::cutting::Proxy;
+use crate::cut_connections::Proxy;
 use crate::peer::Peer;
-use crate::running::{RunningNode, patient};
+use crate::running_node::{RunningNode, patient};
 
 fn now_ns() -> u64 {
     dunlin::now_ns()
@@ -27,19 +27,19 @@ fn book(retention_bytes: u64) -> TopicConfig {
     }
 }
 
-fn following() -> SubscribeOptions {
+fn with_snapshots() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
 fn conflated() -> SubscribeOptions {
-    SubscribeOptions { conflate: true, ..following() }
+    SubscribeOptions { conflate: true, ..with_snapshots() }
 }
 
 type TcpReplica = Replica<Book, Subscriber>;
 
 fn replica(client: &Client, pattern: &str, options: &SubscribeOptions) -> TcpReplica {
     let subscriber = client.subscribe(pattern, options.clone()).unwrap();
-    Replica::new(subscriber, |_| Book::new(Scale::default())).retrying_after(500_000_000)
+    Replica::new(subscriber, |_| Book::new(Scale::default())).with_retry_ns(500_000_000)
 }
 
 /// Sets and removes random levels, and applies them to its own book.
@@ -53,7 +53,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(running: &RunningNode, subject: &str, levels: u64) -> Source {
+    fn new(running: &RunningNode, subject: &str, levels: u64) -> Source {
         let publisher = running.node.publisher(subject).unwrap();
         let (subject, oracle) = (subject.to_owned(), Book::new(Scale::default()));
         Source { publisher, subject, oracle, levels, random: 7, seq: 0 }
@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// Reads until the replica has all records, and compares it with the publisher's book.
-    fn agrees(&mut self, replica: &mut TcpReplica, name: &str) {
+    fn assert_equal_to(&mut self, replica: &mut TcpReplica, name: &str) {
         let log = LogName { topic: self.subject.clone(), subject_prefix: self.subject.clone(), partition: 0 };
         let deadline = Deadline::new();
         while replica.state(&log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -115,14 +115,14 @@ impl Source {
 }
 
 /// Applies some records to the replica, each time the publisher has sent `every` records.
-fn read_on(replica: &mut TcpReplica, on: &AtomicBool, published: &AtomicU64, every: u64) {
+fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
-    while on.load(Ordering::Relaxed) {
+    while is_active.load(Ordering::Relaxed) {
         // If the connection was cut, the next read tries again.
         let _ = replica.wait(Some(Duration::from_millis(10)));
         let _ = replica.drain(now_ns(), 64, |_| ());
         until("more is published", || {
-            !on.load(Ordering::Relaxed) || published.load(Ordering::Relaxed) >= next
+            !is_active.load(Ordering::Relaxed) || published.load(Ordering::Relaxed) >= next
         });
         next = published.load(Ordering::Relaxed) + every;
     }
@@ -132,47 +132,48 @@ fn read_on(replica: &mut TcpReplica, on: &AtomicBool, published: &AtomicU64, eve
 fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 400);
+    let mut source = Source::new(&running, "md.a", 400);
     source.fill();
     let proxy = Proxy::start(running.address);
     let cut = format!("dunlin://{}", proxy.address);
     let test_loss_every = NonZeroU32::new(50);
     let kinds = [
-        ("plain", following(), running.url(), 0),
-        ("slow", following(), running.url(), 3_000),
+        ("plain", with_snapshots(), running.url(), 0),
+        ("slow", with_snapshots(), running.url(), 3_000),
         ("conflated", conflated(), running.url(), 0),
         ("conflated and slow", conflated(), running.url(), 600),
-        ("losing", SubscribeOptions { test_loss_every, ..following() }, running.url(), 0),
-        ("cut", following(), cut.clone(), 0),
+        ("losing", SubscribeOptions { test_loss_every, ..with_snapshots() }, running.url(), 0),
+        ("cut", with_snapshots(), cut.clone(), 0),
         ("cut, conflated", conflated(), cut.clone(), 100),
-        ("cut, losing", SubscribeOptions { test_loss_every, ..following() }, cut, 0),
+        ("cut, losing", SubscribeOptions { test_loss_every, ..with_snapshots() }, cut, 0),
     ];
     let kinds = kinds
         .map(|(name, options, url, every)| (name, options, Client::connect(&url, patient()).unwrap(), every));
-    let to_be_cut: Vec<Client> =
+    let cut_clients: Vec<Client> =
         kinds.iter().filter(|kind| kind.0.starts_with("cut")).map(|kind| kind.2.clone()).collect();
-    let (on, published) = (AtomicBool::new(true), AtomicU64::new(0));
+    let (is_active, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let mut ended: Vec<(&str, TcpReplica, Client)> = thread::scope(|scope| {
         let read = |(name, options, client, every): (&'static str, SubscribeOptions, Client, u64)| {
-            let (on, published) = (&on, &published);
+            let (is_active, published) = (&is_active, &published);
             scope.spawn(move || {
                 let mut replica = replica(&client, "md.a", &options);
-                read_on(&mut replica, on, published, every);
+                read_while(&mut replica, is_active, published, every);
                 (name, replica, client)
             })
         };
         let threads: Vec<_> = kinds.into_iter().map(read).collect();
         let (deadline, mut rounds) = (Deadline::new(), 0);
-        while rounds < 400 || to_be_cut.iter().any(|client| client.connections() < 2 && !deadline.is_over()) {
+        while rounds < 400 || cut_clients.iter().any(|client| client.connections() < 2 && !deadline.is_over())
+        {
             source.publish(250);
             published.store(source.seq, Ordering::Relaxed);
             rounds += 1;
         }
-        on.store(false, Ordering::Relaxed);
+        is_active.store(false, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for (name, replica, client) in &mut ended {
-        source.agrees(replica, name);
+        source.assert_equal_to(replica, name);
         let counts: ReplicaCounts = replica.counts();
         println!("{name}: {counts:?} on {} connections", client.connections());
         assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
@@ -186,10 +187,10 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
 fn each_loss_is_detected_and_repaired_once() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 50);
+    let mut source = Source::new(&running, "md.a", 50);
     let client = running.client();
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
-    let patient = |replica: TcpReplica| replica.retrying_after(PATIENCE.as_nanos() as u64);
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..with_snapshots() };
+    let patient = |replica: TcpReplica| replica.with_retry_ns(PATIENCE.as_nanos() as u64);
     let mut replicas: Vec<_> = (0..10).map(|_| patient(replica(&client, "md.a", &options))).collect();
     for _ in 0..100 {
         source.publish(17);
@@ -201,7 +202,7 @@ fn each_loss_is_detected_and_repaired_once() {
     // Record 1,700 is the last lost one, and only a heartbeat can reveal it.
     assert_eq!(source.seq, 1_700);
     for replica in &mut replicas {
-        source.agrees(replica, "a reader that loses");
+        source.assert_equal_to(replica, "a reader that loses");
         let counts = replica.counts();
         assert_eq!((counts.resyncs, counts.gaps_healed, counts.retries), (34, 34, 0), "{counts:?}");
         assert_eq!((counts.divergent, counts.refused), (0, 0), "{counts:?}");
@@ -212,9 +213,9 @@ fn each_loss_is_detected_and_repaired_once() {
 fn record_lost_after_a_checksum_is_detected() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 50);
+    let mut source = Source::new(&running, "md.a", 50);
     let client = running.client();
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..with_snapshots() };
     let mut replica = replica(&client, "md.a", &options);
     source.publish(49);
     let deadline = Deadline::new();
@@ -224,7 +225,7 @@ fn record_lost_after_a_checksum_is_detected() {
         replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
     }
     source.publish(1);
-    source.agrees(&mut replica, "a reader that loses the last record");
+    source.assert_equal_to(&mut replica, "a reader that loses the last record");
     assert_eq!(replica.counts().resyncs, 1, "the record was not lost: {:?}", replica.counts());
 }
 
@@ -236,24 +237,24 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     const READS: usize = 100;
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 100);
+    let mut source = Source::new(&running, "md.a", 100);
     source.fill();
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
-    let (on, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
+    let (is_active, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
     // For each read: the position of the state afterwards, and the number of records that were published before the
     // read.
-    let (mut stood, mut before) = (Vec::new(), Vec::new());
+    let (mut positions, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
-        let (on, published) = (&on, &published);
+        let (is_active, published) = (&is_active, &published);
         scope.spawn(|| {
             let deadline = Deadline::new();
-            while stood.len() < READS && !deadline.is_over() {
+            while positions.len() < READS && !deadline.is_over() {
                 let now = published.load(Ordering::Relaxed);
                 replica.wait(Some(PATIENCE)).unwrap();
                 let work = |report: ReplicaReport<'_, Book>| {
                     if let ReplicaReport::Changed(change) = report {
-                        stood.push(change.to.seq);
+                        positions.push(change.to.seq);
                         before.push(now);
                         let more = published.load(Ordering::Relaxed) + WORK;
                         until("more records are published", || published.load(Ordering::Relaxed) >= more);
@@ -261,20 +262,20 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
                 };
                 replica.drain(now_ns(), 1, work).unwrap();
             }
-            on.store(false, Ordering::Relaxed);
+            is_active.store(false, Ordering::Relaxed);
         });
         let deadline = Deadline::new();
-        while on.load(Ordering::Relaxed) && !deadline.is_over() {
+        while is_active.load(Ordering::Relaxed) && !deadline.is_over() {
             source.publish(1);
             published.store(source.seq, Ordering::Relaxed);
         }
     });
-    source.agrees(&mut replica, "the slow one");
-    assert_eq!(stood.len(), READS);
+    source.assert_equal_to(&mut replica, "the slow one");
+    assert_eq!(positions.len(), READS);
     // In most reads, the state contains all records that were published before the start of the read two reads earlier.
     // If records waited in a queue, the states would be older by as many records as the credit allows.
-    let in_time = stood[2..].iter().zip(&before).filter(|(stood, before)| stood >= before).count();
-    assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {stood:?}, {before:?}");
+    let in_time = positions[2..].iter().zip(&before).filter(|(position, before)| position >= before).count();
+    assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {positions:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);
 }
 
@@ -282,16 +283,16 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
 fn state_larger_than_the_credit_arrives_whole() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 10_000);
+    let mut source = Source::new(&running, "md.a", 10_000);
     source.fill();
     let limits = ClientLimits { credit_bytes: 16 << 10, ..patient().limits };
     let client =
         Client::connect(&running.url(), ClientOptions { limits, ..ClientOptions::default() }).unwrap();
-    let mut replica = replica(&client, "md.a", &following());
-    source.agrees(&mut replica, "the first state");
+    let mut replica = replica(&client, "md.a", &with_snapshots());
+    source.assert_equal_to(&mut replica, "the first state");
     for _ in 0..20 {
         source.publish(100);
-        source.agrees(&mut replica, "and on");
+        source.assert_equal_to(&mut replica, "and on");
     }
     assert!(Source::bytes(&mut source.oracle).len() > 100_000);
     assert_eq!(replica.counts().snapshots, 1);
@@ -302,11 +303,11 @@ fn oversized_state_ends_only_its_subscription() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     running.node.create_topic("plain", TopicConfig::default(), false).unwrap();
-    Source::of(&running, "md.a", 1_000).fill();
+    Source::new(&running, "md.a", 1_000).fill();
     let limits = ClientLimits { snapshot_bytes_max: 10_000, ..patient().limits };
     let client =
         Client::connect(&running.url(), ClientOptions { limits, ..ClientOptions::default() }).unwrap();
-    let mut subscriber = client.subscribe("md.a", following()).unwrap();
+    let mut subscriber = client.subscribe("md.a", with_snapshots()).unwrap();
     let ended = subscriber.next_timeout(PATIENCE).map(|event| format!("{event:?}"));
     assert!(
         matches!(ended, Err(SubscribeError::Limit { limit: "snapshot_bytes_max", value: 10_000 })),
@@ -325,17 +326,17 @@ fn wildcard_replica_follows_existing_and_later_books() {
     let mut sources: Vec<Source> = Vec::new();
     for name in &names[..10] {
         running.node.create_topic(name, book(64 << 10), false).unwrap();
-        sources.push(Source::of(&running, name, 50));
+        sources.push(Source::new(&running, name, 50));
         sources.last_mut().unwrap().fill();
     }
     let client = running.client();
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(13), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(13), ..with_snapshots() };
     let mut replicas = [replica(&client, "md.*", &options), replica(&client, "md.*", &conflated())];
     for round in 0..100 {
         if round == 50 {
             for name in &names[10..] {
                 running.node.create_topic(name, book(64 << 10), false).unwrap();
-                sources.push(Source::of(&running, name, 50));
+                sources.push(Source::new(&running, name, 50));
             }
         }
         sources.iter_mut().for_each(|source| source.publish(5));
@@ -345,7 +346,7 @@ fn wildcard_replica_follows_existing_and_later_books() {
     }
     for source in &mut sources {
         for replica in &mut replicas {
-            source.agrees(replica, "one of many");
+            source.assert_equal_to(replica, "one of many");
         }
     }
     assert!(replicas.iter().all(|replica| replica.states().count() == 12));
@@ -356,7 +357,7 @@ fn state_refusals_name_their_reason() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("plain", &TopicConfig::default(), false).unwrap();
-    let refused = client.subscribe("plain", following()).unwrap_err();
+    let refused = client.subscribe("plain", with_snapshots()).unwrap_err();
     assert!(
         matches!(&refused, SubscribeError::Refused(why) if why.contains("keeps no state")),
         "{refused:?}"
@@ -379,7 +380,7 @@ fn topic_description_shows_the_state() {
     config.reducer.get_or_insert_default().options.insert("depth".to_owned(), "5".to_owned());
     client.create_topic("md.a", &config, false).unwrap();
     client.create_topic("md.a", &config, true).unwrap();
-    let mut source = Source::of(&running, "md.a", 20);
+    let mut source = Source::new(&running, "md.a", 20);
     source.fill();
     let described = client.describe_topic("md.a").unwrap();
     assert_eq!(described.config.reducer, config.reducer);
@@ -395,16 +396,16 @@ fn thousand_joining_subscribers_use_bounded_memory() {
     const READERS: usize = 1_000;
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(4 << 20), false).unwrap();
-    let mut source = Source::of(&running, "md.a", 10_000);
+    let mut source = Source::new(&running, "md.a", 10_000);
     source.fill();
     let clients: Vec<Client> = (0..10).map(|_| running.client()).collect();
-    let alone = publishing(&mut source, Duration::from_secs(1), &AtomicBool::new(true));
-    let (on, before) = (AtomicBool::new(true), running.node.budget().used());
-    let (joined, beside, grown) = thread::scope(|scope| {
-        let (on, running, clients) = (&on, &running, &clients);
+    let alone = measure_publishing(&mut source, Duration::from_secs(1), &AtomicBool::new(true));
+    let (is_active, before) = (AtomicBool::new(true), running.node.budget().used());
+    let (joined, during_joins, grown) = thread::scope(|scope| {
+        let (is_active, running, clients) = (&is_active, &running, &clients);
         let watching = scope.spawn(move || {
             let mut most = 0;
-            while on.load(Ordering::Relaxed) {
+            while is_active.load(Ordering::Relaxed) {
                 most = most.max(running.node.budget().used().saturating_sub(before));
                 thread::sleep(Duration::from_millis(1));
             }
@@ -417,34 +418,34 @@ fn thousand_joining_subscribers_use_bounded_memory() {
                     scope.spawn(move || join(client, READERS / clients.len()));
                 }
             });
-            on.store(false, Ordering::Relaxed);
+            is_active.store(false, Ordering::Relaxed);
             began.elapsed()
         });
-        let beside = publishing(&mut source, Duration::from_secs(60), on);
-        (joining.join().unwrap(), beside, watching.join().unwrap())
+        let during_joins = measure_publishing(&mut source, Duration::from_secs(60), is_active);
+        (joining.join().unwrap(), during_joins, watching.join().unwrap())
     });
     println!("{READERS} readers in sync after {joined:?}; the node took {grown} bytes more");
-    println!("p99 of a publish: {alone:?} alone, {beside:?} beside them");
+    println!("p99 of a publish: {alone:?} alone, {during_joins:?} beside them");
     assert!(grown < 64 << 20, "{grown} bytes");
 }
 
 /// Publishes 1,000 records a second. Returns the 99th percentile of the time that publishing one record takes.
-fn publishing(source: &mut Source, time: Duration, on: &AtomicBool) -> Duration {
-    let (began, mut took) = (Instant::now(), Vec::new());
-    while began.elapsed() < time && (on.load(Ordering::Relaxed) || took.is_empty()) {
+fn measure_publishing(source: &mut Source, time: Duration, is_active: &AtomicBool) -> Duration {
+    let (began, mut durations) = (Instant::now(), Vec::new());
+    while began.elapsed() < time && (is_active.load(Ordering::Relaxed) || durations.is_empty()) {
         let one = Instant::now();
         source.publish(1);
-        took.push(one.elapsed());
+        durations.push(one.elapsed());
         thread::sleep(Duration::from_millis(1));
     }
-    took.sort_unstable();
-    took[took.len() * 99 / 100]
+    durations.sort_unstable();
+    durations[durations.len() * 99 / 100]
 }
 
 /// Subscribes `readers` times. Returns when each subscriber has the state and one more record.
 fn join(client: &Client, readers: usize) {
     let mut subscribers: Vec<Subscriber> =
-        (0..readers).map(|_| client.subscribe("md.a", following()).unwrap()).collect();
+        (0..readers).map(|_| client.subscribe("md.a", with_snapshots()).unwrap()).collect();
     for subscriber in &mut subscribers {
         let (mut has_state, mut has_record) = (false, false);
         while !(has_state && has_record) {
@@ -458,7 +459,7 @@ fn join(client: &Client, readers: usize) {
 }
 
 /// Starts a scripted node that sends these parts of a state, and then a batch.
-fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
+fn serve_snapshot_parts(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
     Peer::serve(move |_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::Follow(_)), "{message:?}"));
@@ -478,10 +479,10 @@ fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>)
 }
 
 #[test]
-fn snapshot_parts_are_joined_and_a_new_snapshot_replaces_them() {
+fn snapshot_parts_are_joined_or_replaced_by_a_new_snapshot() {
     let (client, node) =
-        scripted(vec![(6, 0, b"ab".to_vec()), (4, 0, b"12".to_vec()), (4, 2, b"34".to_vec())]);
-    let mut subscriber = client.subscribe("orders.>", following()).unwrap();
+        serve_snapshot_parts(vec![(6, 0, b"ab".to_vec()), (4, 0, b"12".to_vec()), (4, 2, b"34".to_vec())]);
+    let mut subscriber = client.subscribe("orders.>", with_snapshots()).unwrap();
     match subscriber.next_timeout(PATIENCE).unwrap().unwrap() {
         Event::Notice(Notice::Snapshot(snapshot)) => {
             assert_eq!((snapshot.position.seq, snapshot.checksum, &snapshot.bytes[..]), (9, 7, &b"1234"[..]));
@@ -500,8 +501,8 @@ fn mismatched_snapshot_parts_end_the_connection() {
         vec![(6, 0, b"ab".to_vec()), (9, 2, b"cd".to_vec())],
     ];
     for parts in hostile {
-        let (client, node) = scripted(parts);
-        let mut subscriber = client.subscribe("orders.>", following()).unwrap();
+        let (client, node) = serve_snapshot_parts(parts);
+        let mut subscriber = client.subscribe("orders.>", with_snapshots()).unwrap();
         // The script ends when the client has closed the connection.
         while !node.is_finished() {
             let _ = subscriber.next_timeout(Duration::from_millis(10));

@@ -9,7 +9,7 @@ use dunlin_client::topic::{Publish, Subscribe, SubscribeError, SubscribeOptions}
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{Peer, at, word};
+use crate::peer::{Peer, at, event_text};
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -17,7 +17,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
 }
 
 /// Runs the future, and sends a message each time it has to wait.
-async fn telling<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
+async fn notify_waits<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
     let mut task = pin!(task);
     let poll = |cx: &mut Context<'_>| {
         let polled = task.as_mut().poll(cx);
@@ -35,19 +35,19 @@ fn async_subscriber_survives_a_lost_connection() {
     let (client, node) = Peer::serve(move |peer, mut link| {
         link.accept_subscription(at(1, 0));
         first_waits.recv_timeout(PATIENCE).unwrap();
-        link.run(1, 0, 1, &["a"]);
+        link.send_batch(1, 0, 1, &["a"]);
         drop(link);
         let mut link = peer.accept();
         link.next(|message| assert!(matches!(message, FromClient::Resume(_))));
         link.accept_subscription(at(1, 1));
         second_waits.recv_timeout(PATIENCE).unwrap();
-        link.run(1, 1, 2, &["b"]);
-        link.until_closed();
+        link.send_batch(1, 1, 2, &["b"]);
+        link.wait_until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     block_on(async {
-        assert_eq!(word(&telling(first, subscriber.next_async()).await.unwrap()), "1-1 a");
-        assert_eq!(word(&telling(second, subscriber.next_async()).await.unwrap()), "1-2 b");
+        assert_eq!(event_text(&notify_waits(first, subscriber.next_async()).await.unwrap()), "1-1 a");
+        assert_eq!(event_text(&notify_waits(second, subscriber.next_async()).await.unwrap()), "1-2 b");
     });
     drop((subscriber, client));
     node.join().unwrap();
@@ -55,7 +55,7 @@ fn async_subscriber_survives_a_lost_connection() {
 
 #[test]
 fn two_async_subscribers_share_a_connection() {
-    let (read, was_read) = channel();
+    let (read_sender, read_receiver) = channel();
     let (client, node) = Peer::serve(move |_, mut link| {
         for channel in 1..=2 {
             let subscription = link.next(|message| match message {
@@ -74,26 +74,26 @@ fn two_async_subscribers_share_a_connection() {
         }
         for seq in 1..=100 {
             for (channel, payload) in [(1, "one"), (2, "two")] {
-                link.run_on(channel, 1, seq - 1, seq, &[payload]);
+                link.send_batch_on(channel, 1, seq - 1, seq, &[payload]);
                 // The other task is waiting at this time.
-                assert_eq!(was_read.recv_timeout(PATIENCE), Ok((channel, seq)));
+                assert_eq!(read_receiver.recv_timeout(PATIENCE), Ok((channel, seq)));
             }
         }
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut first = client.subscribe("orders", SubscribeOptions::default()).unwrap();
     let mut second = client.subscribe("orders", SubscribeOptions::default()).unwrap();
     block_on(async {
         let one = async {
             for seq in 1..=100 {
-                assert_eq!(word(&first.next_async().await.unwrap()), format!("1-{seq} one"));
-                read.send((1, seq)).unwrap();
+                assert_eq!(event_text(&first.next_async().await.unwrap()), format!("1-{seq} one"));
+                read_sender.send((1, seq)).unwrap();
             }
         };
         let two = async {
             for seq in 1..=100 {
-                assert_eq!(word(&second.next_async().await.unwrap()), format!("1-{seq} two"));
-                read.send((2, seq)).unwrap();
+                assert_eq!(event_text(&second.next_async().await.unwrap()), format!("1-{seq} two"));
+                read_sender.send((2, seq)).unwrap();
             }
         };
         tokio::join!(one, two);
@@ -110,14 +110,14 @@ fn async_flush_returns_the_receipt() {
         let header = link.accept_publish();
         waits.recv_timeout(PATIENCE).unwrap();
         link.acknowledge(&header, 3);
-        link.until_closed();
+        link.wait_until_closed();
     });
     let mut publisher = client.publisher("orders.eu").unwrap();
     block_on(async {
         for _ in 0..3 {
             publisher.send("x").unwrap();
         }
-        let receipt = telling(flushes, poll_fn(|cx| publisher.poll_flush(cx))).await.unwrap();
+        let receipt = notify_waits(flushes, poll_fn(|cx| publisher.poll_flush(cx))).await.unwrap();
         assert_eq!(receipt.unwrap().position.seq, 3);
     });
     drop((publisher, client));
@@ -126,7 +126,7 @@ fn async_flush_returns_the_receipt() {
 
 #[test]
 fn async_subscriber_fails_when_the_node_is_gone() {
-    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
+    let (client, node) = Peer::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(1, 0));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -138,34 +138,34 @@ fn async_subscriber_fails_when_the_node_is_gone() {
 
 #[test]
 fn abandoned_async_wait_blocks_no_other_reader() {
-    let running = crate::running::RunningNode::start();
+    let running = crate::running_node::RunningNode::start();
     running.node.create_topic("t", Default::default(), false).unwrap();
     running.node.create_topic("quiet", Default::default(), false).unwrap();
     let client = running.client();
-    let mut reads = client.subscribe("t", SubscribeOptions::default()).unwrap();
-    let mut gives_up = client.subscribe("quiet", SubscribeOptions::default()).unwrap();
-    let mut thread_reads = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let mut subscriber = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let mut abandoned = client.subscribe("quiet", SubscribeOptions::default()).unwrap();
+    let mut thread_subscriber = client.subscribe("t", SubscribeOptions::default()).unwrap();
     let node = running.node.clone();
-    let (next, asked) = channel();
+    let (next, publish_requests) = channel();
     let publishing = std::thread::spawn(move || {
         let mut publisher = node.publisher("t").unwrap();
-        for () in asked {
+        for () in publish_requests {
             publisher.publish("x").unwrap();
         }
     });
     // A blocking thread reads the connection at intervals, and stops again.
     let thread = std::thread::spawn(move || {
         for seq in 1..=50 {
-            assert!(word(&thread_reads.next().unwrap()).ends_with(&format!("-{seq} x")));
+            assert!(event_text(&thread_subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));
         }
     });
     block_on(async {
         for seq in 1..=50 {
             next.send(()).unwrap();
-            let waited = tokio::time::timeout(Duration::from_millis(1), gives_up.next_async()).await;
+            let waited = tokio::time::timeout(Duration::from_millis(1), abandoned.next_async()).await;
             assert!(waited.is_err(), "nothing comes on the quiet topic");
-            let read = tokio::time::timeout(PATIENCE, reads.next_async()).await;
-            assert!(word(&read.expect("stuck").unwrap()).ends_with(&format!("-{seq} x")));
+            let read = tokio::time::timeout(PATIENCE, subscriber.next_async()).await;
+            assert!(event_text(&read.expect("stuck").unwrap()).ends_with(&format!("-{seq} x")));
         }
     });
     drop(next);

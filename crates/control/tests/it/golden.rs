@@ -58,7 +58,7 @@ fn commands() -> Vec<(&'static str, ControlCommand<'static>)> {
             },
         ),
         ("enlist", ControlCommand::Enlist { node: 17, lease: 18, value }),
-        ("place", ControlCommand::Place { wanted: wanted() }),
+        ("place", ControlCommand::Place { request: owner_request() }),
         ("move", ControlCommand::Move { topic: b"orders", node: 19, epoch: 20 }),
         (
             "by_user",
@@ -73,7 +73,7 @@ fn commands() -> Vec<(&'static str, ControlCommand<'static>)> {
     ]
 }
 
-fn wanted() -> OwnerRequest<'static> {
+fn owner_request() -> OwnerRequest<'static> {
     OwnerRequest {
         topic: b"orders",
         pattern: b"orders.>",
@@ -120,50 +120,50 @@ fn query_and_response_encodings_do_not_change() {
         assert_eq!(ControlQuery::decode(&bytes), Ok(query));
         check(name, &bytes);
     }
-    let mut stage = TestState::default();
-    let lease = stage.grant(1_000);
-    stage.put_under("a", "1", lease);
+    let mut test = TestState::default();
+    let lease = test.grant(1_000);
+    test.put_with_lease("a", "1", lease);
     let answers = [
         ("answer_found", ControlQuery::Get { key: b"a" }),
         ("answer_leases", ControlQuery::Leases { after: 0, limit: 0 }),
         ("answer_status", ControlQuery::Status),
     ];
     for (name, query) in answers {
-        let (mut bytes, answer) = (Vec::new(), stage.state.answer(&query).unwrap());
+        let (mut bytes, answer) = (Vec::new(), test.state.answer(&query).unwrap());
         answer.encode(&mut bytes);
         assert_eq!(QueryAnswer::decode(&bytes), Ok(answer));
         check(name, &bytes);
     }
-    let answered = [
+    let outcomes = [
         ("answered_done", ControlOutcome::Done { reply: ControlReply::Done }),
         ("answered_refused", ControlOutcome::Refused { refusal: ControlRefusal::EmptyKey }),
     ];
-    for (name, answered) in answered {
+    for (name, outcome) in outcomes {
         let mut bytes = Vec::new();
-        answered.encode(&mut bytes);
-        assert_eq!(ControlOutcome::decode(&bytes), Ok(answered));
+        outcome.encode(&mut bytes);
+        assert_eq!(ControlOutcome::decode(&bytes), Ok(outcome));
         check(name, &bytes);
     }
 }
 
 #[test]
 fn reply_change_and_snapshot_encodings_do_not_change() {
-    let mut stage = TestState::default();
-    let leases = [0; 2].map(|_| stage.grant(1_000));
-    stage.put_under("a", "1", leases[0]);
-    let gates = leases.map(|lease| stage.acquire("gate", lease, true).unwrap());
+    let mut test = TestState::default();
+    let leases = [0; 2].map(|_| test.grant(1_000));
+    test.put_with_lease("a", "1", leases[0]);
+    let gates = leases.map(|lease| test.acquire("gate", lease, true).unwrap());
     let read = |key| KeyOperation::Get { key };
     let then = vec![KeyOperation::Put { key: b"b", value: b"2", lease: 0 }, read(b"a"), read(b"none")];
     let transaction = ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
     let replies = [
-        ("reply_transaction", stage.ask(transaction).unwrap()),
-        ("reply_changed", stage.ask(ControlCommand::Delete { key: b"b" }).unwrap()),
+        ("reply_transaction", test.apply(transaction).unwrap()),
+        ("reply_changed", test.apply(ControlCommand::Delete { key: b"b" }).unwrap()),
         ("reply_granted", ControlReply::Granted { lease: 3, ttl_ms: 1_000 }),
         ("reply_kept_alive", ControlReply::KeptAlive { ended: vec![9] }),
         ("reply_held", gates[0].clone()),
         ("reply_waiting", gates[1].clone()),
         ("reply_done", ControlReply::Done),
-        ("reply_placed", ControlReply::Placed { owner: 4, epoch: 5, made: true }),
+        ("reply_placed", ControlReply::Placed { owner: 4, epoch: 5, created: true }),
     ];
     for (name, reply) in replies {
         let mut bytes = Vec::new();
@@ -175,6 +175,6 @@ fn reply_change_and_snapshot_encodings_do_not_change() {
     ControlRefusal::Held { holder: 1, token: 2 }.encode(&mut bytes);
     assert_eq!(ControlRefusal::decode(&bytes), Ok(ControlRefusal::Held { holder: 1, token: 2 }));
     check("refusal", &bytes);
-    check("change", &stage.effects.changes.last().unwrap().bytes);
-    check("snapshot", &snapshots::blocks(&stage.state).concat());
+    check("change", &test.effects.changes.last().unwrap().bytes);
+    check("snapshot", &snapshots::blocks(&test.state).concat());
 }

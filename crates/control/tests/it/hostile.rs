@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::snapshots::restored;
+use super::snapshots::restore;
 use super::*;
 
 proptest! {
@@ -19,7 +19,7 @@ proptest! {
             if let Ok(events) = KeyEvents::new(&bytes) {
                 events.for_each(drop);
             }
-            let _ = restored(&[bytes]);
+            let _ = restore(&[bytes]);
         }
     }
 }

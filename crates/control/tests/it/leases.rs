@@ -1,69 +1,72 @@
 //! Keys tied to a lease end with it.
 
-use super::snapshots::{blocks, restored};
+use super::snapshots::{blocks, restore};
 use super::*;
 
 #[test]
 fn keys_of_an_ended_lease_are_deleted_in_one_revision() {
-    let mut stage = TestState::default();
-    let lease = stage.grant(100);
-    stage.put_under("a", "1", lease);
-    stage.put_under("b", "1", lease);
-    stage.put("c", "1");
-    stage.advance(99);
-    assert_eq!(stage.keys(), ["a", "b", "c"]);
-    stage.advance(100);
-    assert_eq!((stage.keys(), stage.state.revision()), (vec!["c".to_owned()], 4));
-    assert_eq!(stage.state.lease(lease), None);
+    let mut test = TestState::default();
+    let lease = test.grant(100);
+    test.put_with_lease("a", "1", lease);
+    test.put_with_lease("b", "1", lease);
+    test.put("c", "1");
+    test.advance(99);
+    assert_eq!(test.keys(), ["a", "b", "c"]);
+    test.advance(100);
+    assert_eq!((test.keys(), test.state.revision()), (vec!["c".to_owned()], 4));
+    assert_eq!(test.state.lease(lease), None);
 }
 
 #[test]
 fn renewed_lease_ends_one_ttl_after_its_renewal() {
-    let mut stage = TestState::default();
-    let (kept, left) = (stage.grant(100), stage.grant(100));
-    stage.advance(60);
-    let kept_alive = stage.ask(ControlCommand::KeepAlive { leases: vec![kept, 77] });
-    assert_eq!(kept_alive, Ok(ControlReply::KeptAlive { ended: vec![77] }));
-    stage.advance(159);
-    assert_eq!((stage.state.lease(kept).map(|info| info.left_ms), stage.state.lease(left)), (Some(1), None));
-    assert_eq!(stage.state.next_end_ms(), Some(160));
+    let mut test = TestState::default();
+    let (renewed, unrenewed) = (test.grant(100), test.grant(100));
+    test.advance(60);
+    let reply = test.apply(ControlCommand::KeepAlive { leases: vec![renewed, 77] });
+    assert_eq!(reply, Ok(ControlReply::KeptAlive { ended: vec![77] }));
+    test.advance(159);
+    assert_eq!(
+        (test.state.lease(renewed).map(|info| info.left_ms), test.state.lease(unrenewed)),
+        (Some(1), None)
+    );
+    assert_eq!(test.state.next_end_ms(), Some(160));
 }
 
 #[test]
 fn time_of_the_state_never_decreases() {
-    let mut stage = TestState::default();
-    stage.advance(1_000);
-    stage.advance(10);
-    let lease = stage.grant(100);
-    assert_eq!((stage.state.now_ms(), stage.state.lease(lease).unwrap().left_ms), (1_000, 100));
+    let mut test = TestState::default();
+    test.advance(1_000);
+    test.advance(10);
+    let lease = test.grant(100);
+    assert_eq!((test.state.now_ms(), test.state.lease(lease).unwrap().left_ms), (1_000, 100));
 }
 
 #[test]
 fn key_belongs_to_the_lease_of_its_last_write() {
-    let mut stage = TestState::default();
-    let (first, second) = (stage.grant(100), stage.grant(200));
-    stage.put_under("a", "1", first);
-    stage.put_under("a", "2", second);
-    stage.put_under("b", "1", second);
-    stage.put("b", "2");
-    stage.advance(100);
-    assert_eq!(stage.keys(), ["a", "b"]);
-    stage.advance(200);
-    assert_eq!(stage.keys(), ["b"], "a key without a lease stays");
+    let mut test = TestState::default();
+    let (first, second) = (test.grant(100), test.grant(200));
+    test.put_with_lease("a", "1", first);
+    test.put_with_lease("a", "2", second);
+    test.put_with_lease("b", "1", second);
+    test.put("b", "2");
+    test.advance(100);
+    assert_eq!(test.keys(), ["a", "b"]);
+    test.advance(200);
+    assert_eq!(test.keys(), ["b"], "a key without a lease stays");
 }
 
 #[test]
 fn put_with_an_ended_lease_is_refused() {
-    let mut stage = TestState::default();
-    let lease = stage.grant(100);
+    let mut test = TestState::default();
+    let lease = test.grant(100);
     assert_eq!(
-        stage.ask(ControlCommand::Revoke { lease }),
+        test.apply(ControlCommand::Revoke { lease }),
         Ok(ControlReply::Changed { revision: 0, keys: 0 })
     );
     let put = ControlCommand::Put { key: b"a", value: b"1", lease };
-    assert_eq!(stage.ask(put), Err(ControlRefusal::NoLease { lease }));
-    assert_eq!(stage.ask(ControlCommand::Revoke { lease }), Err(ControlRefusal::NoLease { lease }));
-    assert_eq!(stage.grant(1), lease + 1, "a lease number is never reused");
+    assert_eq!(test.apply(put), Err(ControlRefusal::NoLease { lease }));
+    assert_eq!(test.apply(ControlCommand::Revoke { lease }), Err(ControlRefusal::NoLease { lease }));
+    assert_eq!(test.grant(1), lease + 1, "a lease number is never reused");
 }
 
 #[test]
@@ -74,28 +77,28 @@ fn number_and_duration_of_leases_are_limited() {
         operations_max: 3,
         ..ControlStateLimits::default()
     };
-    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     for ttl_ms in [0, 51] {
         assert_eq!(
-            stage.ask(ControlCommand::Grant { ttl_ms }),
+            test.apply(ControlCommand::Grant { ttl_ms }),
             Err(ControlRefusal::LeaseTtl { ttl_ms_max: 50 })
         );
     }
-    stage.grant(1);
-    stage.grant(50);
+    test.grant(1);
+    test.grant(50);
     assert_eq!(
-        stage.ask(ControlCommand::Grant { ttl_ms: 1 }),
+        test.apply(ControlCommand::Grant { ttl_ms: 1 }),
         Err(ControlRefusal::TooManyLeases { count_max: 2 })
     );
-    stage.advance(1);
-    stage.grant(1);
+    test.advance(1);
+    test.grant(1);
     let many = ControlCommand::KeepAlive { leases: vec![1; 4] };
-    assert_eq!(stage.ask(many), Err(ControlRefusal::TooManyOperations { count: 4, count_max: 3 }));
+    assert_eq!(test.apply(many), Err(ControlRefusal::TooManyOperations { count: 4, count_max: 3 }));
 }
 
 /// Applies a command on behalf of a user.
-fn by(
-    stage: &mut TestState,
+fn apply_as_user(
+    test: &mut TestState,
     user: &str,
     command: &ControlCommand<'_>,
 ) -> Result<ControlReply, ControlRefusal> {
@@ -106,11 +109,11 @@ fn by(
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
     assert_eq!(ControlCommand::decode(&bytes).as_ref(), Ok(&command));
-    stage.ask(command)
+    test.apply(command)
 }
 
-fn granted(stage: &mut TestState, user: &str) -> u64 {
-    match by(stage, user, &ControlCommand::Grant { ttl_ms: 100 }) {
+fn grant_to_user(test: &mut TestState, user: &str) -> u64 {
+    match apply_as_user(test, user, &ControlCommand::Grant { ttl_ms: 100 }) {
         Ok(ControlReply::Granted { lease, .. }) => lease,
         other => panic!("{other:?}"),
     }
@@ -118,8 +121,8 @@ fn granted(stage: &mut TestState, user: &str) -> u64 {
 
 #[test]
 fn lease_of_another_user_is_refused_as_missing() {
-    let mut stage = TestState::default();
-    let lease = granted(&mut stage, "ana");
+    let mut test = TestState::default();
+    let lease = grant_to_user(&mut test, "ana");
     let put = KeyOperation::Put { key: b"k", value: b"v", lease };
     let foreign = [
         ControlCommand::Put { key: b"k", value: b"v", lease },
@@ -132,31 +135,38 @@ fn lease_of_another_user_is_refused_as_missing() {
         ControlCommand::Revoke { lease },
     ];
     for command in &foreign {
-        assert_eq!(by(&mut stage, "bob", command), Err(ControlRefusal::NoLease { lease }), "{command:?}");
+        assert_eq!(
+            apply_as_user(&mut test, "bob", command),
+            Err(ControlRefusal::NoLease { lease }),
+            "{command:?}"
+        );
     }
     let keep_alive = ControlCommand::KeepAlive { leases: vec![lease] };
-    stage.advance(60);
-    assert_eq!(by(&mut stage, "bob", &keep_alive), Ok(ControlReply::KeptAlive { ended: vec![lease] }));
-    assert_eq!(stage.state.lease(lease).unwrap().left_ms, 40, "no other user renews the lease");
-    assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(ControlReply::KeptAlive { ended: vec![] }));
-    assert!(by(&mut stage, "ana", &foreign[0]).is_ok());
-    assert!(by(&mut stage, "ana", &foreign[4]).is_ok());
-    let mut restoring = StateRestorer::default();
-    stage.state.freeze().write(|block| restoring.take(block)).unwrap();
-    stage.state = restoring.end().unwrap();
-    assert_eq!(stage.state.lease_owner(lease), Some(&b"ana"[..]));
-    assert_eq!(by(&mut stage, "bob", &foreign[7]), Err(ControlRefusal::NoLease { lease }));
-    assert!(by(&mut stage, "root", &foreign[7]).is_ok());
-    assert_eq!(stage.state.len(), 0);
+    test.advance(60);
+    assert_eq!(
+        apply_as_user(&mut test, "bob", &keep_alive),
+        Ok(ControlReply::KeptAlive { ended: vec![lease] })
+    );
+    assert_eq!(test.state.lease(lease).unwrap().left_ms, 40, "no other user renews the lease");
+    assert_eq!(apply_as_user(&mut test, "ana", &keep_alive), Ok(ControlReply::KeptAlive { ended: vec![] }));
+    assert!(apply_as_user(&mut test, "ana", &foreign[0]).is_ok());
+    assert!(apply_as_user(&mut test, "ana", &foreign[4]).is_ok());
+    let mut restorer = StateRestorer::default();
+    test.state.freeze().write(|block| restorer.take(block)).unwrap();
+    test.state = restorer.end().unwrap();
+    assert_eq!(test.state.lease_owner(lease), Some(&b"ana"[..]));
+    assert_eq!(apply_as_user(&mut test, "bob", &foreign[7]), Err(ControlRefusal::NoLease { lease }));
+    assert!(apply_as_user(&mut test, "root", &foreign[7]).is_ok());
+    assert_eq!(test.state.len(), 0);
 }
 
 #[test]
 fn lease_of_a_node_cannot_be_revoked_by_users() {
-    let mut stage = TestState::default();
-    let lease = stage.grant(100);
-    stage.ask(ControlCommand::Enlist { node: 1, lease, value: b"" }).unwrap();
+    let mut test = TestState::default();
+    let lease = test.grant(100);
+    test.apply(ControlCommand::Enlist { node: 1, lease, value: b"" }).unwrap();
     for user in ["", "ana", "root"] {
-        let revoked = by(&mut stage, user, &ControlCommand::Revoke { lease });
+        let revoked = apply_as_user(&mut test, user, &ControlCommand::Revoke { lease });
         assert_eq!(revoked, Err(ControlRefusal::NoLease { lease }), "{user}");
     }
 }
@@ -176,9 +186,9 @@ fn cluster_command_on_behalf_of_a_user_is_refused() {
 }
 
 /// Grants as many leases as a user may have.
-fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
+fn grant_until_refused(test: &mut TestState, user: &'static str) -> u64 {
     for count in 0.. {
-        match by(stage, user, &ControlCommand::Grant { ttl_ms: 100 }) {
+        match apply_as_user(test, user, &ControlCommand::Grant { ttl_ms: 100 }) {
             Ok(_) => {}
             Err(ControlRefusal::TooManyLeasesOfUser { count_max }) if count_max == count => return count,
             Err(other) => panic!("{user}, after {count}: {other}"),
@@ -190,39 +200,39 @@ fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
 #[test]
 fn one_user_cannot_use_up_the_leases_of_other_users_or_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
-    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     let grant = ControlCommand::Grant { ttl_ms: 100 };
-    let count = greedy(&mut stage, "ana");
+    let count = grant_until_refused(&mut test, "ana");
     assert_eq!(count, 99, "a single user gets a quarter of the users' leases");
-    let own = stage.state.leases_of_user(b"ana");
-    assert_eq!(own.len() as u64, count);
-    by(&mut stage, "ana", &ControlCommand::Revoke { lease: own[0] }).unwrap();
-    granted(&mut stage, "ana");
+    let granted_leases = test.state.leases_of_user(b"ana");
+    assert_eq!(granted_leases.len() as u64, count);
+    apply_as_user(&mut test, "ana", &ControlCommand::Revoke { lease: granted_leases[0] }).unwrap();
+    grant_to_user(&mut test, "ana");
     let full = Err(ControlRefusal::TooManyLeasesOfUser { count_max: 99 });
-    assert_eq!(by(&mut stage, "ana", &grant), full);
-    stage.state = restored(&blocks(&stage.state)).unwrap();
-    assert_eq!(by(&mut stage, "ana", &grant), full, "the snapshot keeps the count");
+    assert_eq!(apply_as_user(&mut test, "ana", &grant), full);
+    test.state = restore(&blocks(&test.state)).unwrap();
+    assert_eq!(apply_as_user(&mut test, "ana", &grant), full, "the snapshot keeps the count");
     // If many users take all the leases that they can, the next user still gets some.
     let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
-    let counts: Vec<u64> = others.iter().map(|user| greedy(&mut stage, user)).collect();
+    let counts: Vec<u64> = others.iter().map(|user| grant_until_refused(&mut test, user)).collect();
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
-    let left = 400 - count - counts.iter().sum::<u64>();
-    assert!(left > 4, "{left}");
-    (0..left).for_each(|_| _ = stage.grant(100));
+    let remaining = 400 - count - counts.iter().sum::<u64>();
+    assert!(remaining > 4, "{remaining}");
+    (0..remaining).for_each(|_| _ = test.grant(100));
     assert_eq!(
-        stage.ask(grant),
+        test.apply(grant),
         Err(ControlRefusal::TooManyLeases { count_max: 400 }),
         "nodes get the remaining leases"
     );
 }
 
 /// Grants a lease to a user of a tenant.
-fn grant_of(stage: &mut TestState, tenant: &str, user: &str) -> Result<u64, ControlRefusal> {
+fn grant_to_tenant_user(test: &mut TestState, tenant: &str, user: &str) -> Result<u64, ControlRefusal> {
     let (mut grant, mut by_user, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     ControlCommand::Grant { ttl_ms: 100 }.encode(&mut grant);
     ControlCommand::ByUser { user: user.as_bytes(), all_leases: false, command: &grant }.encode(&mut by_user);
     ControlCommand::OfTenant { tenant: tenant.as_bytes(), command: &by_user }.encode(&mut bytes);
-    match stage.ask(ControlCommand::decode(&bytes).unwrap())? {
+    match test.apply(ControlCommand::decode(&bytes).unwrap())? {
         ControlReply::Granted { lease, .. } => Ok(lease),
         other => panic!("{other:?}"),
     }
@@ -231,35 +241,35 @@ fn grant_of(stage: &mut TestState, tenant: &str, user: &str) -> Result<u64, Cont
 #[test]
 fn one_tenant_gets_at_most_three_quarters_of_the_leases() {
     let limits = ControlStateLimits { leases_max: 404, ..ControlStateLimits::default() };
-    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
-    let mut own = Vec::new();
+    let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let mut granted_leases = Vec::new();
     let refused = (0..404).find_map(|user| {
         loop {
-            match grant_of(&mut stage, "evil", &format!("eve{user}")) {
-                Ok(lease) => own.push(lease),
+            match grant_to_tenant_user(&mut test, "evil", &format!("eve{user}")) {
+                Ok(lease) => granted_leases.push(lease),
                 Err(ControlRefusal::TooManyLeasesOfUser { .. }) => return None,
                 Err(refused) => return Some(refused),
             }
         }
     });
     let full = ControlRefusal::TooManyLeasesOfTenant { count_max: 300 };
-    assert_eq!((refused, own.len()), (Some(full), 300), "three quarters of the users' leases");
-    stage.state = restored(&blocks(&stage.state)).unwrap();
-    assert_eq!(grant_of(&mut stage, "evil", "new"), Err(full), "the snapshot keeps the count");
-    by(&mut stage, "eve0", &ControlCommand::Revoke { lease: own[0] }).unwrap();
-    own.push(grant_of(&mut stage, "evil", "new").unwrap());
-    assert_eq!(grant_of(&mut stage, "evil", "new"), Err(full));
-    (0..20).for_each(|_| _ = grant_of(&mut stage, "acme", "ana").unwrap());
-    stage.advance(100);
-    grant_of(&mut stage, "evil", "eve1").expect("ended leases do not count");
+    assert_eq!((refused, granted_leases.len()), (Some(full), 300), "three quarters of the users' leases");
+    test.state = restore(&blocks(&test.state)).unwrap();
+    assert_eq!(grant_to_tenant_user(&mut test, "evil", "new"), Err(full), "the snapshot keeps the count");
+    apply_as_user(&mut test, "eve0", &ControlCommand::Revoke { lease: granted_leases[0] }).unwrap();
+    granted_leases.push(grant_to_tenant_user(&mut test, "evil", "new").unwrap());
+    assert_eq!(grant_to_tenant_user(&mut test, "evil", "new"), Err(full));
+    (0..20).for_each(|_| _ = grant_to_tenant_user(&mut test, "acme", "ana").unwrap());
+    test.advance(100);
+    grant_to_tenant_user(&mut test, "evil", "eve1").expect("ended leases do not count");
 }
 
 #[test]
 fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
-    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
-    (0..396).for_each(|_| _ = granted(&mut stage, ""));
+    let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
+    (0..396).for_each(|_| _ = grant_to_user(&mut test, ""));
     let grant = ControlCommand::Grant { ttl_ms: 100 };
-    assert_eq!(by(&mut stage, "", &grant), Err(ControlRefusal::TooManyLeases { count_max: 396 }));
-    (0..4).for_each(|_| _ = stage.grant(100));
+    assert_eq!(apply_as_user(&mut test, "", &grant), Err(ControlRefusal::TooManyLeases { count_max: 396 }));
+    (0..4).for_each(|_| _ = test.grant(100));
 }

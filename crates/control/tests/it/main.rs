@@ -5,9 +5,9 @@ mod hostile;
 mod leases;
 mod locks;
 mod model;
+mod oracle;
 mod places;
 mod plain;
-mod play;
 mod snapshots;
 mod transactions;
 
@@ -21,24 +21,24 @@ struct TestState {
 }
 
 impl TestState {
-    fn ask(&mut self, command: ControlCommand<'_>) -> Result<ControlReply, ControlRefusal> {
+    fn apply(&mut self, command: ControlCommand<'_>) -> Result<ControlReply, ControlRefusal> {
         self.state.apply(&command, &mut self.effects)
     }
 
     fn put(&mut self, key: &str, value: &str) -> u64 {
-        self.put_under(key, value, 0)
+        self.put_with_lease(key, value, 0)
     }
 
-    fn put_under(&mut self, key: &str, value: &str, lease: u64) -> u64 {
+    fn put_with_lease(&mut self, key: &str, value: &str, lease: u64) -> u64 {
         let put = ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease };
-        match self.ask(put) {
+        match self.apply(put) {
             Ok(ControlReply::Changed { revision, keys: 1 }) => revision,
             other => panic!("{other:?}"),
         }
     }
 
     fn grant(&mut self, ttl_ms: u64) -> u64 {
-        match self.ask(ControlCommand::Grant { ttl_ms }) {
+        match self.apply(ControlCommand::Grant { ttl_ms }) {
             Ok(ControlReply::Granted { lease, .. }) => lease,
             other => panic!("{other:?}"),
         }
@@ -58,11 +58,11 @@ impl TestState {
 
     fn acquire(&mut self, name: &str, lease: u64, wait: bool) -> Result<ControlReply, ControlRefusal> {
         let value = format!("of {lease}");
-        self.ask(ControlCommand::Acquire { name: name.as_bytes(), lease, value: value.as_bytes(), wait })
+        self.apply(ControlCommand::Acquire { name: name.as_bytes(), lease, value: value.as_bytes(), wait })
     }
 
     fn release(&mut self, name: &str, lease: u64) -> Result<ControlReply, ControlRefusal> {
-        self.ask(ControlCommand::Release { name: name.as_bytes(), lease })
+        self.apply(ControlCommand::Release { name: name.as_bytes(), lease })
     }
 }
 

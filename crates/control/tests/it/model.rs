@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-use crate::play::{RandomCommand, play};
+use crate::oracle::{RandomCommand, compare_with_oracle};
 
 const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
 
@@ -19,8 +19,8 @@ proptest! {
 
     #[test]
     fn random_commands_match_a_plain_model(
-        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(RandomCommand), 1..200)
+        random_commands in prop::collection::vec(any::<[u8; 6]>().prop_map(RandomCommand), 1..200)
     ) {
-        play(&deeds);
+        compare_with_oracle(&random_commands);
     }
 }

@@ -17,76 +17,76 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-pub fn restored(blocks: &[Vec<u8>]) -> Result<ControlState, ControlDecodeError> {
-    let mut restoring = StateRestorer::default();
-    blocks.iter().try_for_each(|block| restoring.take(block))?;
-    restoring.end()
+pub fn restore(blocks: &[Vec<u8>]) -> Result<ControlState, ControlDecodeError> {
+    let mut restorer = StateRestorer::default();
+    blocks.iter().try_for_each(|block| restorer.take(block))?;
+    restorer.end()
 }
 
-fn full() -> TestState {
-    let mut stage = TestState::default();
-    let leases = [100, 200, 300].map(|ttl_ms| stage.grant(ttl_ms));
+fn filled_state() -> TestState {
+    let mut test = TestState::default();
+    let leases = [100, 200, 300].map(|ttl_ms| test.grant(ttl_ms));
     (0..3_000).for_each(|number| {
-        stage.put_under(&format!("k{number:04}"), &"v".repeat(50), leases[number % 3]);
+        test.put_with_lease(&format!("k{number:04}"), &"v".repeat(50), leases[number % 3]);
     });
     for lease in leases {
-        stage.acquire("gate", lease, true).unwrap();
-        stage.acquire("barrier", lease, true).unwrap();
+        test.acquire("gate", lease, true).unwrap();
+        test.acquire("barrier", lease, true).unwrap();
     }
-    stage
+    test
 }
 
 #[test]
 fn restored_state_behaves_like_the_original() {
-    let mut stage = full();
-    let kept = blocks(&stage.state);
-    assert!(kept.len() > 4, "in several blocks");
-    let mut again = TestState { state: restored(&kept).unwrap(), ..TestState::default() };
-    assert_eq!((again.state.bytes(), blocks(&again.state)), (stage.state.bytes(), kept));
-    stage.effects = ControlEffects::default();
+    let mut test = filled_state();
+    let saved = blocks(&test.state);
+    assert!(saved.len() > 4, "in several blocks");
+    let mut again = TestState { state: restore(&saved).unwrap(), ..TestState::default() };
+    assert_eq!((again.state.bytes(), blocks(&again.state)), (test.state.bytes(), saved));
+    test.effects = ControlEffects::default();
     for now_ms in [100, 200, 250] {
-        stage.advance(now_ms);
+        test.advance(now_ms);
         again.advance(now_ms);
-        assert_eq!(stage.effects, again.effects);
-        assert_eq!(blocks(&stage.state), blocks(&again.state));
+        assert_eq!(test.effects, again.effects);
+        assert_eq!(blocks(&test.state), blocks(&again.state));
     }
-    assert_eq!(stage.effects.granted.len(), 4);
+    assert_eq!(test.effects.granted.len(), 4);
 }
 
 #[test]
 fn frozen_copy_of_a_state_does_not_change_with_the_state() {
-    let mut stage = full();
-    let frozen = stage.state.freeze();
-    let before = blocks(&stage.state);
-    stage.ask(ControlCommand::DeleteRange { start: b"", end: b"" }).unwrap();
+    let mut test = filled_state();
+    let frozen = test.state.freeze();
+    let before = blocks(&test.state);
+    test.apply(ControlCommand::DeleteRange { start: b"", end: b"" }).unwrap();
     assert_eq!(before, blocks_of(&frozen));
 }
 
 #[test]
 fn missing_repeated_or_reordered_blocks_are_refused() {
-    let kept = blocks(&full().state);
-    for at in 0..kept.len() {
-        let mut less = kept.clone();
-        less.remove(at);
-        assert!(restored(&less).is_err(), "without block {at}");
-        let mut more = kept.clone();
-        more.insert(at, kept[at].clone());
-        assert!(restored(&more).is_err(), "block {at} twice");
+    let saved = blocks(&filled_state().state);
+    for at in 0..saved.len() {
+        let mut shorter = saved.clone();
+        shorter.remove(at);
+        assert!(restore(&shorter).is_err(), "without block {at}");
+        let mut longer = saved.clone();
+        longer.insert(at, saved[at].clone());
+        assert!(restore(&longer).is_err(), "block {at} twice");
     }
-    for (at, block) in kept.iter().enumerate() {
-        let mut cut = kept.clone();
+    for (at, block) in saved.iter().enumerate() {
+        let mut cut = saved.clone();
         cut[at].truncate(block.len() - 1);
-        assert!(restored(&cut).is_err(), "block {at} cut");
+        assert!(restore(&cut).is_err(), "block {at} cut");
     }
-    assert!(restored(&[]).is_err());
+    assert!(restore(&[]).is_err());
 }
 
 #[test]
 fn snapshot_writing_stops_at_the_first_error() {
-    let mut taken = 0;
-    let stopped = full().state.freeze().write(|_| {
-        taken += 1;
-        if taken == 2 { Err("full") } else { Ok(()) }
+    let mut written = 0;
+    let stopped = filled_state().state.freeze().write(|_| {
+        written += 1;
+        if written == 2 { Err("full") } else { Ok(()) }
     });
-    assert_eq!((stopped, taken), (Err("full"), 2));
+    assert_eq!((stopped, written), (Err("full"), 2));
 }

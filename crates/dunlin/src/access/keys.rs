@@ -20,7 +20,7 @@ impl KeyPattern {
     fn range(&self) -> (Vec<u8>, Vec<u8>) {
         match self.0.strip_suffix('*') {
             Some(prefix) => (prefix.as_bytes().to_vec(), prefix_end(prefix.as_bytes())),
-            None => (self.0.as_bytes().to_vec(), after(self.0.as_bytes())),
+            None => (self.0.as_bytes().to_vec(), key_after(self.0.as_bytes())),
         }
     }
 
@@ -36,7 +36,7 @@ impl KeyPattern {
 }
 
 /// The first key after this one: the end of a range that contains only this key.
-fn after(key: &[u8]) -> Vec<u8> {
+fn key_after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
@@ -58,12 +58,12 @@ impl KeyRule {
 
     /// The filter for the topic of changes; `None` if no key is allowed. If only some keys are allowed, the
     /// filter reduces each revision to changes of those keys.
-    pub(super) fn restrict(&self, wanted: Option<Filter>) -> Option<Option<Filter>> {
+    pub(super) fn restrict(&self, filter: Option<Filter>) -> Option<Option<Filter>> {
         if self.allow.is_empty() {
             return None;
         }
         if self.allows(b"", b"") {
-            return Some(wanted);
+            return Some(filter);
         }
         let rule = self.clone();
         // If a change cannot be decoded, the filter hides it.
@@ -71,15 +71,19 @@ impl KeyRule {
             visible_events(change, |key| rule.key(key).is_ok()).ok().flatten()
         });
         let view = Some(view);
-        Some(Some(Filter { view, ..wanted.unwrap_or_else(|| Filter::new(|_| true)) }))
+        Some(Some(Filter { view, ..filter.unwrap_or_else(|| Filter::new(|_| true)) }))
     }
 
     fn key(&self, key: &[u8]) -> Result<(), String> {
-        if self.allows(key, &after(key)) { Ok(()) } else { Err(shown(key)) }
+        if self.allows(key, &key_after(key)) { Ok(()) } else { Err(display_key(key)) }
     }
 
     fn range(&self, start: &[u8], end: &[u8]) -> Result<(), String> {
-        if self.allows(start, end) { Ok(()) } else { Err(format!("{}…{}", shown(start), shown(end))) }
+        if self.allows(start, end) {
+            Ok(())
+        } else {
+            Err(format!("{}…{}", display_key(start), display_key(end)))
+        }
     }
 
     fn operation(&self, operation: &KeyOperation<'_>) -> Result<(), String> {
@@ -95,7 +99,7 @@ impl KeyRule {
 
     /// Returns an error that names `what` if the user may use no key at all. A command without keys requires permission
     /// for at least one key.
-    fn some(&self, what: &str) -> Result<(), String> {
+    fn check_any_key(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }
 
@@ -112,14 +116,14 @@ impl KeyRule {
                 compare.iter().try_for_each(|compare| self.key(compare.key))?;
                 then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))?;
                 // A transaction without keys still adds a log entry and reveals the revision.
-                self.some("transactions")
+                self.check_any_key("transactions")
             }
             ControlCommand::Acquire { name, .. }
             | ControlCommand::Release { name, .. }
             | ControlCommand::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
             ControlCommand::Grant { .. }
             | ControlCommand::KeepAlive { .. }
-            | ControlCommand::Revoke { .. } => self.some("leases"),
+            | ControlCommand::Revoke { .. } => self.check_any_key("leases"),
             // The remaining commands are for operators of the cluster.
             _ => Err("the cluster".to_owned()),
         }
@@ -138,7 +142,7 @@ impl KeyRule {
     }
 }
 
-fn shown(key: &[u8]) -> String {
+fn display_key(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }
 
@@ -210,7 +214,7 @@ mod tests {
         let (none, some) = (rule("", "secret"), rule("a", ""));
         let (get, key, name, value) = (KeyOperation::Get { key: b"a" }, b"a", b"a", b"");
         let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
-        for (command, is_anybodys) in [
+        for (command, needs_any_key) in [
             (transaction(vec![]), true),
             (ControlCommand::Grant { ttl_ms: 1 }, true),
             (ControlCommand::KeepAlive { leases: vec![] }, true),
@@ -225,7 +229,7 @@ mod tests {
             (ControlCommand::Release { name, lease: 1 }, false),
         ] {
             assert!(none.command(&command).is_err(), "{command:?}");
-            assert!(!is_anybodys || some.command(&command).is_ok(), "{command:?}");
+            assert!(!needs_any_key || some.command(&command).is_ok(), "{command:?}");
         }
         for query in [
             ControlQuery::Status,

@@ -87,35 +87,35 @@ impl Permissions {
     }
 
     /// Whether the user may publish to, subscribe to, create or delete at least some subjects of the pattern.
-    pub fn touches(&self, pattern: &Pattern) -> bool {
+    pub fn overlaps(&self, pattern: &Pattern) -> bool {
         let rules = [&self.publish, &self.subscribe, &self.create, &self.delete];
-        self.tenant.touches(pattern) && rules.iter().any(|rule| rule.touches(pattern))
+        self.tenant.overlaps(pattern) && rules.iter().any(|rule| rule.overlaps(pattern))
     }
 
-    /// The filter for a subscriber of the log: its own filter `wanted`, combined with the permissions. `None` if the
+    /// The filter for a subscriber of the log: its own `filter`, combined with the permissions. `None` if the
     /// user may read nothing of the log.
-    pub fn restrict(&self, log: &LogName, wanted: Option<Filter>) -> Option<Option<Filter>> {
+    pub fn restrict(&self, log: &LogName, filter: Option<Filter>) -> Option<Option<Filter>> {
         let mut denied = Vec::new();
         let topic = pattern_of(log)?;
         if !self.subscribe.denied_tails(&topic, &mut denied) || !self.tenant.denied_tails(&topic, &mut denied)
         {
             return None;
         }
-        let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
+        let filter = if denied.is_empty() { filter } else { Some(without(denied, filter)) };
         match log.topic.as_str() {
-            KV => self.keys.restrict(wanted),
+            KV => self.keys.restrict(filter),
             // Only a user whose tenant is unbounded may read this topic, because its records concern all tenants.
-            NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(wanted),
-            TASKS => Some(match self.tasks.reads()? {
-                None => wanted,
-                Some(tenant) => Some(of_tenant(tenant, wanted)),
+            NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(filter),
+            TASKS => Some(match self.tasks.readable_tenant()? {
+                None => filter,
+                Some(tenant) => Some(of_tenant(tenant, filter)),
             }),
-            _ => Some(wanted),
+            _ => Some(filter),
         }
     }
 
     /// Whether a subscriber with these permissions reads the same records as one with `other`.
-    pub fn reads_like(&self, other: &Permissions) -> bool {
+    pub fn reads_same_as(&self, other: &Permissions) -> bool {
         // Names every field, so that a new field causes a compile error here.
         let Permissions {
             tenant,
@@ -128,8 +128,8 @@ impl Permissions {
             delete: _,
             groups: _,
         } = self;
-        (tenant, subscribe, keys, tasks.reads(), surveys)
-            == (&other.tenant, &other.subscribe, &other.keys, other.tasks.reads(), &other.surveys)
+        (tenant, subscribe, keys, tasks.readable_tenant(), surveys)
+            == (&other.tenant, &other.subscribe, &other.keys, other.tasks.readable_tenant(), &other.surveys)
     }
 
     fn rule(&self, action: Action) -> &Rule {
@@ -147,11 +147,11 @@ impl Permissions {
 }
 
 /// Extends a filter so that it accepts only events of this tenant's tasks.
-fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
-    match wanted {
+fn of_tenant(tenant: String, filter: Option<Filter>) -> Filter {
+    match filter {
         None => Filter::new(move |tail| tail == tenant),
-        Some(Filter { wants, within, view }) => {
-            Filter { within, view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
+        Some(Filter { accepts: wants, tails: within, view }) => {
+            Filter { tails: within, view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
         }
     }
 }
@@ -163,13 +163,13 @@ fn pattern_of(log: &LogName) -> Option<Pattern> {
     if owns_many { Pattern::parse(&format!("{prefix}>")).ok() } else { Pattern::parse(prefix).ok() }
 }
 
-fn without(denied: Vec<TailPattern>, wanted: Option<Filter>) -> Filter {
-    let view = wanted.as_ref().and_then(|wanted| wanted.view.clone());
-    let wants = move |tail: &str| {
-        wanted.as_ref().is_none_or(|wanted| (wanted.wants)(tail))
+fn without(denied: Vec<TailPattern>, filter: Option<Filter>) -> Filter {
+    let view = filter.as_ref().and_then(|filter| filter.view.clone());
+    let accepts = move |tail: &str| {
+        filter.as_ref().is_none_or(|filter| (filter.accepts)(tail))
             && !denied.iter().any(|denied| denied.matches(tail))
     };
-    Filter { view, ..Filter::new(wants) }
+    Filter { view, ..Filter::new(accepts) }
 }
 
 fn is_inbox(subject: &str) -> bool {
@@ -197,7 +197,7 @@ mod tests {
             subscribe: rule("acme.>", ""),
             ..Permissions::default()
         };
-        for (action, asked, extent) in [
+        for (action, text, extent) in [
             (Action::Publish, "acme.x", Extent::All),
             (Action::Publish, "other.x", Extent::Nothing),
             (Action::Publish, ">", Extent::Nothing),
@@ -208,8 +208,8 @@ mod tests {
             (Action::Subscribe, "_INBOX.a.b", Extent::Nothing),
             (Action::Publish, "_INBOXES", Extent::Nothing),
         ] {
-            let pattern = Pattern::parse(asked).unwrap();
-            assert_eq!(permissions.extent(action, &pattern), extent, "{action} {asked}");
+            let pattern = Pattern::parse(text).unwrap();
+            assert_eq!(permissions.extent(action, &pattern), extent, "{action} {text}");
         }
         let shut = Permissions { publish: rule("", "_INBOX.>"), ..permissions };
         assert_eq!(shut.extent(Action::Publish, &Pattern::parse("_INBOX.a").unwrap()), Extent::Nothing);
@@ -226,11 +226,11 @@ mod tests {
         assert!(permissions.restrict(&log("secret.x"), None).is_none());
         assert!(permissions.restrict(&log("secret."), None).is_none());
         let filter = permissions.restrict(&log("orders."), None).unwrap().unwrap();
-        assert!((filter.wants)("eu") && (filter.wants)("eu.private") && !(filter.wants)("private"));
-        let wanted = Filter::new(|tail: &str| tail.starts_with('e'));
-        let filter = permissions.restrict(&log("orders."), Some(wanted)).unwrap().unwrap();
-        assert!((filter.wants)("eu") && !(filter.wants)("us") && !(filter.wants)("private"));
+        assert!((filter.accepts)("eu") && (filter.accepts)("eu.private") && !(filter.accepts)("private"));
+        let filter = Filter::new(|tail: &str| tail.starts_with('e'));
+        let filter = permissions.restrict(&log("orders."), Some(filter)).unwrap().unwrap();
+        assert!((filter.accepts)("eu") && !(filter.accepts)("us") && !(filter.accepts)("private"));
         let all = permissions.restrict(&log(""), None).unwrap().unwrap();
-        assert!((all.wants)("secret") && !(all.wants)("secret.a") && !(all.wants)("a.private"));
+        assert!((all.accepts)("secret") && !(all.accepts)("secret.a") && !(all.accepts)("a.private"));
     }
 }

@@ -35,9 +35,9 @@ impl Node {
     }
 
     /// Proposes a command about keys, leases or locks to the cluster, after a permission check.
-    pub async fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, Refused> {
+    pub async fn execute(&self, command: &ControlCommand<'_>) -> Result<ControlReply, Refused> {
         let (control, bytes) = self.permitted(command).await?;
-        control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
+        control.execute_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
     /// After a permission check, returns the handle to the cluster and the command's bytes to propose.
@@ -53,37 +53,41 @@ impl Node {
     }
 
     /// Answers a query of keys, leases or locks, after a permission check.
-    pub async fn find(
+    pub async fn query_keys(
         &self,
         consistency: Consistency,
         query: &ControlQuery<'_>,
     ) -> Result<QueryAnswer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
-        let found = control.read(consistency, |state| self.find_in(state, query)).await;
+        let found = control.read(consistency, |state| self.query_state(state, query)).await;
         found.map_err(|error| Refused::from(&error))?
     }
 
     /// Answers a query from a state if the user's current permissions allow it. Leases of other users are
     /// hidden. Totals over all tenants need the permission for all keys or the permission to survey the node.
-    pub fn find_in(&self, state: &ControlState, query: &ControlQuery<'_>) -> Result<QueryAnswer, Refused> {
+    pub fn query_state(
+        &self,
+        state: &ControlState,
+        query: &ControlQuery<'_>,
+    ) -> Result<QueryAnswer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
-        let answer = match (query, self.user()) {
+        let result = match (query, self.user()) {
             (ControlQuery::Lease { lease }, Some(user))
                 if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
                 Ok(QueryAnswer::Leases { leases: Vec::new(), more: false })
             }
             (ControlQuery::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
-                let mut answer = state.answer(query);
-                if let Ok(QueryAnswer::Status { keys, bytes, leases, .. }) = &mut answer {
+                let mut result = state.answer(query);
+                if let Ok(QueryAnswer::Status { keys, bytes, leases, .. }) = &mut result {
                     [*keys, *bytes, *leases] = [NOT_SHOWN; 3];
                 }
-                answer
+                result
             }
             _ => state.answer(query),
         };
-        answer.map_err(|refusal| Refused::from(&refusal))
+        result.map_err(|refusal| Refused::from(&refusal))
     }
 
     pub(super) fn check_command(&self, command: &ControlCommand<'_>) -> Result<(), TopicError> {
@@ -104,9 +108,9 @@ impl Node {
             bytes
         };
         let by_user = self.bound_to_user(command, bytes).map(encoded);
-        let counts = command.grows()
+        let is_counted = command.grows()
             || matches!(command, ControlCommand::Acquire { .. } | ControlCommand::Grant { .. });
-        match self.user().filter(|_| counts).map(|user| user.permissions()) {
+        match self.user().filter(|_| is_counted).map(|user| user.permissions()) {
             Some(permissions) if !permissions.tasks.tenant.is_empty() => {
                 let tenant = permissions.tasks.tenant.as_bytes();
                 Some(encoded(ControlCommand::OfTenant {
@@ -160,13 +164,18 @@ impl Node {
     }
 
     /// Proposes a command about tasks to the cluster, after a permission check.
-    pub async fn ask_tasks(&self, command: &TaskCommand<'_>) -> Result<dunlin_tasks::CommandReply, Refused> {
+    pub async fn execute_task_command(
+        &self,
+        command: &TaskCommand<'_>,
+    ) -> Result<dunlin_tasks::CommandReply, Refused> {
         let mut permitted = Commands::default();
         let allowed = self.permit_task(&self.task_rule(), command, None, &mut permitted);
         allowed.map_err(|error| Refused::from(&error))?;
         let tasks = self.tasks_async().await.map_err(|error| Refused::from(&error))?;
-        let answers = tasks.propose_known(permitted).await;
-        answers.and_then(|answers| crate::tasks::reply(&answers)).map_err(|error| Refused::from(&error))
+        let responses = tasks.propose_decoded(permitted).await;
+        responses
+            .and_then(|responses| crate::tasks::decode_reply(&responses))
+            .map_err(|error| Refused::from(&error))
     }
 
     /// Returns the subject and the user of a task that publishes; `None` for other tasks, and on a node without users.

@@ -29,19 +29,19 @@ impl Rule {
     }
 
     /// How much of the pattern is allowed.
-    pub fn extent(&self, asked: &Pattern) -> Extent {
-        if !self.allow.iter().any(|allowed| allowed.covers(asked)) {
+    pub fn extent(&self, pattern: &Pattern) -> Extent {
+        if !self.allow.iter().any(|allowed| allowed.covers(pattern)) {
             Extent::Nothing
         } else {
-            self.not_denied(asked)
+            self.not_denied(pattern)
         }
     }
 
     /// How much of the pattern is not denied.
-    pub fn not_denied(&self, asked: &Pattern) -> Extent {
-        if self.deny.iter().any(|denied| denied.covers(asked)) {
+    pub fn not_denied(&self, pattern: &Pattern) -> Extent {
+        if self.deny.iter().any(|denied| denied.covers(pattern)) {
             Extent::Nothing
-        } else if self.deny.iter().any(|denied| denied.overlaps(asked)) {
+        } else if self.deny.iter().any(|denied| denied.overlaps(pattern)) {
             Extent::Part
         } else {
             Extent::All
@@ -49,8 +49,9 @@ impl Rule {
     }
 
     /// Whether at least some subjects of the pattern are allowed.
-    pub fn touches(&self, asked: &Pattern) -> bool {
-        self.allow.iter().any(|allowed| allowed.overlaps(asked)) && self.not_denied(asked) > Extent::Nothing
+    pub fn overlaps(&self, pattern: &Pattern) -> bool {
+        self.allow.iter().any(|allowed| allowed.overlaps(pattern))
+            && self.not_denied(pattern) > Extent::Nothing
     }
 
     /// Like [`extent`](Rule::extent), but for one subject, given as the common prefix of its topic's subjects
@@ -70,7 +71,7 @@ impl Rule {
             match denied.select(topic) {
                 Selection::Nothing => {}
                 Selection::Everything => return false,
-                Selection::Tails(of_denied) => tails.push(of_denied),
+                Selection::Tails(tail) => tails.push(tail),
             }
         }
         true
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn subject_rule_denies_by_default_and_deny_wins() {
         use Extent::{All, Nothing, Part};
-        for (allow, deny, asked, extent) in [
+        for (allow, deny, text, extent) in [
             ("", "", "a", Nothing),
             ("a", "", "a", All),
             ("a.*", "", "a.b", All),
@@ -107,8 +108,8 @@ mod tests {
             ("secret.a", "secret.>", "secret.a", Nothing),
             (">", ">", "a", Nothing),
         ] {
-            let asked_pattern = Pattern::parse(asked).unwrap();
-            assert_eq!(rule(allow, deny).extent(&asked_pattern), extent, "{allow:?} but {deny:?}: {asked}");
+            let pattern = Pattern::parse(text).unwrap();
+            assert_eq!(rule(allow, deny).extent(&pattern), extent, "{allow:?} but {deny:?}: {text}");
         }
     }
 

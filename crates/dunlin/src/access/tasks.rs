@@ -39,10 +39,10 @@ impl WorkScope {
         *self != WorkScope::None
     }
 
-    fn is_of(&self, tenant: &[u8]) -> bool {
+    fn includes(&self, tenant: &[u8]) -> bool {
         match self {
             WorkScope::None => false,
-            WorkScope::Of(tenants) => tenants.iter().any(|of| of.as_bytes() == tenant),
+            WorkScope::Of(tenants) => tenants.iter().any(|allowed| allowed.as_bytes() == tenant),
             WorkScope::All => true,
         }
     }
@@ -65,14 +65,14 @@ impl TaskRule {
         self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
     }
 
-    /// The tenants that a worker serves if it requests `asked`; `None` if the user may not serve all of them. An empty
-    /// list means all tenants, in the request and in the result.
-    pub fn serve(&self, asked: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    /// The tenants that a worker serves if it requests the tenants `requested`; `None` if the user may not serve all of
+    /// them. An empty list means all tenants, in the request and in the result.
+    pub fn serve(&self, requested: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
-            WorkScope::Of(tenants) if asked.is_empty() && !self.manage => {
+            WorkScope::Of(tenants) if requested.is_empty() && !self.manage => {
                 Some(tenants.iter().map(|tenant| tenant.clone().into_bytes()).collect())
             }
-            _ => self.serves(&asked).then_some(asked),
+            _ => self.serves(&requested).then_some(requested),
         }
     }
 
@@ -81,7 +81,7 @@ impl TaskRule {
         match &self.work {
             _ if self.manage => true,
             WorkScope::All => true,
-            work => !tenants.is_empty() && tenants.iter().all(|tenant| work.is_of(tenant)),
+            work => !tenants.is_empty() && tenants.iter().all(|tenant| work.includes(tenant)),
         }
     }
 
@@ -99,11 +99,11 @@ impl TaskRule {
             | TaskCommand::Discard { tenant, .. }
             | TaskCommand::Schedule { tenant, .. }
             | TaskCommand::Unschedule { tenant, .. }
-            | TaskCommand::Found { tenant } => self.owns(tenant),
+            | TaskCommand::EnsureTenant { tenant } => self.owns(tenant),
             TaskCommand::Cancel { task } | TaskCommand::Retry { task } => self.owns_task(task, tenant_of),
             TaskCommand::Pull { .. }
             | TaskCommand::Slots { .. }
-            | TaskCommand::Beat { .. }
+            | TaskCommand::Renew { .. }
             | TaskCommand::Complete { .. }
             | TaskCommand::Fail { .. }
             | TaskCommand::Progress { .. }
@@ -120,16 +120,20 @@ impl TaskRule {
             | TaskCommand::Limit { .. }
             | TaskCommand::Enlist { .. } => false,
         };
-        if allowed { Ok(()) } else { Err(shown(command)) }
+        if allowed { Ok(()) } else { Err(display_command(command)) }
     }
 
     /// Checks the permission for a query; the error says what is refused.
     pub fn query(&self, query: &TaskQuery<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let (allowed, what) = match *query {
             TaskQuery::Get { task } | TaskQuery::Why { task } => {
-                let is_ones =
-                    || tenant_of(task).is_some_and(|tenant| self.owns(&tenant) || self.work.is_of(&tenant));
-                (self.manage || self.work == WorkScope::All || is_ones(), format!("task {task:x}"))
+                let is_permitted_tenant = || {
+                    tenant_of(task).is_some_and(|tenant| self.owns(&tenant) || self.work.includes(&tenant))
+                };
+                (
+                    self.manage || self.work == WorkScope::All || is_permitted_tenant(),
+                    format!("task {task:x}"),
+                )
             }
             TaskQuery::List { ref filter, .. } => {
                 (self.owns(filter.tenant), "tasks of other tenants".to_owned())
@@ -150,7 +154,7 @@ impl TaskRule {
     }
 
     /// The tenant whose events may be read: `Some(None)` for all tenants, `None` for none.
-    pub(super) fn reads(&self) -> Option<Option<String>> {
+    pub(super) fn readable_tenant(&self) -> Option<Option<String>> {
         match (self.manage, self.submit) {
             (true, _) => Some(None),
             (false, true) => Some(Some(self.tenant.clone())),
@@ -174,7 +178,7 @@ impl fmt::Display for TaskRule {
     }
 }
 
-fn shown(command: &TaskCommand<'_>) -> String {
+fn display_command(command: &TaskCommand<'_>) -> String {
     match *command {
         TaskCommand::Submit { tenant, .. }
         | TaskCommand::Redrive { tenant, .. }
@@ -182,7 +186,7 @@ fn shown(command: &TaskCommand<'_>) -> String {
         | TaskCommand::Discard { tenant, .. }
         | TaskCommand::Schedule { tenant, .. }
         | TaskCommand::Unschedule { tenant, .. }
-        | TaskCommand::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
+        | TaskCommand::EnsureTenant { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
         TaskCommand::Cancel { task } | TaskCommand::Retry { task } => format!("task {task:x}"),
         TaskCommand::Tenant { .. } => "shares and quotas".to_owned(),
         TaskCommand::Published { .. }
@@ -213,7 +217,7 @@ mod tests {
         assert!(user.command(&submit(b"other"), &tenant_of).is_err());
         assert!(user.command(&TaskCommand::Cancel { task: 1 }, &tenant_of).is_ok());
         assert!(user.command(&TaskCommand::Cancel { task: 2 }, &tenant_of).is_err());
-        assert!(user.command(&TaskCommand::Beat { workers: vec![] }, &tenant_of).is_err());
+        assert!(user.command(&TaskCommand::Renew { workers: vec![] }, &tenant_of).is_err());
         assert!(user.query(&TaskQuery::Get { task: 2 }, &tenant_of).is_err());
         assert!(user.query(&TaskQuery::Tenants { tenant: b"" }, &tenant_of).is_err());
         assert!(user.query(&TaskQuery::Tenants { tenant: b"acme" }, &tenant_of).is_ok());
@@ -223,7 +227,7 @@ mod tests {
     fn worker_cannot_submit_and_no_user_can_send_node_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
-        assert!(worker.command(&TaskCommand::Beat { workers: vec![] }, &tenant_of).is_ok());
+        assert!(worker.command(&TaskCommand::Renew { workers: vec![] }, &tenant_of).is_ok());
         assert!(worker.command(&TaskCommand::Submit { tenant: b"acme", tasks: vec![] }, &tenant_of).is_err());
         let manager = rule(false, false, true);
         assert!(manager.command(&TaskCommand::Cancel { task: 9 }, &tenant_of).is_ok());

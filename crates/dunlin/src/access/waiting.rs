@@ -19,7 +19,7 @@ use crate::refusal::Refused;
 
 /// How often the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
-const TRIES: u32 = 12;
+const ATTEMPTS: u32 = 12;
 
 impl Node {
     /// Waits for a lock under one of the user's leases and returns its token. Fails as soon as the user loses the
@@ -33,7 +33,7 @@ impl Node {
             let denied = self.until_denied(changes.clone(), &command);
             let acquired = control.acquire_by(name, lease, &bytes, denied).await;
             if let Err(denied) = self.check_command(&command) {
-                self.give_back(control, name, lease);
+                self.release_or_leave(control, name, lease);
                 return Err(Refused::from(&denied));
             }
             match acquired {
@@ -58,12 +58,12 @@ impl Node {
     }
 
     /// Releases a lock, or leaves its queue, if the user lacks the permission.
-    fn give_back(&self, control: Arc<Control>, name: &[u8], lease: u64) {
+    fn release_or_leave(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
             let release = ControlCommand::Release { name: &name, lease };
-            try_to(|| match may(&*user, &release) {
+            retry(|| match may(&*user, &release) {
                 // There is nothing to release, because the user has received the permission again.
                 true => Ok(()),
                 false => block_on(control.release_all(std::slice::from_ref(&release))),
@@ -78,7 +78,7 @@ impl Node {
         if !removed.is_empty() {
             let control = Arc::clone(control);
             self.0.waiters.run(move || {
-                removed.iter().for_each(|user| try_to(|| block_on(control.end_leases_of(user))));
+                removed.iter().for_each(|user| retry(|| block_on(control.end_leases_of(user))));
             });
         }
         if !changed.is_empty() {
@@ -86,7 +86,7 @@ impl Node {
             self.0.waiters.run(move || {
                 for name in &changed {
                     let user = || users.upgrade().and_then(|users| users.user(name));
-                    try_to(|| block_on(end_denied_waits(&control, name, user)));
+                    retry(|| block_on(end_denied_waits(&control, name, user)));
                 }
             });
         }
@@ -114,9 +114,9 @@ fn may(user: &dyn User, command: &ControlCommand<'_>) -> bool {
     user.permissions().keys.command(command).is_ok()
 }
 
-fn try_to(mut done: impl FnMut() -> Result<(), ControlError>) {
-    for _ in 0..TRIES {
-        if done().is_ok() {
+fn retry(mut attempt: impl FnMut() -> Result<(), ControlError>) {
+    for _ in 0..ATTEMPTS {
+        if attempt().is_ok() {
             return;
         }
     }

@@ -15,31 +15,30 @@ use crate::node::Node;
 /// The number of the cluster's only member.
 const ID: u64 = 1;
 
-/// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 
 /// A transport for a cluster without other nodes.
 struct NoPeers;
 
 impl Transport for NoPeers {
-    fn ask(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
 
 impl Control {
     /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its
-    /// log. With `is_put_back`, the files may be older than what clients have read: revisions continue in a
+    /// log. With `is_restored`, the files may be older than what clients have read: revisions continue in a
     /// later epoch.
-    pub fn alone(
+    pub fn start_single_node(
         node: &Node,
-        place: Option<(Arc<dyn Disk>, &Path)>,
+        disk_and_dir: Option<(Arc<dyn Disk>, &Path)>,
         mut limits: ControlLimits,
-        is_put_back: bool,
+        is_restored: bool,
     ) -> Result<Arc<Control>, ControlError> {
         let start = ControlError::from_start_error;
-        let control = match place {
-            Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
+        let control = match disk_and_dir {
+            Some(disk_and_dir) => Control::open(node, ID, disk_and_dir, NoPeers, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // A log in memory needs no reserve of disk space.
@@ -58,7 +57,7 @@ impl Control {
                 control.begin(&[RaftMember { id: ID, address: String::new() }]).await?;
             }
             control.catch_up().await?;
-            if is_put_back { control.begin_restored().await } else { Ok(()) }
+            if is_restored { control.begin_restored().await } else { Ok(()) }
         };
         let led = control.group().and_then(|group| block_on(with_room(&*group, lead)));
         if let Err(error) = led {

@@ -19,7 +19,10 @@ const LOGS: [&str; 2] = ["control", "tasks"];
 /// Finds a log of a cluster's member in a data directory. Returns the log's subdirectory and the numbers of its members
 /// in ascending order; `None` if each log is that of a single node. A member that stopped before it received an entry
 /// has a log without members. One log with members therefore shows that the whole directory belongs to a cluster.
-pub fn log_of_cluster(disk: &Arc<dyn Disk>, data_dir: &Path) -> io::Result<Option<(&'static str, Vec<u64>)>> {
+pub fn find_cluster_log(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+) -> io::Result<Option<(&'static str, Vec<u64>)>> {
     for name in LOGS {
         let members = members_on_disk(disk, &data_dir.join(name))?;
         if let Some(nodes) = nodes_of_cluster(&members) {
@@ -39,7 +42,7 @@ fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Op
 
 /// Returns an error if the data directory has a log of a cluster's member. The other members may have a newer state.
 /// A log that cannot be read is skipped: only the part to which it belongs reports that.
-pub(crate) fn refuse_log_of_cluster(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
+pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
     let members = LOGS.map(|name| members_on_disk(disk, &data_dir.join(name)).unwrap_or_default());
     members.iter().find_map(nodes_of_cluster).map_or(Ok(()), |nodes| Err(refusal(&nodes)))
 }

@@ -57,7 +57,6 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// The error of a start.
     pub(crate) fn from_start_error(error: io::Error) -> ControlError {
         match error.kind() {
             io::ErrorKind::StorageFull => ControlError::DiskFull(error.to_string()),

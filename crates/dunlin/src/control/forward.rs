@@ -1,11 +1,11 @@
 //! Requests that a node forwards to the leader.
 //!
 //! ```text
-//!  request = MARK u8, VERSION u8, kind u8, content      kind: PROPOSE 1 (commands), READ_INDEX 2 (nothing)
-//!  answer  = 0 u8, commands' answers or index u64  |  1 u8, error
-//!  error   = code u8, a u64, b u64, text            fields that a code does not need are 0 and empty
+//!  request  = MARK u8, VERSION u8, kind u8, content      kind: PROPOSE 1 (commands), READ_INDEX 2 (nothing)
+//!  response = 0 u8, commands' responses or index u64  |  1 u8, error
+//!  error    = code u8, a u64, b u64, text            fields that a code does not need are 0 and empty
 //! ```
-//! Integers are little-endian. Before each command and each response stands its length in bytes, a `u32`.
+//! Integers are little-endian. Each command and each response is preceded by its length in bytes, a `u32`.
 
 use std::io;
 
@@ -43,7 +43,6 @@ impl ForwardedRequest {
         })
     }
 
-    /// Encodes the request.
     pub(crate) fn bytes(&self) -> Bytes {
         match self {
             ForwardedRequest::Propose(commands) => {
@@ -57,27 +56,25 @@ impl ForwardedRequest {
 pub(crate) type ProposalResult = Result<Vec<Bytes>, RaftGroupError>;
 pub(crate) type ReadIndexResult = Result<u64, RaftGroupError>;
 
-/// Encodes the responses of commands.
-pub(crate) fn write_answers(answers: &ProposalResult) -> Bytes {
-    write(answers, |answers, out| {
-        answers.iter().for_each(|answer| {
-            out.put_u32_le(answer.len() as u32);
-            out.extend_from_slice(answer);
+pub(crate) fn encode_responses(responses: &ProposalResult) -> Bytes {
+    write(responses, |responses, out| {
+        responses.iter().for_each(|response| {
+            out.put_u32_le(response.len() as u32);
+            out.extend_from_slice(response);
         });
     })
 }
 
-/// Encodes the index of a log entry.
-pub(crate) fn write_index(index: &ReadIndexResult) -> Bytes {
+pub(crate) fn encode_index(index: &ReadIndexResult) -> Bytes {
     write(index, |index, out| out.put_u64_le(*index))
 }
 
-fn write<T>(answer: &Result<T, RaftGroupError>, content: impl FnOnce(&T, &mut Vec<u8>)) -> Bytes {
+fn write<T>(response: &Result<T, RaftGroupError>, content: impl FnOnce(&T, &mut Vec<u8>)) -> Bytes {
     let mut out = Vec::new();
-    match answer {
-        Ok(answer) => {
+    match response {
+        Ok(response) => {
             out.push(0);
-            content(answer, &mut out);
+            content(response, &mut out);
         }
         Err(error) => {
             out.push(1);
@@ -87,20 +84,18 @@ fn write<T>(answer: &Result<T, RaftGroupError>, content: impl FnOnce(&T, &mut Ve
     out.into()
 }
 
-/// Decodes the responses of commands.
-pub(crate) fn read_answers(bytes: Bytes) -> io::Result<ProposalResult> {
+pub(crate) fn decode_responses(bytes: Bytes) -> io::Result<ProposalResult> {
     read(bytes, |mut bytes| {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         while !bytes.is_empty() {
             let len = bytes.try_get_u32_le().ok()? as usize;
-            answers.push((len <= bytes.len()).then(|| bytes.split_to(len))?);
+            responses.push((len <= bytes.len()).then(|| bytes.split_to(len))?);
         }
-        Some(answers)
+        Some(responses)
     })
 }
 
-/// Decodes the index of a log entry.
-pub(crate) fn read_index(bytes: Bytes) -> io::Result<ReadIndexResult> {
+pub(crate) fn decode_index(bytes: Bytes) -> io::Result<ReadIndexResult> {
     read(bytes, |mut bytes| bytes.try_get_u64_le().ok().filter(|_| bytes.is_empty()))
 }
 
@@ -108,12 +103,12 @@ fn read<T>(
     mut bytes: Bytes,
     content: impl FnOnce(Bytes) -> Option<T>,
 ) -> io::Result<Result<T, RaftGroupError>> {
-    let answer = match bytes.try_get_u8() {
+    let response = match bytes.try_get_u8() {
         Ok(0) => content(bytes).map(Ok),
         Ok(1) => read_error(bytes).map(Err),
         _ => None,
     };
-    answer.ok_or_else(|| invalid("the response has an unknown version"))
+    response.ok_or_else(|| invalid("the response has an unknown version"))
 }
 
 fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
@@ -186,11 +181,11 @@ mod tests {
                 assert!(part.is_err() || part.unwrap() != request, "{len} bytes of {request:?}");
             }
         }
-        let answers: ProposalResult = Ok(vec![Bytes::from("a"), Bytes::new()]);
-        assert_eq!(read_answers(write_answers(&answers)).unwrap(), answers);
-        assert_eq!(read_index(write_index(&Ok(9))).unwrap(), Ok(9));
+        let responses: ProposalResult = Ok(vec![Bytes::from("a"), Bytes::new()]);
+        assert_eq!(decode_responses(encode_responses(&responses)).unwrap(), responses);
+        assert_eq!(decode_index(encode_index(&Ok(9))).unwrap(), Ok(9));
         for error in errors() {
-            assert_eq!(read_index(write_index(&Err(error.clone()))).unwrap(), Err(error));
+            assert_eq!(decode_index(encode_index(&Err(error.clone()))).unwrap(), Err(error));
         }
     }
 
@@ -204,8 +199,8 @@ mod tests {
         for bytes in
             [&[][..], &[2], &[0, 1], &[1, 1], &[1, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
         {
-            assert!(read_index(Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
+            assert!(decode_index(Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
         }
-        assert!(read_answers(Bytes::from_static(&[0, 5, 0, 0, 0, 1])).is_err());
+        assert!(decode_responses(Bytes::from_static(&[0, 5, 0, 0, 0, 1])).is_err());
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cluster_directory::{RESTORE_MEMBER, refuse_log_of_cluster};
+use super::cluster_directory::{RESTORE_MEMBER, refuse_cluster_log};
 use super::{Control, ControlError};
 use crate::node::Node;
-use crate::storage::{Storage, made};
+use crate::storage::{Storage, part_mark};
 
 /// The subdirectory of the data directory with the cluster's keys.
 const DIR: &str = "control";
@@ -31,7 +31,7 @@ struct FailedStart {
     error: ControlError,
     at: Instant,
     /// Whether the last start found files that were restored from a copy.
-    is_put_back: bool,
+    is_restored: bool,
 }
 
 impl FailedStart {
@@ -42,8 +42,8 @@ impl FailedStart {
 
 impl StartFailure {
     /// Stores the error of the latest start, if it failed, and whether the start found restored files.
-    pub(crate) fn record(&self, failed: Option<ControlError>, is_put_back: bool) {
-        *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_put_back });
+    pub(crate) fn record(&self, failed: Option<ControlError>, is_restored: bool) {
+        *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_restored });
     }
 
     pub(crate) fn reason(&self) -> Option<String> {
@@ -60,12 +60,12 @@ impl StartFailure {
 
     /// Whether the last start failed because the disk was full. It then left files without the mark of this node. These
     /// files look as if they were restored from a copy, but this node has created them.
-    pub(crate) fn left_own_files(&self) -> bool {
-        self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_put_back)
+    pub(crate) fn has_own_files(&self) -> bool {
+        self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_restored)
     }
 
     /// Whether a start that failed because of a full disk has to be tried again.
-    fn is_due(&self) -> bool {
+    fn is_retry_due(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_full() && failed.at.elapsed() >= FULL_DISK_PAUSE)
     }
 
@@ -78,50 +78,51 @@ impl Node {
     /// Returns the node's membership in the group of its cluster's keys. Without [`Node::set_control`], the first call
     /// starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
-        if let Some(control) = self.control_place().control.get() {
+        if let Some(control) = self.lazy_control().control.get() {
             return Ok(control);
         }
-        let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(control) = self.control_place().control.get() {
+        let _one_at_a_time = self.lazy_control().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(control) = self.lazy_control().control.get() {
             return Ok(control);
         }
-        if let Some(why) = self.awaits_cluster() {
+        if let Some(why) = self.missing_cluster_reason() {
             return Err(ControlError::Start(why));
         }
-        if let Some(full) = self.control_place().failure.full_disk() {
+        if let Some(full) = self.lazy_control().failure.full_disk() {
             return Err(full);
         }
         let limits = self.config().limits.control;
-        let mut is_put_back = false;
-        let started = match self.storage().map(Storage::place) {
+        let mut is_restored = false;
+        let started = match self.storage().map(Storage::disk_and_dir) {
             Some((disk, dir)) => {
-                let place = dir.join(DIR);
-                let logs = std::slice::from_ref(&place);
-                is_put_back = !self.control_place().failure.left_own_files()
-                    && !made::is_unchanged(&**disk, dir, DIR, logs);
+                let log_dir = dir.join(DIR);
+                let logs = std::slice::from_ref(&log_dir);
+                is_restored = !self.lazy_control().failure.has_own_files()
+                    && !part_mark::is_unchanged(&**disk, dir, DIR, logs);
                 // The other logs are read only if this one is new, or may have been restored from a copy.
-                let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
-                    true => refuse_log_of_cluster(disk, dir),
+                let checked = match is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
+                    true => refuse_cluster_log(disk, dir),
                     false => Ok(()),
                 };
-                let at = Some((Arc::clone(disk), &*place));
-                let control =
-                    checked.and_then(|()| Control::alone(&self.unguarded(), at, limits, is_put_back));
-                control.inspect(|_| made::note(&**disk, dir, DIR, logs))
+                let directory = Some((Arc::clone(disk), &*log_dir));
+                let control = checked.and_then(|()| {
+                    Control::start_single_node(&self.unguarded(), directory, limits, is_restored)
+                });
+                control.inspect(|_| part_mark::write_open(&**disk, dir, DIR, logs))
             }
-            None => Control::alone(&self.unguarded(), None, limits, false),
+            None => Control::start_single_node(&self.unguarded(), None, limits, false),
         };
-        self.control_place().failure.record(started.as_ref().err().cloned(), is_put_back);
+        self.lazy_control().failure.record(started.as_ref().err().cloned(), is_restored);
         let control = started?;
-        Ok(self.control_place().control.get_or_init(|| control))
+        Ok(self.lazy_control().control.get_or_init(|| control))
     }
 
     /// Starts keys and tasks again if their start failed because of a full disk.
     pub(crate) fn retry_starts(&self) {
-        if self.control_place().failure.is_due() {
+        if self.lazy_control().failure.is_retry_due() {
             let _ = self.control();
         }
-        if self.tasks_place().failure.is_due() {
+        if self.lazy_tasks().failure.is_retry_due() {
             let _ = self.tasks();
         }
     }
@@ -130,23 +131,25 @@ impl Node {
     pub(crate) fn stop_control(&self) {
         let Some(control) = self.control_if_any() else { return };
         control.stop();
-        if let Some((disk, dir)) = self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
-            made::note_closed(&**disk, dir, DIR, &[dir.join(DIR)]);
+        if let Some((disk, dir)) =
+            self.storage().map(Storage::disk_and_dir).filter(|_| !self.is_cluster_member())
+        {
+            part_mark::write_closed(&**disk, dir, DIR, &[dir.join(DIR)]);
         }
     }
 
     /// Keys or tasks that failed to start, with reasons such as damaged files. The node refuses all requests for
     /// them.
     pub fn failed_parts(&self) -> Vec<String> {
-        let not_started = |failure: &StartFailure| self.awaits_cluster().or_else(|| failure.reason());
+        let not_started = |failure: &StartFailure| self.missing_cluster_reason().or_else(|| failure.reason());
         let ended = |why: String| format!("this part of the node has ended; restart the node: {why}");
         let keys = match self.control_if_any() {
             Some(control) => control.status().ok().and_then(|status| status.stopped).map(ended),
-            None => not_started(&self.control_place().failure),
+            None => not_started(&self.lazy_control().failure),
         };
         let tasks = match self.tasks_if_any() {
             Some(tasks) => tasks.shards().iter().find_map(|shard| shard.status().ok()?.stopped).map(ended),
-            None => not_started(&self.tasks_place().failure),
+            None => not_started(&self.lazy_tasks().failure),
         };
         let failed = [("keys", keys), ("tasks", tasks)];
         failed.into_iter().filter_map(|(part, why)| Some(format!("{part}: {}", why?))).collect()
@@ -154,12 +157,12 @@ impl Node {
 
     /// Explains why a node of a cluster has no keys and tasks: it does not take part in the cluster yet. `None` for a
     /// single node.
-    pub(crate) fn awaits_cluster(&self) -> Option<String> {
-        if !self.is_of_cluster() {
+    pub(crate) fn missing_cluster_reason(&self) -> Option<String> {
+        if !self.is_cluster_member() {
             return None;
         }
-        let place = self.storage().map(Storage::place);
-        let lacks_identity = place.is_some_and(|(disk, dir)| {
+        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
+        let lacks_identity = disk_and_dir.is_some_and(|(disk, dir)| {
             let files = disk.list(&dir.join("cluster")).unwrap_or_default();
             let has = |name: &str| files.iter().any(|file| file == name);
             // The node creates its certificate after its identity file. If only the certificate exists, the identity
@@ -176,24 +179,24 @@ impl Node {
 
     /// Whether the node is configured as one of a cluster, or its directory belongs to one. Such a node must
     /// not start alone: its log would fork from the cluster's.
-    pub(crate) fn is_of_cluster(&self) -> bool {
-        let place = self.storage().map(Storage::place);
-        let is_clusters = place
+    pub(crate) fn is_cluster_member(&self) -> bool {
+        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
+        let has_cluster_files = disk_and_dir
             .is_some_and(|(disk, dir)| disk.list(&dir.join("cluster")).is_ok_and(|files| !files.is_empty()));
-        self.config().is_of_cluster || is_clusters
+        self.config().is_cluster_member || has_cluster_files
     }
 
     /// Whether the data directory contains keys of a cluster of one.
     pub(crate) fn has_control(&self) -> bool {
-        let place = self.storage().map(Storage::place);
-        !self.is_of_cluster()
-            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
+        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
+        !self.is_cluster_member()
+            && disk_and_dir.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// Sets the node's membership in the group of its cluster's keys. Returns `false` if the node already has one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
-        let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.control_place().control.set(control).is_ok()
+        let _one_at_a_time = self.lazy_control().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lazy_control().control.set(control).is_ok()
     }
 
     /// Names the keys, tasks or durable topics for which the disk has no room, with the error. Until there is room, the
@@ -208,6 +211,6 @@ impl Node {
 
     /// The node's membership in the group of its cluster's keys, if it was started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
-        self.control_place().control.get()
+        self.lazy_control().control.get()
     }
 }

@@ -10,8 +10,8 @@ use dunlin_control::{
 use dunlin_raft::{Frozen, StateMachine};
 
 use super::history::{ChangeHistory, PastChanges, is_past};
+use super::lock_waiters::LockWaiters;
 use super::view::StateView;
-use super::waiting::LockWaiters;
 
 /// The replicated state of keys, leases and locks, together with the topic, the copy for reads and the lock waits that
 /// it updates.
@@ -20,7 +20,7 @@ pub(super) struct ControlMachine {
     effects: ControlEffects,
     history: ChangeHistory,
     view: Arc<StateView>,
-    waiting: Arc<LockWaiters>,
+    lock_waiters: Arc<LockWaiters>,
     /// Buffer for a response.
     encoded: Vec<u8>,
 }
@@ -29,36 +29,36 @@ impl ControlMachine {
     pub(super) fn new(
         history: ChangeHistory,
         view: Arc<StateView>,
-        waiting: Arc<LockWaiters>,
+        lock_waiters: Arc<LockWaiters>,
     ) -> ControlMachine {
         ControlMachine {
             state: ControlState::default(),
             effects: ControlEffects::default(),
             history,
             view,
-            waiting,
+            lock_waiters,
             encoded: Vec::new(),
         }
     }
 
     /// Notifies callers that wait for locks. The topic receives the changes later, at the end of the log entry.
-    fn act(&mut self) {
+    fn notify_lock_waiters(&mut self) {
         for LockGrant { name, lease, token } in self.effects.granted.drain(..) {
-            self.waiting.granted(&name, lease, token);
+            self.lock_waiters.notify_granted(&name, lease, token);
         }
-        self.effects.ended.drain(..).for_each(|lease| self.waiting.ended(lease));
+        self.effects.ended.drain(..).for_each(|lease| self.lock_waiters.notify_lease_ended(lease));
     }
 
-    fn take_in(&mut self, command: &ControlCommand<'_>) -> ControlOutcome {
+    fn apply_command(&mut self, command: &ControlCommand<'_>) -> ControlOutcome {
         let result = self.state.apply(command, &mut self.effects);
-        self.act();
+        self.notify_lock_waiters();
         match (&command.unbound(), &result) {
             (ControlCommand::Begin { .. } | ControlCommand::BeginRestored { .. }, Ok(_)) => {
                 self.history.record(&mut self.effects.changes);
-                self.history.move_on(self.state.epoch(), self.state.revision());
+                self.history.advance_to(self.state.epoch(), self.state.revision());
             }
             (ControlCommand::Release { name, lease }, Ok(ControlReply::Done)) => {
-                self.waiting.left(name, *lease)
+                self.lock_waiters.notify_left(name, *lease)
             }
             _ => {}
         }
@@ -69,7 +69,7 @@ impl ControlMachine {
 impl StateMachine for ControlMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
-        self.act();
+        self.notify_lock_waiters();
     }
 
     fn now_ms(&self) -> u64 {
@@ -93,9 +93,9 @@ impl StateMachine for ControlMachine {
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = ControlCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
-        let answered = self.take_in(&command);
+        let outcome = self.apply_command(&command);
         self.encoded.clear();
-        answered.encode(&mut self.encoded);
+        outcome.encode(&mut self.encoded);
         Bytes::copy_from_slice(&self.encoded)
     }
 
@@ -109,7 +109,7 @@ impl StateMachine for ControlMachine {
         Box::new(FrozenControl { state: self.state.freeze(), past: self.history.freeze() })
     }
 
-    fn may_leave_out(block: &[u8]) -> bool {
+    fn is_optional_block(block: &[u8]) -> bool {
         is_past(block)
     }
 
@@ -125,7 +125,7 @@ impl StateMachine for ControlMachine {
         self.state = restoring.end().map_err(invalid)?;
         self.history.restore(self.state.epoch(), self.state.revision(), &past);
         self.view.publish(&self.state);
-        self.waiting.look(&self.state);
+        self.lock_waiters.notify_restored(&self.state);
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl Frozen for FrozenControl {
         self.state.write(take)
     }
 
-    fn write_past(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn write_history(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.past.as_ref().map_or(Ok(()), |past| past.write(take))
     }
 }

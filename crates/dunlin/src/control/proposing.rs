@@ -32,7 +32,7 @@ impl RetryDeadline {
     }
 
     /// Waits before another attempt. If the time for attempts has passed, returns `NoLeader` with the reason `why`.
-    pub(crate) async fn again<M: StateMachine>(
+    pub(crate) async fn wait<M: StateMachine>(
         &self,
         group: &GroupHandle<M>,
         why: String,
@@ -41,9 +41,9 @@ impl RetryDeadline {
         if waited >= self.max {
             return Err(ControlError::NoLeader { waited_ms: waited.as_millis() as u64, why });
         }
-        match group.lead() {
-            Leadership::Nobody => drop(group.leader().await),
-            Leadership::Here | Leadership::There(_) => group.pause(PAUSE).await,
+        match group.leadership() {
+            Leadership::Unknown => drop(group.leader().await),
+            Leadership::Local | Leadership::Remote(_) => group.pause(PAUSE).await,
         }
         Ok(())
     }
@@ -60,13 +60,15 @@ pub(crate) async fn propose<M: StateMachine>(
     commands: Commands,
 ) -> Result<ProposalOutcome, ControlError> {
     match lead {
-        Leadership::Here => match group.propose_all(commands).await {
-            Ok(answers) => Ok(Ok(answers)),
-            Err((error @ RaftGroupError::NotLeader { .. }, back)) => Ok(Err((back, error.to_string()))),
+        Leadership::Local => match group.propose_all(commands).await {
+            Ok(responses) => Ok(Ok(responses)),
+            Err((error @ RaftGroupError::NotLeader { .. }, unapplied)) => {
+                Ok(Err((unapplied, error.to_string())))
+            }
             Err((error, _)) => Err(error.into()),
         },
-        Leadership::There(leader) => forward(transport, &leader, commands).await,
-        Leadership::Nobody => Ok(Err((commands, "the cluster has no leader".to_owned()))),
+        Leadership::Remote(leader) => forward(transport, &leader, commands).await,
+        Leadership::Unknown => Ok(Err((commands, "the cluster has no leader".to_owned()))),
     }
 }
 
@@ -76,41 +78,39 @@ async fn forward(
     commands: Commands,
 ) -> Result<ProposalOutcome, ControlError> {
     let request = ForwardedRequest::Propose(commands);
-    let came = transport.ask(leader, RequestLane::Forward, vec![request.bytes()]).await;
-    let why = match came.and_then(forward::read_answers) {
-        Ok(Ok(answers)) => return Ok(Ok(answers)),
+    let response = transport.request(leader, RequestLane::Forward, vec![request.bytes()]).await;
+    let why = match response.and_then(forward::decode_responses) {
+        Ok(Ok(responses)) => return Ok(Ok(responses)),
         Ok(Err(error @ RaftGroupError::NotLeader { .. })) => error.to_string(),
         Ok(Err(error)) => return Err(error.into()),
         Err(error) if error.kind() == io::ErrorKind::NotConnected => error.to_string(),
         Err(_lost) => return Err(ControlError::Unknown),
     };
-    let ForwardedRequest::Propose(back) = request else { return Err(ControlError::Unknown) };
-    Ok(Err((back, why)))
+    let ForwardedRequest::Propose(unapplied) = request else { return Err(ControlError::Unknown) };
+    Ok(Err((unapplied, why)))
 }
 
 /// Waits until this node has applied every command to which any node has responded so far.
 pub(crate) async fn catch_up<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
-    patience: RetryDeadline,
+    retry_deadline: RetryDeadline,
 ) -> Result<(), ControlError> {
     loop {
-        let index = read_index(group, transport, &patience).await?;
+        let index = read_index(group, transport, &retry_deadline).await?;
         match group.applied(index).await {
             Ok(()) => return Ok(()),
-            Err(late) => patience.again(group, late.to_string()).await?,
+            Err(late) => retry_deadline.wait(group, late.to_string()).await?,
         }
     }
 }
 
 /// Like [`catch_up`], but returns `false` soon on a node without a majority.
-pub(crate) async fn catch_up_if_led<M: StateMachine>(
-    group: &GroupHandle<M>,
-    transport: &dyn Transport,
-) -> bool {
-    let patience = RetryDeadline::new(MAJORITY_WITHIN);
-    let (asked, late) = (pin!(read_index(group, transport, &patience)), pin!(group.pause(MAJORITY_WITHIN)));
-    match select(asked, late).await {
+pub(crate) async fn try_catch_up<M: StateMachine>(group: &GroupHandle<M>, transport: &dyn Transport) -> bool {
+    let retry_deadline = RetryDeadline::new(MAJORITY_WITHIN);
+    let (index, late) =
+        (pin!(read_index(group, transport, &retry_deadline)), pin!(group.pause(MAJORITY_WITHIN)));
+    match select(index, late).await {
         Either::Left((Ok(index), _)) => group.applied(index).await.is_ok(),
         Either::Left((Err(_), _)) | Either::Right(_) => false,
     }
@@ -120,25 +120,25 @@ pub(crate) async fn catch_up_if_led<M: StateMachine>(
 async fn read_index<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
-    patience: &RetryDeadline,
+    retry_deadline: &RetryDeadline,
 ) -> Result<u64, ControlError> {
     loop {
-        let index = match group.lead() {
-            Leadership::Here => group.read_index().await,
-            Leadership::There(leader) => {
-                let asked = transport
-                    .ask(&leader, RequestLane::Forward, vec![ForwardedRequest::ReadIndex.bytes()])
+        let index = match group.leadership() {
+            Leadership::Local => group.read_index().await,
+            Leadership::Remote(leader) => {
+                let index = transport
+                    .request(&leader, RequestLane::Forward, vec![ForwardedRequest::ReadIndex.bytes()])
                     .await;
-                asked
-                    .and_then(forward::read_index)
+                index
+                    .and_then(forward::decode_index)
                     .unwrap_or_else(|error| Err(RaftGroupError::NoQuorum(error.to_string())))
             }
-            Leadership::Nobody => Err(RaftGroupError::NotLeader { leader: None }),
+            Leadership::Unknown => Err(RaftGroupError::NotLeader { leader: None }),
         };
         match index {
             Ok(index) => return Ok(index),
             Err(error @ (RaftGroupError::NotLeader { .. } | RaftGroupError::NoQuorum(_))) => {
-                patience.again(group, error.to_string()).await?;
+                retry_deadline.wait(group, error.to_string()).await?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -146,21 +146,21 @@ async fn read_index<M: StateMachine>(
 }
 
 /// Handles a proposal or read of another node.
-pub(crate) async fn answer<M: StateMachine>(
+pub(crate) async fn handle_forwarded<M: StateMachine>(
     group: &GroupHandle<M>,
     request: ForwardedRequest,
     is_known: impl Fn(&[u8]) -> bool,
 ) -> Bytes {
     match request {
-        ForwardedRequest::ReadIndex => forward::write_index(&group.read_index().await),
+        ForwardedRequest::ReadIndex => forward::encode_index(&group.read_index().await),
         ForwardedRequest::Propose(commands) if !commands.iter().all(is_known) => {
             let error =
                 RaftGroupError::Refused("the leader does not know this version of a command".to_owned());
-            forward::write_answers(&Err(error))
+            forward::encode_responses(&Err(error))
         }
         ForwardedRequest::Propose(commands) => {
-            let answers = group.propose_all(commands).await;
-            forward::write_answers(&answers.map_err(|(error, _)| error))
+            let responses = group.propose_all(commands).await;
+            forward::encode_responses(&responses.map_err(|(error, _)| error))
         }
     }
 }

@@ -12,25 +12,25 @@ use super::ControlError;
 /// entries.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The interval at which the start checks whether there is room.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `start`. Returns [`ControlError::DiskFull`] if the group's log has waited for room too long.
 pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     group: &GroupHandle<M>,
     start: impl Future<Output = Result<(), E>>,
 ) -> Result<(), E> {
-    let (start, is_full) = (pin!(start), pin!(full(group)));
-    match select(start, is_full).await {
+    let (start, full) = (pin!(start), pin!(wait_until_full(group)));
+    match select(start, full).await {
         Either::Left((started, _)) => started,
         Either::Right((why, _)) => Err(ControlError::DiskFull(why).into()),
     }
 }
 
 /// Returns once the group's log has waited for room for longer than [`ROOM_WAIT_MAX`].
-async fn full<M: StateMachine>(group: &GroupHandle<M>) -> String {
+async fn wait_until_full<M: StateMachine>(group: &GroupHandle<M>) -> String {
     let mut since = None;
     loop {
-        group.pause(LOOK).await;
+        group.pause(CHECK_INTERVAL).await;
         match group.waits_for_room() {
             None => since = None,
             Some(why) if since.get_or_insert_with(Instant::now).elapsed() >= ROOM_WAIT_MAX => return why,

@@ -37,9 +37,9 @@ mod tests {
         let node = Node::start(Config::default()).expect("it starts");
         let control = node.control().expect("the node is a cluster of one");
         let put = ControlCommand::Put { key: b"key", value: b"value", lease: 0 };
-        block_on(control.ask(&put)).expect("it is put");
+        block_on(control.execute(&put)).expect("it is put");
         let group = control.group().expect("it runs");
-        let seen = group.with(|_is_locked| control.with(ControlState::revision));
-        assert_eq!(seen.expect("it runs"), 1);
+        let revision = group.with(|_is_locked| control.with(ControlState::revision));
+        assert_eq!(revision.expect("it runs"), 1);
     }
 }

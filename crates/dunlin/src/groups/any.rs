@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_topic::{ShareGroup, SubscribeError, Topic, WorkGroup};
 
-use super::ended::HandedOut;
+use super::delivered::DeliveredRanges;
 use super::group::Group;
 use super::{GroupInfo, GroupKind};
 use crate::node::Node;
@@ -18,32 +18,32 @@ pub(super) enum AnyGroup {
 
 /// Converts between a group with a known state machine and a group of either kind.
 pub(super) trait OfKind<M>: Sized {
-    fn get(&self) -> Option<Arc<Group<M>>>;
-    fn put(group: Arc<Group<M>>) -> Self;
+    fn downcast(&self) -> Option<Arc<Group<M>>>;
+    fn wrap(group: Arc<Group<M>>) -> Self;
 }
 
 impl OfKind<ShareGroup> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<ShareGroup>>> {
+    fn downcast(&self) -> Option<Arc<Group<ShareGroup>>> {
         match self {
             AnyGroup::Share(group) => Some(Arc::clone(group)),
             AnyGroup::Work(_) => None,
         }
     }
 
-    fn put(group: Arc<Group<ShareGroup>>) -> AnyGroup {
+    fn wrap(group: Arc<Group<ShareGroup>>) -> AnyGroup {
         AnyGroup::Share(group)
     }
 }
 
 impl OfKind<WorkGroup> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<WorkGroup>>> {
+    fn downcast(&self) -> Option<Arc<Group<WorkGroup>>> {
         match self {
             AnyGroup::Work(group) => Some(Arc::clone(group)),
             AnyGroup::Share(_) => None,
         }
     }
 
-    fn put(group: Arc<Group<WorkGroup>>) -> AnyGroup {
+    fn wrap(group: Arc<Group<WorkGroup>>) -> AnyGroup {
         AnyGroup::Work(group)
     }
 }
@@ -71,9 +71,9 @@ impl AnyGroup {
     }
 
     /// For each log, the records that a `share` group has delivered to members.
-    pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
+    pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
         match self {
-            AnyGroup::Share(group) => group.handed_out(node),
+            AnyGroup::Share(group) => group.delivered_ranges(node),
             AnyGroup::Work(_) => Vec::new(),
         }
     }

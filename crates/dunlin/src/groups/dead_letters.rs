@@ -18,7 +18,7 @@ use crate::select::MissingTopicPolicy;
 
 /// Whether a dead letter was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     Done,
     /// The topic has no room at present; the group tries again.
     NotYet,
@@ -31,15 +31,21 @@ pub(super) fn default_subject(topic: &str) -> String {
     format!("dead.{topic}")
 }
 
-pub(super) fn send(node: &Node, subject: &str, group: &str, log: &Arc<Log>, letter: DeadLetter) -> Sent {
-    let sent = log.read(letter.seq, |record| append(node, subject, group, &record, letter));
-    match sent {
-        Some(Ok(())) => Sent::Done,
+pub(super) fn send(
+    node: &Node,
+    subject: &str,
+    group: &str,
+    log: &Arc<Log>,
+    letter: DeadLetter,
+) -> SendOutcome {
+    let outcome = log.read(letter.seq, |record| append(node, subject, group, &record, letter));
+    match outcome {
+        Some(Ok(())) => SendOutcome::Done,
         None
         | Some(Err(PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Batch(_))) => {
-            Sent::Never
+            SendOutcome::Never
         }
-        Some(Err(_)) => Sent::NotYet,
+        Some(Err(_)) => SendOutcome::NotYet,
     }
 }
 
@@ -54,10 +60,11 @@ fn append(
     if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
         // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and the
         // group tries again later.
-        let (again, subject) = (node.clone(), subject.to_owned());
+        let (retry_node, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
-            let _ =
-                Subject::parse(&subject).map_err(TopicError::from).and_then(|subject| owner(&again, subject));
+            let _ = Subject::parse(&subject)
+                .map_err(TopicError::from)
+                .and_then(|subject| owner(&retry_node, subject));
         });
         return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
     }
@@ -82,10 +89,10 @@ fn append(
     let encoded = meta.measure(record.payload().len())?;
     let mut bytes = vec![0; encoded.padded()];
     meta.encode(encoded, 0, record.payload(), &mut bytes);
-    let run = CheckedBatch::check(&bytes, 1, bytes.len())?;
+    let batch = CheckedBatch::check(&bytes, 1, bytes.len())?;
     let partition = topic.partition_of(record.frame.key());
     let append = BatchAppend {
-        run,
+        batch,
         partition,
         mark: None,
         expect_last: None,
@@ -93,7 +100,7 @@ fn append(
         evict: false,
         relayed: false,
     };
-    topic.append_run(now_ns(), append).map(drop)
+    topic.append_batch(now_ns(), append).map(drop)
 }
 
 /// Finds the topic for the dead letter. A dead letter is not treated as a reply.
@@ -110,8 +117,8 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Creates the topic for dead letters. Returns an error if it is the topic `from`, whose records become dead letters.
-pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), super::JoinError> {
+/// Creates the topic for dead letters. Returns an error if it is `source_topic`, whose records become dead letters.
+pub(super) fn prepare(node: &Node, subject: &str, source_topic: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     let topic = match owner(node, parsed) {
         Err(TopicError::Unknown(_)) => {
@@ -120,8 +127,11 @@ pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), supe
         }
         other => other?,
     };
-    if topic.name() == from {
-        return Err(super::JoinError::DeadLetters { subject: subject.to_owned(), topic: from.to_owned() });
+    if topic.name() == source_topic {
+        return Err(super::JoinError::DeadLetters {
+            subject: subject.to_owned(),
+            topic: source_topic.to_owned(),
+        });
     }
     Ok(())
 }

@@ -17,10 +17,10 @@ use std::task::{Wake, Waker};
 
 use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
-use super::ended::HandedOut;
+use super::delivered::DeliveredRanges;
 use super::error::JoinError;
 use super::machine::GroupMachine;
-use super::part::{self, GroupPartition};
+use super::partition::{self, GroupPartition};
 use super::state::MembershipState;
 use super::{GroupInfo, GroupKind};
 use crate::clock::now_ns;
@@ -55,7 +55,7 @@ pub(super) struct Sleeper {
     pub(super) waiter: Arc<Waiter>,
     pub(super) token: u32,
     /// Whether the member waits for records, or only for notices.
-    pub(super) wants: bool,
+    pub(super) accepts_records: bool,
 }
 
 struct Alarm<M>(Weak<Group<M>>);
@@ -80,8 +80,8 @@ impl<M: GroupMachine> Group<M> {
         let mut notices = Vec::new();
         let part = |log| {
             let cursor = match after_epoch {
-                Some(epoch) => part::cursor_after(log, options, epoch),
-                None => part::cursor(log, options),
+                Some(epoch) => partition::cursor_after(log, options, epoch),
+                None => partition::cursor(log, options),
             };
             GroupPartition::new(cursor?, &machine, &mut notices)
         };
@@ -108,19 +108,19 @@ impl<M: GroupMachine> Group<M> {
         let now_ns = now_ns();
         let (outcome, woken) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.logs.take_ready(|part| state.parts[part as usize].cursor.woken());
+            self.logs.take_ready(|part| state.parts[part as usize].cursor.handle_wake());
             state.parts.iter_mut().for_each(|part| part.machine.tick(now_ns));
             let outcome = op(&mut state, now_ns);
             state.send_dead_letters(node, self);
-            state.give_up_places(now_ns);
-            state.parts.iter_mut().for_each(GroupPartition::rest);
+            state.release_expired_registration(now_ns);
+            state.parts.iter_mut().for_each(GroupPartition::release);
             if let Some(why) = self.moved.get().filter(|_| state.is_drained()) {
                 let _ = self.ended.set(why.clone());
             }
             let due_ns = state.next_tick_ns().unwrap_or(u64::MAX);
             self.due_ns.store(due_ns, Ordering::Relaxed);
-            node.groups_of_node().due.at(due_ns);
-            (outcome, self.whom_to_wake(&mut state))
+            node.groups_of_node().deadline.report(due_ns);
+            (outcome, self.take_sleepers_to_wake(&mut state))
         };
         woken.iter().for_each(Sleeper::wake);
         outcome
@@ -128,7 +128,7 @@ impl<M: GroupMachine> Group<M> {
 
     pub(super) fn join(&self, node: &Node, member_name: &str) -> Result<MemberId, JoinError> {
         self.with(node, |state, _| {
-            state.take_places(&self.name)?;
+            state.register(&self.name)?;
             let mut member = MemberId(0);
             // All partitions have the same members, so that either all partitions accept another member or none does.
             for part in &mut state.parts {
@@ -141,25 +141,29 @@ impl<M: GroupMachine> Group<M> {
 
     /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. All records of
     /// the present epoch then belong to the group, even if a newer member has joined first.
-    pub(super) fn begin_after(&self, node: &Node, epoch: u32) {
-        self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
+    pub(super) fn include_epoch_after(&self, node: &Node, epoch: u32) {
+        self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.include_epoch_after(epoch)));
     }
 
     /// Sets the records that earlier groups of this name have delivered.
-    pub(super) fn follow(&self, node: &Node, handed: Vec<HandedOut>) {
+    pub(super) fn set_delivered_before(&self, node: &Node, delivered: Vec<DeliveredRanges>) {
         self.with(node, |state, _| {
-            state.parts.iter_mut().zip(handed).for_each(|(part, handed)| part.handed_before = handed);
+            state
+                .parts
+                .iter_mut()
+                .zip(delivered)
+                .for_each(|(part, delivered)| part.delivered_before = delivered);
         });
     }
 
     /// For each log, the records that this group and earlier groups of its name have delivered. The group must have no
     /// members.
-    pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
-        self.with(node, |state, _| state.parts.iter().map(GroupPartition::handed_out).collect())
+    pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
+        self.with(node, |state, _| state.parts.iter().map(GroupPartition::delivered_ranges).collect())
     }
 
     pub(super) fn leave(&self, node: &Node, member: MemberId, departure: Departure) {
-        self.forget(member);
+        self.remove_sleeper(member);
         self.with(node, |state, now_ns| {
             state.parts.iter_mut().for_each(|part| part.machine.leave(member, departure, now_ns));
             state.members.remove(&member);
@@ -172,7 +176,7 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| {
             for part in &mut state.parts {
                 let oldest_seq = part.cursor.log().info().oldest_seq;
-                part.machine.give_up_before(oldest_seq);
+                part.machine.drop_before(oldest_seq);
             }
         });
     }
@@ -204,7 +208,6 @@ impl<M: GroupMachine> Group<M> {
         self.due_ns.load(Ordering::Relaxed) <= now_ns
     }
 
-    /// The group's next deadline.
     pub(super) fn due_ns(&self) -> u64 {
         self.due_ns.load(Ordering::Relaxed)
     }
@@ -224,23 +227,23 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Registers a member that begins to sleep. Returns the latest time at which it has to check again. `ends_told`
+    /// Registers a member that begins to sleep. Returns the latest time at which it has to check again. `reported_ends`
     /// says for which partitions the member has received the notice of the end.
     pub(super) fn sleep(
         &self,
         node: &Node,
         sleeper: Sleeper,
-        ends_told: &[bool],
-    ) -> Result<Option<u64>, WorkPending> {
+        reported_ends: &[bool],
+    ) -> Result<Option<u64>, EventsAvailable> {
         self.with(node, |state, _| {
-            if state.has_news_for(&sleeper, ends_told) {
-                return Err(WorkPending);
+            if state.has_events_for(&sleeper, reported_ends) {
+                return Err(EventsAvailable);
             }
             let mut sleepers = self.sleepers();
             // The end of the group wakes the members that sleep at that time. This member comes later, so it must not
             // sleep.
             if self.ended().is_some() {
-                return Err(WorkPending);
+                return Err(EventsAvailable);
             }
             match sleepers.iter_mut().find(|other| other.member == sleeper.member) {
                 Some(same) => *same = sleeper,
@@ -251,18 +254,18 @@ impl<M: GroupMachine> Group<M> {
     }
 
     /// Ends a member's wait. If the member was already woken by a notification, wakes another member in its place.
-    pub(super) fn give_up_waiting(&self, node: &Node, member: MemberId) {
-        if !self.forget(member) || self.logs.is_ready() {
+    pub(super) fn cancel_wait(&self, node: &Node, member: MemberId) {
+        if !self.remove_sleeper(member) || self.logs.is_ready() {
             self.with(node, |_, _| ());
         }
     }
 
     /// Removes a member from the list of sleeping members. Returns `false` if it was not in the list.
-    fn forget(&self, member: MemberId) -> bool {
+    fn remove_sleeper(&self, member: MemberId) -> bool {
         let mut sleepers = self.sleepers();
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
-        if !sleepers.iter().any(|sleeper| sleeper.wants) {
+        if !sleepers.iter().any(|sleeper| sleeper.accepts_records) {
             // A log may have been about to wake this member. The log then wakes its next subscriber instead.
             self.logs.clear_waker();
         }
@@ -272,7 +275,7 @@ impl<M: GroupMachine> Group<M> {
     fn wake_one(&self) {
         let woken = {
             let mut sleepers = self.sleepers();
-            let at = sleepers.iter().position(|sleeper| sleeper.wants);
+            let at = sleepers.iter().position(|sleeper| sleeper.accepts_records);
             at.and_then(|at| sleepers.remove(at))
         };
         woken.iter().for_each(Sleeper::wake);
@@ -280,15 +283,15 @@ impl<M: GroupMachine> Group<M> {
 
     /// The members to wake: all if there is a notice, otherwise one that can take a record. If there is nothing to
     /// deliver, the logs will wake members that could take more records.
-    fn whom_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
+    fn take_sleepers_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
-        let to_tell_all = state.told_to_all();
-        if to_tell_all != state.woken_for {
-            state.woken_for = to_tell_all;
+        let notice_count = state.notice_count();
+        if notice_count != state.woken_at_notice_count {
+            state.woken_at_notice_count = notice_count;
             return sleepers.drain(..).collect();
         }
-        let can_have = |sleeper: &Sleeper| sleeper.wants && state.has_records_for(sleeper.member);
-        let at = sleepers.iter().position(can_have).or_else(|| state.arm(&sleepers, self));
+        let can_take = |sleeper: &Sleeper| sleeper.accepts_records && state.has_records_for(sleeper.member);
+        let at = sleepers.iter().position(can_take).or_else(|| state.arm(&sleepers, self));
         at.and_then(|at| sleepers.remove(at)).into_iter().collect()
     }
 
@@ -299,7 +302,7 @@ impl<M: GroupMachine> Group<M> {
 
 /// Returned instead of sleeping: there are events for the member.
 #[derive(Debug)]
-pub(super) struct WorkPending;
+pub(super) struct EventsAvailable;
 
 impl Sleeper {
     fn wake(&self) {

@@ -26,14 +26,14 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         None
     }
 
-    fn give_up_before(&mut self, _oldest_seq: u64) {}
+    fn drop_before(&mut self, _oldest_seq: u64) {}
 
     /// Adds records that precede the group's first record and that no member has received.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
     /// The records from `first` on that members have received, as ascending ranges. Called only for a group without
     /// members.
-    fn handed_out(&self, _first: u64) -> Vec<(u64, u64)> {
+    fn delivered_ranges(&self, _first: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }
 
@@ -43,7 +43,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     }
 
     /// Whether the group accepts more records from the log.
-    fn may_look(&self) -> bool {
+    fn can_read(&self) -> bool {
         true
     }
 
@@ -74,7 +74,7 @@ impl GroupMachine for ShareGroup {
     fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
         // An error only means that the member has left already.
         let _ = match departure {
-            Departure::Left => ShareGroup::give_back(self, member),
+            Departure::Left => ShareGroup::leave_and_return(self, member),
             Departure::Died => ShareGroup::leave(self, member),
         };
     }
@@ -99,16 +99,16 @@ impl GroupMachine for ShareGroup {
         ShareGroup::position(self)
     }
 
-    fn give_up_before(&mut self, oldest_seq: u64) {
-        ShareGroup::give_up_before(self, oldest_seq);
+    fn drop_before(&mut self, oldest_seq: u64) {
+        ShareGroup::drop_before(self, oldest_seq);
     }
 
     fn add_earlier(&mut self, first: u64, last: u64) {
         ShareGroup::add_earlier(self, first, last);
     }
 
-    fn handed_out(&self, first: u64) -> Vec<(u64, u64)> {
-        ShareGroup::handed_out(self, first)
+    fn delivered_ranges(&self, first: u64) -> Vec<(u64, u64)> {
+        ShareGroup::delivered_since(self, first)
     }
 
     fn has_ready(&self) -> bool {
@@ -160,16 +160,16 @@ impl GroupMachine for WorkGroup {
         WorkGroup::next_tick_ns(self)
     }
 
-    fn give_up_before(&mut self, oldest_seq: u64) {
-        WorkGroup::give_up_before(self, oldest_seq);
+    fn drop_before(&mut self, oldest_seq: u64) {
+        WorkGroup::drop_before(self, oldest_seq);
     }
 
     fn has_ready(&self) -> bool {
         WorkGroup::has_ready(self)
     }
 
-    fn may_look(&self) -> bool {
-        self.held_up_by().is_none()
+    fn can_read(&self) -> bool {
+        self.reached_limit().is_none()
     }
 
     /// Whether no record is ready, claimed or delayed. Records that wait behind another record of their key need no
@@ -187,6 +187,6 @@ impl GroupMachine for WorkGroup {
     }
 
     fn lose_dead_letter(&mut self, letter: DeadLetter) {
-        WorkGroup::lose_dead_letter(self, letter);
+        WorkGroup::report_dead_letter_lost(self, letter);
     }
 }

@@ -10,7 +10,7 @@ use dunlin_topic::{
     Departure, Gap, LostRecords, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker,
 };
 
-use super::group::{Group, Sleeper, WorkPending};
+use super::group::{EventsAvailable, Group, Sleeper};
 use super::machine::GroupMachine;
 use super::state::MembershipState;
 use crate::clock::now_ns;
@@ -28,10 +28,10 @@ pub(super) struct GroupMember<M: GroupMachine> {
     /// Notices that logs have ended. The member receives them after the records that it took before.
     ends: VecDeque<Notice>,
     /// For each partition, whether the member has received its end.
-    ends_told: Box<[bool]>,
+    reported_ends: Box<[bool]>,
     lost: u64,
     /// The number of lost records that the log dropped before a member received them.
-    given_up: u64,
+    dropped_records: u64,
     has_left: bool,
 }
 
@@ -43,7 +43,7 @@ impl<M: GroupMachine> GroupMember<M> {
         (waiter, token): (Arc<Waiter>, u32),
         notices: Vec<Notice>,
     ) -> GroupMember<M> {
-        let ends_told = vec![false; group.topic.logs().len()].into();
+        let reported_ends = vec![false; group.topic.logs().len()].into();
         let notices = notices.into();
         GroupMember {
             node,
@@ -53,9 +53,9 @@ impl<M: GroupMachine> GroupMember<M> {
             token,
             notices,
             ends: VecDeque::new(),
-            ends_told,
+            reported_ends,
             lost: 0,
-            given_up: 0,
+            dropped_records: 0,
             has_left: false,
         }
     }
@@ -74,28 +74,29 @@ impl<M: GroupMachine> GroupMember<M> {
     }
 
     /// The number of lost records that the log dropped before a member received them.
-    pub(super) fn given_up(&self) -> u64 {
-        self.given_up
+    pub(super) fn dropped_records(&self) -> u64 {
+        self.dropped_records
     }
 
     /// Drops the member's notices, because the member joins the group again at the topic's new owner.
-    pub(super) fn forget_notices(&mut self) {
+    pub(super) fn clear_notices(&mut self) {
         self.notices.clear();
     }
 
     /// Runs `op` on the group's state after collecting this member's notices.
     pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut MembershipState<M>, MemberId, u64) -> R) -> R {
-        let GroupMember { node, group, member, notices, ends, ends_told, lost, given_up, .. } = self;
+        let GroupMember { node, group, member, notices, ends, reported_ends, lost, dropped_records, .. } =
+            self;
         group.with(node, |state, now_ns| {
             let outcome = op(state, *member, now_ns);
-            for (part, told) in state.parts.iter_mut().zip(ends_told) {
+            for (part, is_reported) in state.parts.iter_mut().zip(reported_ends) {
                 let log = part.cursor.log();
                 while let Some(range) = part.machine.take_lost(*member) {
                     *lost += range.records();
-                    *given_up += range.given_up;
+                    *dropped_records += range.dropped;
                     notices.push_back(notice(log.name(), log.last().epoch, &range));
                 }
-                if part.is_over() && !std::mem::replace(told, true) {
+                if part.is_over() && !std::mem::replace(is_reported, true) {
                     ends.push_back(Notice::Deleted { log: Arc::clone(log.name()), last: log.last() });
                 }
             }
@@ -124,23 +125,23 @@ impl<M: GroupMachine> GroupMember<M> {
         if let Some(why) = self.group.ended() {
             return Err(why.clone());
         }
-        let over = !self.has_notice() && self.ends_told.iter().all(|told| *told);
-        if over { Err(SubscribeError::Closed) } else { Ok(()) }
+        let is_over = !self.has_notice() && self.reported_ends.iter().all(|is_reported| *is_reported);
+        if is_over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Lets the next event notify the waiter. Events are notices and, if the member `wants` them, records. Returns
+    /// Lets the next event notify the waiter. Events are notices and, if `accepts_records` is set, records. Returns
     /// `false` if an event is available at once.
-    pub(super) fn sleep(&self, wants: bool) -> bool {
-        self.fall_asleep(wants).is_ok()
+    pub(super) fn sleep(&self, accepts_records: bool) -> bool {
+        self.register_sleeper(accepts_records).is_ok()
     }
 
-    fn fall_asleep(&self, wants: bool) -> Result<Option<u64>, WorkPending> {
+    fn register_sleeper(&self, accepts_records: bool) -> Result<Option<u64>, EventsAvailable> {
         if self.has_notice() || self.check_open().is_err() {
-            return Err(WorkPending);
+            return Err(EventsAvailable);
         }
         let waiter = Arc::clone(&self.waiter);
-        let sleeper = Sleeper { member: self.member, waiter, token: self.token, wants };
-        self.group.sleep(&self.node, sleeper, &self.ends_told)
+        let sleeper = Sleeper { member: self.member, waiter, token: self.token, accepts_records };
+        self.group.sleep(&self.node, sleeper, &self.reported_ends)
     }
 
     /// Waits until an event may be available. Returns `false` after `timeout`. Handles deadlines of the group during
@@ -150,30 +151,30 @@ impl<M: GroupMachine> GroupMember<M> {
             now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
         });
         loop {
-            let Ok(Some(tick_ns)) = self.fall_asleep_with(&thread_waker()) else { return true };
+            let Ok(Some(tick_ns)) = self.register_waker(&thread_waker()) else { return true };
             park_until(tick_ns.min(until_ns));
             if self.waiter.take_ready(|_| ()) {
                 return true;
             }
             if now_ns() >= until_ns {
                 self.waiter.clear_waker();
-                self.group.give_up_waiting(&self.node, self.member);
+                self.group.cancel_wait(&self.node, self.member);
                 return self.waiter.take_ready(|_| ());
             }
         }
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.fall_asleep_with(cx.waker()) {
+        match self.register_waker(cx.waker()) {
             Ok(Some(_)) => Poll::Pending,
             _ => Poll::Ready(()),
         }
     }
 
     /// Registers the waker. Returns the latest time at which to check again; an error if an event is available at once.
-    fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, WorkPending> {
+    fn register_waker(&self, waker: &Waker) -> Result<Option<u64>, EventsAvailable> {
         self.waiter.take_ready(|_| ());
-        let tick_ns = self.fall_asleep(true)?;
+        let tick_ns = self.register_sleeper(true)?;
         Ok(self.waiter.set_waker(waker).then_some(tick_ns.unwrap_or(u64::MAX)))
     }
 

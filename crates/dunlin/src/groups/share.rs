@@ -1,7 +1,7 @@
 //! Members of `share` groups. The topic's owner is this node or another one.
 
-mod away;
-mod here;
+mod local;
+mod remote;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,9 +20,9 @@ use crate::node::Node;
 use crate::ownership::RemoteEnd;
 use crate::refusal::Refused;
 
-use away::RemoteMember;
-pub(super) use here::ConsumptionMode;
-use here::Here;
+pub(super) use local::ConsumptionMode;
+use local::LocalMember;
+use remote::RemoteMember;
 
 /// A member of a share group, in which each record goes to one member, at most once.
 ///
@@ -34,102 +34,105 @@ use here::Here;
 /// lost records.
 #[derive(Debug)]
 pub struct ShareMember {
-    place: MemberLocation,
+    location: MemberLocation,
     /// How the member joins again after the topic has moved; `None` if the membership ends in this case.
-    again: Option<Box<Rejoin>>,
+    rejoin: Option<Box<Rejoin>>,
 }
 
 #[derive(Debug)]
 enum MemberLocation {
     /// This node owns the topic.
-    Here(Here),
+    Local(LocalMember),
     /// Another node owns the topic.
-    RemoteMember(RemoteMember),
+    Remote(RemoteMember),
 }
 
 #[derive(Debug)]
 struct Rejoin {
     node: Node,
     options: ShareOptions,
-    news: (Arc<Waiter>, u32),
+    wakeup: (Arc<Waiter>, u32),
 }
 
 impl ShareMember {
-    pub(super) fn here(
+    pub(super) fn local(
         membership: GroupMember<ShareGroup>,
         ahead: u32,
-        confirms: ConsumptionMode,
+        consumption: ConsumptionMode,
     ) -> ShareMember {
-        ShareMember { place: MemberLocation::Here(Here::new(membership, ahead, confirms)), again: None }
+        ShareMember {
+            location: MemberLocation::Local(LocalMember::new(membership, ahead, consumption)),
+            rejoin: None,
+        }
     }
 
     /// Makes a member for a listener. Its membership follows the topic from owner to owner.
-    pub(super) fn anywhere(
+    pub(super) fn following_topic(
         node: &Node,
         topic: &str,
         group: &str,
         options: &ShareOptions,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
-        let place = MemberLocation::find(node, topic, group, options, &news)?;
-        let again = Rejoin { node: node.clone(), options: options.clone(), news };
-        Ok(ShareMember { place, again: Some(Box::new(again)) })
+        let location = MemberLocation::find(node, topic, group, options, &wakeup)?;
+        let rejoin = Rejoin { node: node.clone(), options: options.clone(), wakeup };
+        Ok(ShareMember { location, rejoin: Some(Box::new(rejoin)) })
     }
 
     /// The topic.
     pub fn topic(&self) -> &Arc<Topic> {
-        self.place.topic()
+        self.location.topic()
     }
 
     /// The group's name.
     pub fn group(&self) -> &str {
-        match &self.place {
-            MemberLocation::Here(here) => here.group(),
-            MemberLocation::RemoteMember(away) => away.group(),
+        match &self.location {
+            MemberLocation::Local(member) => member.group(),
+            MemberLocation::Remote(member) => member.group(),
         }
     }
 
     /// The number of lost records that this member's gaps have reported for the group.
     pub fn lost(&self) -> u64 {
-        match &self.place {
-            MemberLocation::Here(here) => here.lost(),
-            MemberLocation::RemoteMember(away) => away.lost(),
+        match &self.location {
+            MemberLocation::Local(member) => member.lost(),
+            MemberLocation::Remote(member) => member.lost(),
         }
     }
 
     /// The number of lost records that the log dropped before any member received them. Unknown if another node owns
     /// the topic.
-    pub fn given_up(&self) -> u64 {
-        match &self.place {
-            MemberLocation::Here(here) => here.given_up(),
-            MemberLocation::RemoteMember(_) => 0,
+    pub fn dropped_records(&self) -> u64 {
+        match &self.location {
+            MemberLocation::Local(member) => member.dropped_records(),
+            MemberLocation::Remote(_) => 0,
         }
     }
 
     /// Leaves the group, and consumes the last record. Records that were taken ahead are lost for the group or, if
     /// another node owns the topic, go to other members.
     pub fn leave(self) {
-        if let MemberLocation::Here(here) = self.place {
-            here.leave();
+        if let MemberLocation::Local(member) = self.location {
+            member.leave();
         }
     }
 
     /// For a listener: leaves the group. Records that were not reported with [`consume`](ShareMember::consume) go to
     /// other members.
-    pub fn give_back(self) {
-        if let MemberLocation::Here(here) = self.place {
-            here.give_back();
+    pub fn leave_unconsumed(self) {
+        if let MemberLocation::Local(member) = self.location {
+            member.leave_unconsumed();
         }
     }
 
     /// For a listener: if another node owns the topic, stops it from handing out more records. The member ends after
     /// the records that are already on their way. Returns `false` if this node owns the topic, because then no records
     /// are on their way.
-    pub fn end_in_order(&self) -> bool {
-        match &self.place {
-            MemberLocation::Here(_) => false,
-            MemberLocation::RemoteMember(away) => {
-                away.end_in_order();
+    pub fn stop_delivery(&self) -> bool {
+        match &self.location {
+            MemberLocation::Local(_) => false,
+            MemberLocation::Remote(member) => {
+                member.stop_delivery();
                 true
             }
         }
@@ -138,42 +141,42 @@ impl ShareMember {
     /// For a listener: the largest number of records that may wait for the group. Not counted if another node owns the
     /// topic.
     pub fn waiting(&mut self) -> u64 {
-        match &mut self.place {
-            MemberLocation::Here(here) => here.waiting(),
-            MemberLocation::RemoteMember(_) => 0,
+        match &mut self.location {
+            MemberLocation::Local(member) => member.waiting(),
+            MemberLocation::Remote(_) => 0,
         }
     }
 
-    /// For a listener: lets the next event notify the waiter. Events are notices and, if the member `wants` them,
+    /// For a listener: lets the next event notify the waiter. Events are notices and, if `accepts_records` is set,
     /// records. Returns `false` if an event is available at once.
-    pub fn sleep(&self, wants: bool) -> bool {
-        match &self.place {
-            MemberLocation::Here(here) => here.sleep(wants),
-            MemberLocation::RemoteMember(away) => !away.has_news(),
+    pub fn sleep(&self, accepts_records: bool) -> bool {
+        match &self.location {
+            MemberLocation::Local(member) => member.sleep(accepts_records),
+            MemberLocation::Remote(member) => !member.has_events(),
         }
     }
 
     /// For a listener: reports that the client has consumed the partition's records through `seq`. A member with
     /// `share_in_flight_max` unconsumed records receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
-        match &mut self.place {
-            MemberLocation::Here(here) => here.consume(partition, seq),
-            MemberLocation::RemoteMember(away) => away.consume(partition, seq),
+        match &mut self.location {
+            MemberLocation::Local(member) => member.consume(partition, seq),
+            MemberLocation::Remote(member) => member.consume(partition, seq),
         }
     }
 
     /// Joins the group at the topic's new owner. Returns `false` if the membership ends.
-    fn join_again(&mut self, start: Start) -> Result<bool, SubscribeError> {
-        let Some(again) = &mut self.again else { return Ok(false) };
-        let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
-        let options = ShareOptions { start, ..again.options.clone() };
-        let place = MemberLocation::find(&again.node, topic.name(), &group, &options, &again.news)?;
-        self.place = place;
-        if let MemberLocation::Here(here) = &mut self.place {
-            here.forget_notices();
+    fn rejoin(&mut self, start: Start) -> Result<bool, SubscribeError> {
+        let Some(rejoin) = &mut self.rejoin else { return Ok(false) };
+        let (topic, group) = (Arc::clone(self.location.topic()), self.location.group_name());
+        let options = ShareOptions { start, ..rejoin.options.clone() };
+        let location = MemberLocation::find(&rejoin.node, topic.name(), &group, &options, &rejoin.wakeup)?;
+        self.location = location;
+        if let MemberLocation::Local(member) = &mut self.location {
+            member.clear_notices();
         }
         // Makes the member check again, because records may have arrived before it slept.
-        again.news.0.notify(again.news.1);
+        rejoin.wakeup.0.notify(rejoin.wakeup.1);
         Ok(true)
     }
 }
@@ -185,20 +188,22 @@ impl MemberLocation {
         topic: &str,
         group: &str,
         options: &ShareOptions,
-        news: &(Arc<Waiter>, u32),
+        wakeup: &(Arc<Waiter>, u32),
     ) -> Result<MemberLocation, JoinError> {
         let after_epoch = match options.start {
             Start::After(at) => Some(at.epoch),
             _ => None,
         };
-        let here = ShareOptions { after_epoch, ..options.clone() };
-        match node.share_seat(topic, group, &here, news.clone()) {
-            Ok(membership) => {
-                Ok(MemberLocation::Here(Here::new(membership, options.ahead, ConsumptionMode::Told)))
-            }
+        let local_options = ShareOptions { after_epoch, ..options.clone() };
+        match node.join_share_group(topic, group, &local_options, wakeup.clone()) {
+            Ok(membership) => Ok(MemberLocation::Local(LocalMember::new(
+                membership,
+                options.ahead,
+                ConsumptionMode::Explicit,
+            ))),
             Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. } | TopicError::HandingOver(_))) => {
-                RemoteMember::find(node, topic, group, options, news)
-                    .map(MemberLocation::RemoteMember)
+                RemoteMember::find(node, topic, group, options, wakeup)
+                    .map(MemberLocation::Remote)
                     .ok_or(refused)
             }
             Err(refused) => Err(refused),
@@ -207,15 +212,15 @@ impl MemberLocation {
 
     fn topic(&self) -> &Arc<Topic> {
         match self {
-            MemberLocation::Here(here) => here.topic(),
-            MemberLocation::RemoteMember(away) => away.topic(),
+            MemberLocation::Local(member) => member.topic(),
+            MemberLocation::Remote(member) => member.topic(),
         }
     }
 
     fn group_name(&self) -> String {
         match self {
-            MemberLocation::Here(here) => here.group().to_owned(),
-            MemberLocation::RemoteMember(away) => away.group().to_owned(),
+            MemberLocation::Local(member) => member.group().to_owned(),
+            MemberLocation::Remote(member) => member.group().to_owned(),
         }
     }
 }
@@ -235,8 +240,8 @@ impl From<JoinError> for SubscribeError {
 /// Whether the error says that the topic has another owner.
 fn is_moved(why: &SubscribeError) -> bool {
     match why {
-        SubscribeError::Refused(said) => {
-            Refused::parse_line(said).is_some_and(|refused| refused.code == ErrorCode::Elsewhere)
+        SubscribeError::Refused(text) => {
+            Refused::parse_line(text).is_some_and(|refused| refused.code == ErrorCode::Elsewhere)
         }
         _ => false,
     }
@@ -244,25 +249,25 @@ fn is_moved(why: &SubscribeError) -> bool {
 
 impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
-        let (why, start) = match &mut self.place {
-            MemberLocation::Here(here) => match here.ready() {
+        let (why, start) = match &mut self.location {
+            MemberLocation::Local(member) => match member.ready() {
                 // Start after the epoch that the group has reached, because members have received its records already.
-                Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
+                Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: member.epoch(), seq: 0 })),
                 other => return other,
             },
-            MemberLocation::RemoteMember(away) => match away.ready() {
+            MemberLocation::Remote(member) => match member.ready() {
                 Ok(is_ready) => return Ok(is_ready),
-                Err(RemoteEnd::Here(start)) => (SubscribeError::Closed, start),
+                Err(RemoteEnd::MovedHere(start)) => (SubscribeError::Closed, start),
                 Err(RemoteEnd::Ended(why)) => return Err(why),
             },
         };
-        if self.join_again(start)? { Ok(false) } else { Err(why) }
+        if self.rejoin(start)? { Ok(false) } else { Err(why) }
     }
 
     fn take(&mut self) -> Event<'_> {
-        match &mut self.place {
-            MemberLocation::Here(here) => here.take(),
-            MemberLocation::RemoteMember(away) => away.take(),
+        match &mut self.location {
+            MemberLocation::Local(member) => member.take(),
+            MemberLocation::Remote(member) => member.take(),
         }
     }
 
@@ -275,31 +280,31 @@ impl Subscribe for ShareMember {
     }
 
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
-        let mut given = 0;
-        while given < max {
+        let mut delivered = 0;
+        while delivered < max {
             match self.ready() {
                 Ok(true) => each(self.take()),
                 Ok(false) => break,
-                Err(_) if given > 0 => break,
+                Err(_) if delivered > 0 => break,
                 Err(ended) => return Err(ended),
             }
-            given += 1;
+            delivered += 1;
         }
-        Ok(given)
+        Ok(delivered)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        match &mut self.place {
-            MemberLocation::Here(here) => here.wait(timeout),
+        match &mut self.location {
+            MemberLocation::Local(member) => member.wait(timeout),
             // A remote member does not wait here, but only checks for events.
-            MemberLocation::RemoteMember(away) => Ok(away.has_news()),
+            MemberLocation::Remote(member) => Ok(member.has_events()),
         }
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
-        match &mut self.place {
-            MemberLocation::Here(here) => here.poll_ready(cx),
-            MemberLocation::RemoteMember(away) => away.poll_ready(cx),
+        match &mut self.location {
+            MemberLocation::Local(member) => member.poll_ready(cx),
+            MemberLocation::Remote(member) => member.poll_ready(cx),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_topic::{MemberId, SubscribeError};
 
-use super::dead_letters::{self, Sent};
+use super::dead_letters::{self, SendOutcome};
 use super::group::{Group, Sleeper};
 use super::machine::GroupMachine;
-use super::part::GroupPartition;
+use super::partition::GroupPartition;
 use crate::node::Node;
 
 /// The part of a group that its lock protects.
@@ -17,34 +17,41 @@ pub(super) struct MembershipState<M> {
     pub(super) members: BTreeMap<MemberId, String>,
     /// Time at which the group was created. Claim tokens are numbered from this time. A token of an earlier group of
     /// the same name therefore settles no claim of this one, even after a restart.
-    pub(super) made_ns: u64,
+    pub(super) created_ns: u64,
     /// Time at which the last member left.
     pub(super) idle_since_ns: u64,
     /// Whether publishers of a reliable topic wait for the group.
     registered: bool,
     /// The index of the partition that is read next.
-    turn: usize,
-    /// The value of [`MembershipState::told_to_all`] when the members were last woken for a notice.
-    pub(super) woken_for: u64,
+    next_part: usize,
+    /// The value of [`MembershipState::notice_count`] when the members were last woken for a notice.
+    pub(super) woken_at_notice_count: u64,
 }
 
 impl<M: GroupMachine> MembershipState<M> {
-    pub(super) fn new(parts: Vec<GroupPartition<M>>, made_ns: u64) -> MembershipState<M> {
+    pub(super) fn new(parts: Vec<GroupPartition<M>>, created_ns: u64) -> MembershipState<M> {
         let registered = parts.iter().any(|part| part.cursor.is_registered());
         let members = BTreeMap::new();
-        MembershipState { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
+        MembershipState {
+            parts,
+            members,
+            created_ns,
+            idle_since_ns: created_ns,
+            registered,
+            next_part: 0,
+            woken_at_notice_count: 0,
+        }
     }
 
-    /// Calls `look` with one partition after another, beginning with the one that is read next, until `look` returns a
-    /// value.
+    /// Calls `visit` with one partition after another, beginning with `next_part`, until `visit` returns a value.
     pub(super) fn find<R>(
         &mut self,
-        mut look: impl FnMut(usize, &mut GroupPartition<M>) -> Option<R>,
+        mut visit: impl FnMut(usize, &mut GroupPartition<M>) -> Option<R>,
     ) -> Option<R> {
         let parts = self.parts.len();
-        let mut turns = (0..parts).map(|turn| (self.turn + turn) % parts);
-        let (at, found) = turns.find_map(|at| Some((at, look(at, &mut self.parts[at])?)))?;
-        self.turn = (at + 1) % parts;
+        let mut order = (0..parts).map(|offset| (self.next_part + offset) % parts);
+        let (at, found) = order.find_map(|at| Some((at, visit(at, &mut self.parts[at])?)))?;
+        self.next_part = (at + 1) % parts;
         Some(found)
     }
 
@@ -52,12 +59,12 @@ impl<M: GroupMachine> MembershipState<M> {
         self.parts.iter().any(|part| part.has_more() && part.machine.has_room(member))
     }
 
-    pub(super) fn has_news_for(&self, sleeper: &Sleeper, ends_told: &[bool]) -> bool {
-        let has_news = |(part, told): (&GroupPartition<M>, &bool)| {
-            part.machine.has_lost(sleeper.member) || part.is_over() && !told
+    pub(super) fn has_events_for(&self, sleeper: &Sleeper, reported_ends: &[bool]) -> bool {
+        let has_events = |(part, is_reported): (&GroupPartition<M>, &bool)| {
+            part.machine.has_lost(sleeper.member) || part.is_over() && !is_reported
         };
-        self.parts.iter().zip(ends_told).any(has_news)
-            || sleeper.wants && self.has_records_for(sleeper.member)
+        self.parts.iter().zip(reported_ends).any(has_events)
+            || sleeper.accepts_records && self.has_records_for(sleeper.member)
     }
 
     /// Makes the logs wake members when records arrive. If a sleeping member can take a record at once, returns that
@@ -65,10 +72,11 @@ impl<M: GroupMachine> MembershipState<M> {
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
-            if !part.may_look() {
+            if !part.can_read() {
                 continue;
             }
-            let has_room = |sleeper: &Sleeper| sleeper.wants && part.machine.has_room(sleeper.member);
+            let has_room =
+                |sleeper: &Sleeper| sleeper.accepts_records && part.machine.has_room(sleeper.member);
             let Some(at) = sleepers.iter().position(has_room) else { continue };
             if !part.cursor.arm(&group.logs, token as u32) {
                 return Some(at);
@@ -76,22 +84,22 @@ impl<M: GroupMachine> MembershipState<M> {
             armed = true;
         }
         if armed && !group.logs.set_waker(&group.alarm) {
-            return sleepers.iter().position(|sleeper| sleeper.wants);
+            return sleepers.iter().position(|sleeper| sleeper.accepts_records);
         }
         None
     }
 
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
         let of_parts = self.parts.iter().filter_map(|part| part.machine.next_tick_ns()).min();
-        of_parts.into_iter().chain(self.places_until_ns()).min()
+        of_parts.into_iter().chain(self.registered_until_ns()).min()
     }
 
     /// The time until which publishers of a reliable topic wait for a group without members. The wait is half as long
     /// as for other subscribers: a publisher that began to wait when the last member left can then continue before its
     /// own time limit.
-    fn places_until_ns(&self) -> Option<u64> {
-        let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
-        if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !has_places() {
+    fn registered_until_ns(&self) -> Option<u64> {
+        let is_registered = || self.parts.iter().any(|part| part.cursor.is_registered());
+        if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !is_registered() {
             return None;
         }
         let reliable = self.parts[0].cursor.log().config().reliable.as_ref()?;
@@ -99,21 +107,21 @@ impl<M: GroupMachine> MembershipState<M> {
         Some(self.idle_since_ns.saturating_add(wait_ns))
     }
 
-    pub(super) fn give_up_places(&mut self, now_ns: u64) {
-        if self.places_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
+    pub(super) fn release_expired_registration(&mut self, now_ns: u64) {
+        if self.registered_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
             self.parts.iter_mut().for_each(|part| part.cursor.unregister());
         }
     }
 
     /// Registers the group with the logs again after a member has joined, so that publishers wait for the group.
-    pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
+    pub(super) fn register(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
         let name = subscriber_name(name);
-        self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.take_place(&name))
+        self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.register(&name))
     }
 
     /// A number that grows with each notice for all members.
-    pub(super) fn told_to_all(&self) -> u64 {
+    pub(super) fn notice_count(&self) -> u64 {
         let ends =
             |part: &GroupPartition<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
         self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
@@ -130,9 +138,9 @@ impl<M: GroupMachine> MembershipState<M> {
             while let Some(letter) = part.pending.take().or_else(|| part.machine.take_dead_letter()) {
                 let Some(subject) = &group.dead_letters else { continue };
                 match dead_letters::send(node, subject, &group.name, part.cursor.log(), letter) {
-                    Sent::Done => {}
-                    Sent::Never => part.machine.lose_dead_letter(letter),
-                    Sent::NotYet => {
+                    SendOutcome::Done => {}
+                    SendOutcome::Never => part.machine.lose_dead_letter(letter),
+                    SendOutcome::NotYet => {
                         part.pending = Some(letter);
                         break;
                     }

@@ -15,7 +15,7 @@ use super::state::MembershipState;
 use crate::clock::now_ns;
 
 /// If a member has at least this number of claims, expired claims are removed from its list.
-const OPEN_SWEEP: usize = 1_024;
+const SWEEP_MIN: usize = 1_024;
 
 /// A member of a work group, in which a member claims each record and then acknowledges it.
 ///
@@ -24,14 +24,14 @@ const OPEN_SWEEP: usize = 1_024;
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenClaim>,
     /// Events that were not returned to the caller yet.
     events: VecDeque<WorkEvent>,
 }
 
 /// A claim that, as far as this member knows, is still open.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenClaim {
     part: usize,
     seq: u64,
     deadline_ns: u64,
@@ -99,10 +99,10 @@ impl WorkMember {
         Ok(self.events.drain(..).collect())
     }
 
-    /// For a listener: returns the next event. Returns a claimed record only if the member `wants` one.
-    pub fn try_claim(&mut self, wants: bool) -> Result<Option<WorkEvent>, SubscribeError> {
+    /// For a listener: returns the next event. Returns a claimed record only if `accepts_records` is set.
+    pub fn try_claim(&mut self, accepts_records: bool) -> Result<Option<WorkEvent>, SubscribeError> {
         if self.events.is_empty() {
-            self.fetch(usize::from(wants))?;
+            self.fetch(usize::from(accepts_records))?;
         }
         Ok(self.events.pop_front())
     }
@@ -117,8 +117,8 @@ impl WorkMember {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            let left = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())));
-            if !self.wait(left) {
+            let remaining = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())));
+            if !self.wait(remaining) {
                 return Ok(None);
             }
         }
@@ -130,24 +130,24 @@ impl WorkMember {
     }
 
     /// Waits in async code: ready when [`claim`](WorkMember::claim) may return something.
-    /// [`Node::see_to_due`](crate::Node::see_to_due) handles deadlines and delays, as does every operation of a
-    /// member.
+    /// [`Node::handle_deadlines`](crate::Node::handle_deadlines) handles deadlines and delays, as does every operation
+    /// of a member.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a listener: lets the next event notify the waiter. Events are notices and, if the member `wants` them,
+    /// For a listener: lets the next event notify the waiter. Events are notices and, if `accepts_records` is set,
     /// records. Returns `false` if an event is available at once.
-    pub fn sleep(&self, wants: bool) -> bool {
-        self.events.is_empty() && self.membership.sleep(wants)
+    pub fn sleep(&self, accepts_records: bool) -> bool {
+        self.events.is_empty() && self.membership.sleep(accepts_records)
     }
 
     /// Acknowledges the record.
     pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
-        let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
+        let OpenClaim { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         self.membership.with(|state, member, now_ns| {
-            let token_here = state.part_token(token);
-            let acked = state.work(part).ack(member, seq, token_here, now_ns);
+            let part_token = state.to_part_token(token);
+            let acked = state.work(part).ack(member, seq, part_token, now_ns);
             acked.map_err(|_| StaleClaim { token })
         })
     }
@@ -155,24 +155,24 @@ impl WorkMember {
     /// Reports a failed attempt. Any member can receive the record again after `delay`. If the attempts of the record
     /// are used up, it becomes a dead letter instead.
     pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
-        let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
+        let OpenClaim { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
         self.membership.with(|state, member, now_ns| {
-            let token_here = state.part_token(token);
-            let nacked = state.work(part).nack(member, seq, token_here, delay_ns, now_ns);
+            let part_token = state.to_part_token(token);
+            let nacked = state.work(part).nack(member, seq, part_token, delay_ns, now_ns);
             nacked.map_err(|_| StaleClaim { token })
         })
     }
 
     /// Extends the claim by a whole claim duration from now. Returns the new deadline.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
-        let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
+        let OpenClaim { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.membership.with(|state, member, now_ns| {
-            let token_here = state.part_token(token);
-            state.work(part).renew(member, seq, token_here, now_ns)
+            let part_token = state.to_part_token(token);
+            state.work(part).renew(member, seq, part_token, now_ns)
         });
         let deadline_ns = renewed.map_err(|_| StaleClaim { token })?;
-        self.open.insert(token, Open { part, seq, deadline_ns });
+        self.open.insert(token, OpenClaim { part, seq, deadline_ns });
         Ok(deadline_ns)
     }
 
@@ -182,8 +182,8 @@ impl WorkMember {
     }
 
     /// Removes expired claims from the list, because they cannot be settled.
-    fn forget_ended(&mut self) {
-        if self.open.len() >= OPEN_SWEEP {
+    fn remove_expired_claims(&mut self) {
+        if self.open.len() >= SWEEP_MIN {
             let now_ns = now_ns();
             self.open.retain(|_, open| open.deadline_ns > now_ns);
         }
@@ -194,22 +194,22 @@ impl WorkMember {
         if self.events.is_empty() {
             self.membership.check_open()?;
         }
-        self.forget_ended();
+        self.remove_expired_claims();
         let WorkMember { membership, open, events } = self;
         let (claimed, notices) = membership.with(|state, member, now_ns| {
             let (mut claimed, mut notices) = (Vec::new(), Vec::new());
             while events.len() + claimed.len() < max {
-                let Some(one) = state.claim(member, now_ns, &mut notices) else { break };
-                claimed.push(one);
+                let Some(claim) = state.claim(member, now_ns, &mut notices) else { break };
+                claimed.push(claim);
             }
             (claimed, notices)
         });
         membership.push_notices(notices);
         events.extend(std::iter::from_fn(|| membership.pop_notice()).map(WorkEvent::Notice));
-        for (part, one) in claimed {
-            let deadline_ns = one.deadline_ns;
-            open.insert(one.token, Open { part, seq: one.position.seq, deadline_ns });
-            events.push_back(WorkEvent::ClaimedRecord(one));
+        for (part, record) in claimed {
+            let deadline_ns = record.deadline_ns;
+            open.insert(record.token, OpenClaim { part, seq: record.position.seq, deadline_ns });
+            events.push_back(WorkEvent::ClaimedRecord(record));
         }
         events.extend(std::iter::from_fn(|| membership.pop_end()).map(WorkEvent::Notice));
         Ok(())
@@ -222,13 +222,13 @@ fn saturating_ns(duration: Duration) -> u64 {
 
 impl MembershipState<WorkGroup> {
     /// Returns the token that the member receives, which combines a token of the partition with the partition's number.
-    fn member_token(&self, token: u64, part: usize) -> u64 {
-        self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
+    fn to_member_token(&self, token: u64, part: usize) -> u64 {
+        self.created_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }
 
     /// Extracts the partition's token from a token of the member.
-    fn part_token(&self, token: u64) -> u64 {
-        token.wrapping_sub(self.made_ns) / self.parts.len() as u64
+    fn to_part_token(&self, token: u64) -> u64 {
+        token.wrapping_sub(self.created_ns) / self.parts.len() as u64
     }
 
     fn work(&mut self, part: usize) -> &mut WorkGroup {
@@ -242,25 +242,25 @@ impl MembershipState<WorkGroup> {
         notices: &mut Vec<Notice>,
     ) -> Option<(usize, ClaimedRecord)> {
         let (part, mut claimed) = self.find(|at, part| {
-            let (mut feed, work) = part.feed();
+            let (mut reader, work) = part.reader();
             let (claim, frame) = loop {
-                let claim = work.claim(member, now_ns, &mut feed).ok().flatten();
-                notices.append(&mut feed.notices);
+                let claim = work.claim(member, now_ns, &mut reader).ok().flatten();
+                notices.append(&mut reader.notices);
                 let claim = claim?;
                 let mut frame = Vec::new();
-                if feed.copy(claim.seq, &mut frame) {
+                if reader.copy(claim.seq, &mut frame) {
                     break (claim, frame);
                 }
-                work.lose_claim(member, &claim);
+                work.report_claim_dropped(member, &claim);
             };
-            drop(feed);
+            drop(reader);
             let log = part.cursor.log();
             let position = Position { epoch: log.last().epoch, seq: claim.seq };
             let token = claim.token;
             let (deadline_ns, attempt, log) = (claim.deadline_ns, claim.attempt, Arc::clone(log.name()));
             Some((at, ClaimedRecord { token, deadline_ns, attempt, position, log, frame }))
         })?;
-        claimed.token = self.member_token(claimed.token, part);
+        claimed.token = self.to_member_token(claimed.token, part);
         Some((part, claimed))
     }
 }

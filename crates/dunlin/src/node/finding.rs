@@ -29,7 +29,7 @@ impl Node {
 
     /// Like [`owner`](Node::owner), but for a record that is not a reply. The caller has checked the permission.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::keep)
+        self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::into_topic)
     }
 
     /// Returns the topic that owns the subject, in this node or in the cluster. Creates no topic.
@@ -37,7 +37,7 @@ impl Node {
         match (self.0.registry.owner(subject), self.ownership()) {
             (Some(topic), _) => Ok(topic),
             (None, Some(ownership)) if !is_reserved(subject.as_str()) => {
-                ownership.agreed(self, subject.as_str())
+                ownership.find_agreed(self, subject.as_str())
             }
             (None, _) => Err(TopicError::Unknown(subject.as_str().to_owned())),
         }
@@ -80,11 +80,15 @@ impl Node {
                 let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
                 return Err(TopicError::Record(Box::new(refused)));
             }
-            let budget = self.charged();
+            let budget = self.charge_budget();
             let needed = cost_of(subject.as_str(), config.partitions) + payload_bytes.max(SEGMENT_BYTES_MIN);
             if budget.room() < needed as u64 {
-                let (asked, used, limit) = (needed as u64, budget.used(), budget.limit());
-                return Err(TopicError::Record(Box::new(PublishError::BudgetSpent { asked, used, limit })));
+                let (requested, used, limit) = (needed as u64, budget.used(), budget.limit());
+                return Err(TopicError::Record(Box::new(PublishError::BudgetSpent {
+                    requested,
+                    used,
+                    limit,
+                })));
             }
             Ok(())
         })
@@ -103,9 +107,9 @@ impl Node {
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
-        let elsewhere = || self.ownership().and_then(|ownership| ownership.inbox(subject.as_str()));
+        let remote_inbox = || self.ownership().and_then(|ownership| ownership.inbox(subject.as_str()));
         if is_reserved(subject.as_str())
-            && let Some(inbox) = elsewhere()
+            && let Some(inbox) = remote_inbox()
         {
             return Ok(OwningTopic::of(inbox));
         }
@@ -124,8 +128,8 @@ impl Node {
         let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
         let (mut pause, mut is_second) = (Duration::from_millis(1), false);
         loop {
-            match self.create_within(name, config.clone(), false, true) {
-                Ok(topic) => return Ok(OwningTopic::made(topic, self)),
+            match self.create_charged(name, config.clone(), false, true) {
+                Ok(topic) => return Ok(OwningTopic::created(topic, self)),
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
@@ -152,47 +156,47 @@ impl Node {
     /// Creates the topics of these subjects in this order, with one request to the cluster, and waits for it. Each
     /// subject comes with the payload size of its record. If the cluster refuses a topic, the error is returned when
     /// the record is published.
-    pub(crate) fn make_ahead(&self, subjects: Vec<(String, usize)>) {
+    pub(crate) fn precreate_topics(&self, subjects: Vec<(String, usize)>) {
         let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
         let limits = self.0.config.topic_limits(&config);
         let config = TopicConfig { limits, ..config };
-        let mut room = self.charged().room();
-        let mut is_to_be_made = |(subject, payload_bytes): &(String, usize)| {
+        let mut room = self.charge_budget().room();
+        let mut needs_creation = |(subject, payload_bytes): &(String, usize)| {
             let Ok(parsed) = Subject::parse(subject) else { return false };
             let is_special = is_reserved(subject)
                 || parsed.is_system()
                 || subject.starts_with(SERVICES)
-                || Inbox::has_own_prefix(subject);
+                || Inbox::has_client_prefix(subject);
             if is_special || self.may_publish(parsed).is_err() || self.0.registry.owner(parsed).is_some() {
                 return false;
             }
             let needed = cost_of(subject, config.partitions) + (*payload_bytes).max(SEGMENT_BYTES_MIN);
             room = room.saturating_sub(needed as u64);
-            let is_taken = room > 0 && *payload_bytes <= config.record_bytes_max as usize;
-            is_taken && self.user().is_none_or(|user| user.begin_topic(subject, true).is_ok())
+            let fits = room > 0 && *payload_bytes <= config.record_bytes_max as usize;
+            fits && self.user().is_none_or(|user| user.reserve_topic(subject, true).is_ok())
         };
-        let wanted = subjects.into_iter().filter(|one| is_to_be_made(one));
-        let names: Vec<String> = wanted.map(|(subject, _)| subject).collect();
+        let to_create = subjects.into_iter().filter(|subject| needs_creation(subject));
+        let names: Vec<String> = to_create.map(|(subject, _)| subject).collect();
         if names.is_empty() {
             return;
         }
-        let made = ownership.create_together(self, &names, &config);
+        let created = ownership.create_together(self, &names, &config);
         let Some(user) = self.user() else { return };
-        for (name, made) in names.iter().zip(made) {
-            match made {
-                Ok(topic) => user.made_topic(&topic),
-                Err(_) => user.no_topic(name),
+        for (name, created) in names.iter().zip(created) {
+            match created {
+                Ok(topic) => user.confirm_topic(&topic),
+                Err(_) => user.release_topic(name),
             }
         }
     }
 
     /// Whether publishing to a subject that equals the topic's name would create a topic with this configuration.
-    pub fn makes_by_itself(&self, topic: &Topic) -> bool {
+    pub fn would_auto_create(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
         let limits = config.topic_limits(&config.topic);
-        let made = TopicConfig { pattern: None, limits, ..config.topic.clone() };
-        config.auto_create && **topic.config() == made
+        let created = TopicConfig { pattern: None, limits, ..config.topic.clone() };
+        config.auto_create && **topic.config() == created
     }
 
     /// Removes a topic that was created for a refused record, unless another caller uses it.
@@ -202,14 +206,14 @@ impl Node {
             return;
         }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        self.0.epochs.used(topic.name(), epoch, now_ns());
+        self.0.epochs.record_deleted(topic.name(), epoch, now_ns());
         if self.0.registry.remove_unused(topic) {
             topic.close();
             if topic.config().durable.is_some() {
                 let (node, topic) = (self.unguarded(), Arc::clone(topic));
                 // If the disk fails during this removal, an empty topic stays.
                 self.0.waiters.run(move || {
-                    let _one_at_a_time = node.storing();
+                    let _one_at_a_time = node.lock_durable_topics();
                     drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));
                 });
             }
@@ -232,9 +236,9 @@ impl Node {
             return self.agreed_owner(subject);
         }
         self.may(Action::Publish, pattern)?;
-        let elsewhere =
+        let remote_inbox =
             || self.ownership()?.inbox(pattern.as_str()).filter(|inbox| inbox.pattern() == pattern.as_str());
-        let topic = self.0.registry.of_pattern(pattern).or_else(elsewhere);
+        let topic = self.0.registry.of_pattern(pattern).or_else(remote_inbox);
         topic.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
     }
 }

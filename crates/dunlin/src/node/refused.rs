@@ -13,7 +13,7 @@ impl Node {
     /// Topics whose files could not be opened, sorted by name. No other topic can own their subjects.
     pub fn refused_topics(&self) -> Vec<RefusedTopic> {
         let mut refused = self.storage().map_or_else(Vec::new, Storage::refused);
-        refused.retain(|refused| self.shows_pattern(&refused.name, &refused.pattern));
+        refused.retain(|refused| self.is_pattern_visible(&refused.name, &refused.pattern));
         refused
     }
 
@@ -22,14 +22,14 @@ impl Node {
         let mut failed = self.storage().map_or_else(Vec::new, Storage::failed_topics);
         failed.retain(|name| {
             let topic = self.registry().get(name);
-            topic.is_some_and(|topic| self.shows_pattern(name, topic.pattern()))
+            topic.is_some_and(|topic| self.is_pattern_visible(name, topic.pattern()))
         });
         failed.sort_unstable();
         failed
     }
 
     /// The error for a missing topic: its files could not be opened, or no such topic exists.
-    pub fn why_missing(&self, name: &str) -> Refused {
+    pub fn missing_topic_error(&self, name: &str) -> Refused {
         match self.refused_topics().into_iter().find(|refused| refused.name == name) {
             Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
             None => Refused::new(ErrorCode::NoTopic, name),
@@ -38,11 +38,11 @@ impl Node {
 
     /// Returns an error if a topic whose files could not be opened has this name or overlaps the pattern.
     pub(crate) fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
-        let meets = |refused: &RefusedTopic| {
+        let conflicts = |refused: &RefusedTopic| {
             let owned = Pattern::parse(&refused.pattern).ok();
             refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
         };
-        match self.unguarded().refused_topics().iter().find(|refused| meets(refused)) {
+        match self.unguarded().refused_topics().iter().find(|refused| conflicts(refused)) {
             Some(RefusedTopic { name, why, .. }) => {
                 Err(TopicError::Disk(format!("topic {name:?} exists on disk and could not be opened: {why}")))
             }
@@ -63,7 +63,7 @@ impl Node {
             None | Some(Ok(()) | Err(TopicError::Unknown(_))) => {}
             Some(failed) => return failed,
         }
-        let _one_at_a_time = self.storing();
+        let _one_at_a_time = self.lock_durable_topics();
         let Some(storage) = self.storage() else { return Ok(()) };
         Ok(storage.delete_refused(name)?)
     }

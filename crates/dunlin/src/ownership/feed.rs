@@ -28,18 +28,18 @@ pub struct MirrorFeed {
     pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
     /// The permit that a mirror for a single subscriber needs; `None` for mirrors of all subscribers.
-    pub(super) private: Option<Arc<PrivateMirrorPermit>>,
+    pub(super) permit: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
     /// The position before the first record to request. Set if the logs here are empty and the owner hands over all
     /// records.
     pub(super) after: Option<Position>,
-    pub(super) stateful: bool,
+    pub(super) is_stateful: bool,
     pub(super) registered: bool,
     /// The owner that sends the records.
     pub(super) from: u64,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
-    stood: AtomicBool,
+    accepted: AtomicBool,
     read_ns: AtomicU64,
     /// Notified when the mirror of a single subscriber may have room again.
     room: Arc<Waiter>,
@@ -52,8 +52,8 @@ pub(super) struct PrivateMirrorPermit(Arc<AtomicUsize>);
 impl PrivateMirrorPermit {
     /// Takes a permit. Returns `None` if `max` permits are taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<PrivateMirrorPermit>> {
-        let place = PrivateMirrorPermit(Arc::clone(taken));
-        (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(place))
+        let permit = PrivateMirrorPermit(Arc::clone(taken));
+        (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(permit))
     }
 }
 
@@ -76,12 +76,12 @@ pub enum FeedStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedOutcome {
     /// The event was applied.
-    Whole,
+    Applied,
     /// The mirror has no room until its single subscriber reads. Offer the same event again when [`MirrorFeed::room`]
     /// is notified, or a little later.
-    Later,
+    Retry,
     /// The feed ends: this node owns the topic, or the mirrors cannot continue.
-    Over,
+    Ended,
 }
 
 impl MirrorFeed {
@@ -96,15 +96,15 @@ impl MirrorFeed {
             pattern: Arc::clone(&route.pattern),
             route: Arc::downgrade(route),
             logs,
-            private: None,
+            permit: None,
             after: None,
             start,
-            stateful: route.config.reducer.is_some(),
+            is_stateful: route.config.reducer.is_some(),
             registered: false,
             from,
             unread_max,
             stopped: AtomicBool::new(false),
-            stood: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
             read_ns: AtomicU64::new(steady_ns()),
             room: Waiter::new(),
         }
@@ -112,37 +112,37 @@ impl MirrorFeed {
 
     /// The options of the subscription at the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.private.is_some() { "mirror of one subscriber" } else { SubscribeOptions::MIRROR };
-        let follows = self.stateful && self.private.is_none();
+        let name = if self.permit.is_some() { "mirror of one subscriber" } else { SubscribeOptions::MIRROR };
+        let follows_state = self.is_stateful && self.permit.is_none();
         SubscribeOptions {
             name: name.to_owned(),
-            on_gap: if follows { OnGap::Snapshot } else { OnGap::Oldest },
+            on_gap: if follows_state { OnGap::Snapshot } else { OnGap::Oldest },
             registered: self.registered,
             ..SubscribeOptions::default()
         }
     }
 
     /// The position from which the mirror needs records of the owner.
-    pub fn beginning(&self) -> FeedStart {
+    pub fn start_position(&self) -> FeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
-        let held: Vec<_> = logs
+        let last_positions: Vec<_> = logs
             .iter()
             .filter_map(|log| Some((Arc::clone(log.name()), log.fed_through().or(self.after)?)))
             .collect();
-        if !logs.is_empty() && held.len() == logs.len() {
-            return FeedStart::After(held);
+        if !logs.is_empty() && last_positions.len() == logs.len() {
+            return FeedStart::After(last_positions);
         }
-        FeedStart::At(if self.stateful && self.private.is_none() { Start::Snapshot } else { self.start })
+        FeedStart::At(if self.is_stateful && self.permit.is_none() { Start::Snapshot } else { self.start })
     }
 
     /// Whether the feed should continue.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_needed(&self) -> bool {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
         // This mirror is no longer needed from this owner: the former owner receives the records from another owner, or
         // has none.
-        if self.private.is_some() && route.owner().0 != self.from {
+        if self.permit.is_some() && route.owner().0 != self.from {
             return false;
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
@@ -150,7 +150,7 @@ impl MirrorFeed {
             return false;
         }
         let now_ns = steady_ns();
-        if logs.iter().any(|log| log.is_read()) {
+        if logs.iter().any(|log| log.has_subscribers()) {
             self.read_ns.store(now_ns, Ordering::Relaxed);
             return true;
         }
@@ -159,28 +159,28 @@ impl MirrorFeed {
     }
 
     /// Makes a new feed from this owner for the same mirror of a single subscriber.
-    pub(super) fn again(&self, from: u64) -> Arc<MirrorFeed> {
+    pub(super) fn restart_from(&self, from: u64) -> Arc<MirrorFeed> {
         Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
             route: Weak::clone(&self.route),
             logs: self.logs.clone(),
-            private: self.private.clone(),
+            permit: self.permit.clone(),
             after: self.after,
             start: self.start,
-            stateful: self.stateful,
+            is_stateful: self.is_stateful,
             registered: self.registered,
             from,
             unread_max: self.unread_max,
             stopped: AtomicBool::new(false),
-            stood: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
             read_ns: AtomicU64::new(self.read_ns.load(Ordering::Relaxed)),
             room: Waiter::new(),
         })
     }
 
     /// Whether the owner has accepted the feed's subscription.
-    pub(super) fn stood(&self) -> bool {
-        self.stood.load(Ordering::Acquire)
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted.load(Ordering::Acquire)
     }
 
     pub(super) fn stop(&self) {
@@ -189,66 +189,72 @@ impl MirrorFeed {
 
     /// Called once the owner has accepted the subscription. `after` is the position before the first record of each
     /// log.
-    pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
-        self.stood.store(true, Ordering::Release);
+    pub fn on_accepted(&self, after: &[(Arc<LogName>, Position)]) {
+        self.accepted.store(true, Ordering::Release);
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
-            if self.stateful && self.private.is_none() && log.fed_through().is_none() {
+            if self.is_stateful && self.permit.is_none() && log.fed_through().is_none() {
                 // The log keeps a state, which arrives before the log's records.
                 continue;
             }
             log.feed_from(*after);
         }
         if let Some(route) = self.route.upgrade() {
-            route.placed(self);
+            route.on_caught_up(self);
         }
-        after.iter().for_each(|(_, after)| self.reached(after.epoch));
+        after.iter().for_each(|(_, after)| self.epoch_reached(after.epoch));
     }
 
     fn log(&self, name: &LogName) -> Option<Arc<Log>> {
-        if self.private.is_some() {
+        if self.permit.is_some() {
             return self.logs.first()?.upgrade().filter(|log| log.name().partition == name.partition);
         }
         self.logs.get(usize::from(name.partition))?.upgrade()
     }
 
     /// Applies an event of the owner. `frame` is a buffer that is used for encoding.
-    pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> FeedOutcome {
+    pub fn apply(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> FeedOutcome {
         match event {
             Event::Record(record) => {
                 frame.clear();
                 record.frame.append_to(frame);
-                self.take_record(record.log, record.position, record.prev_seq, frame)
+                self.apply_record(record.log, record.position, record.prev_seq, frame)
             }
-            Event::Notice(notice) => self.notice(notice),
+            Event::Notice(notice) => self.apply_notice(notice),
         }
     }
 
-    /// Applies the frame of one record. If the outcome is [`Later`](FeedOutcome::Later), offer the record again.
-    pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> FeedOutcome {
-        let Some(log) = self.log(log) else { return FeedOutcome::Whole };
-        if self.private.is_some() && log.info().registered == 0 {
-            return FeedOutcome::Later;
+    /// Applies the frame of one record. If the outcome is [`Retry`](FeedOutcome::Retry), offer the record again.
+    pub fn apply_record(
+        &self,
+        log: &LogName,
+        position: Position,
+        prev_seq: u64,
+        frame: &[u8],
+    ) -> FeedOutcome {
+        let Some(log) = self.log(log) else { return FeedOutcome::Applied };
+        if self.permit.is_some() && log.info().registered == 0 {
+            return FeedOutcome::Retry;
         }
-        let Ok(run) = CheckedBatch::check(frame, 1, usize::MAX) else { return FeedOutcome::Over };
-        match log.feed(position, prev_seq, run) {
-            Ok(()) => FeedOutcome::Whole,
+        let Ok(batch) = CheckedBatch::check(frame, 1, usize::MAX) else { return FeedOutcome::Ended };
+        match log.feed(position, prev_seq, batch) {
+            Ok(()) => FeedOutcome::Applied,
             Err(FeedError::Full) => {
                 log.await_room(&self.room);
-                FeedOutcome::Later
+                FeedOutcome::Retry
             }
-            Err(FeedError::Own) => FeedOutcome::Over,
+            Err(FeedError::Own) => FeedOutcome::Ended,
             // The log cannot apply this record to its state. The feed begins again, with the owner's state.
-            Err(_) if log.is_stateful() => FeedOutcome::Over,
+            Err(_) if log.is_stateful() => FeedOutcome::Ended,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.
                 log.feed_gap(position);
-                FeedOutcome::Whole
+                FeedOutcome::Applied
             }
         }
     }
 
-    fn notice(&self, notice: &Notice) -> FeedOutcome {
+    fn apply_notice(&self, notice: &Notice) -> FeedOutcome {
         match notice {
             Notice::Gap(gap) => {
                 if let Some(log) = self.log(&gap.log) {
@@ -259,23 +265,23 @@ impl MirrorFeed {
                 if let Some(log) = self.log(&changed.log) {
                     log.feed_epoch(changed);
                 }
-                self.reached(changed.new_first.epoch);
+                self.epoch_reached(changed.new_first.epoch);
             }
             Notice::Snapshot(snapshot) => {
                 if let Some(log) = self.log(&snapshot.log) {
                     if log.feed_state(snapshot.position, &snapshot.bytes).is_err() {
-                        return FeedOutcome::Over;
+                        return FeedOutcome::Ended;
                     }
                     if let Some(route) = self.route.upgrade() {
-                        route.placed(self);
+                        route.on_caught_up(self);
                     }
-                    self.reached(snapshot.position.epoch);
+                    self.epoch_reached(snapshot.position.epoch);
                 }
             }
             Notice::Checksum(checksum) => {
                 let log = self.log(&checksum.log);
                 if log.is_some_and(|log| !log.feed_checksum(checksum.position, checksum.checksum)) {
-                    return FeedOutcome::Over;
+                    return FeedOutcome::Ended;
                 }
             }
             Notice::Publishers(publishers) => {
@@ -290,11 +296,11 @@ impl MirrorFeed {
                     route.end();
                 }
                 self.close();
-                return FeedOutcome::Over;
+                return FeedOutcome::Ended;
             }
             _ => {}
         }
-        FeedOutcome::Whole
+        FeedOutcome::Applied
     }
 
     /// Closes the mirrors of a deleted topic. Their subscribers can still read the remaining records.
@@ -303,9 +309,9 @@ impl MirrorFeed {
     }
 
     /// Reports that a log has reached this epoch.
-    fn reached(&self, epoch: u32) {
+    fn epoch_reached(&self, epoch: u32) {
         if let Some(route) = self.route.upgrade() {
-            route.reached(epoch);
+            route.epoch_reached(epoch);
         }
     }
 

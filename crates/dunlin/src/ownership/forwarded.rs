@@ -1,5 +1,5 @@
 //! Batches that are forwarded to owners, and their outcomes. Limits: `forwarded_bytes_max` bytes without a response. At
-//! most [`KEPT_MAX`] outcomes that no publisher has read are kept.
+//! most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,23 +30,23 @@ pub(super) fn begin_flight() -> u64 {
 }
 
 /// Maximum number of outcomes kept for publishers that have not read them.
-const KEPT_MAX: usize = 1 << 17;
+const OUTCOMES_MAX: usize = 1 << 17;
 
 /// The sender of a batch, which is informed about the outcome.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner.
-    fn again(&self, run: InFlightBatch, why: &str);
+    fn retry(&self, batch: InFlightBatch, why: &str);
 
     /// Called when the owner has refused the batch.
-    fn refused(&self, run: InFlightBatch, error: PublishError) {
-        run.end(Err(error));
+    fn on_refused(&self, batch: InFlightBatch, error: PublishError) {
+        batch.end(Err(error));
     }
 
     /// Called when the node `_node` has appended the batch.
-    fn taken_by(&self, _node: u64) {}
+    fn on_appended(&self, _node: u64) {}
 
-    /// Called when the outcome of a batch that was [under way](Handed::is_under_way) is final.
-    fn landed(&self) {}
+    /// Called when the outcome of a batch that was [in flight](InFlightBatch::is_in_flight) is final.
+    fn on_settled(&self) {}
 }
 
 /// A batch of records that this node forwards to a topic's owner. If the value is dropped without an outcome, the
@@ -77,12 +77,12 @@ pub struct InFlightBatch {
     /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
     /// accepts no batch after a refused one. Flights of later batches have higher numbers.
     pub flight: u64,
-    pub(super) handed_ns: u64,
+    pub(super) published_ns: u64,
     /// Whether a node may have appended the batch although its response was lost.
-    pub(super) was_lost: bool,
+    pub(super) may_be_appended: bool,
     /// Whether the sender counts the batch among those that are on their way.
-    pub(super) is_under_way: bool,
-    answered: bool,
+    pub(super) is_in_flight: bool,
+    is_settled: bool,
 }
 
 impl InFlightBatch {
@@ -92,10 +92,10 @@ impl InFlightBatch {
         tickets: &Arc<Tickets>,
         topic: &Arc<str>,
         pattern: &Arc<str>,
-        run: &dunlin_topic::ForwardedBatch<'_>,
-        handed_ns: u64,
+        batch: &dunlin_topic::ForwardedBatch<'_>,
+        published_ns: u64,
     ) -> InFlightBatch {
-        let dunlin_topic::ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = *run;
+        let dunlin_topic::ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = *batch;
         InFlightBatch {
             ticket,
             sender,
@@ -110,10 +110,10 @@ impl InFlightBatch {
             expect_last,
             claim: claim.cloned(),
             flight: 0,
-            handed_ns,
-            was_lost: false,
-            is_under_way: false,
-            answered: false,
+            published_ns,
+            may_be_appended: false,
+            is_in_flight: false,
+            is_settled: false,
         }
     }
 
@@ -127,11 +127,11 @@ impl InFlightBatch {
     }
 
     /// Reports the owner's response.
-    pub fn answer(self, outcome: Result<Receipt, PublishError>) {
+    pub fn complete(self, outcome: Result<Receipt, PublishError>) {
         match (self.sender.upgrade(), outcome) {
-            (Some(sender), Err(error)) => sender.refused(self, error),
+            (Some(sender), Err(error)) => sender.on_refused(self, error),
             (Some(sender), Ok(receipt)) => {
-                self.tried.last().into_iter().for_each(|&node| sender.taken_by(node));
+                self.tried.last().into_iter().for_each(|&node| sender.on_appended(node));
                 self.end(Ok(receipt));
             }
             (None, outcome) => self.end(outcome),
@@ -145,39 +145,39 @@ impl InFlightBatch {
 
     /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner. The
     /// batch is sent to the next owner.
-    pub fn not_taken(self, why: &str) {
+    pub fn not_appended(self, why: &str) {
         match self.sender.upgrade() {
-            Some(sender) => sender.again(self, why),
+            Some(sender) => sender.retry(self, why),
             None => self.end(Err(PublishError::Closed)),
         }
     }
 
     /// Called if the response was lost. A batch with a producer's number is sent again; for any other batch, the
     /// outcome is unknown.
-    pub fn lost(mut self, why: &str) {
+    pub fn response_lost(mut self, why: &str) {
         if self.mark.is_some() {
-            self.was_lost = true;
-            return self.not_taken(why);
+            self.may_be_appended = true;
+            return self.not_appended(why);
         }
-        self.answer(Err(PublishError::Unknown(why.to_owned())));
+        self.complete(Err(PublishError::Unknown(why.to_owned())));
     }
 
     /// Appends the batch to a topic that this node owns now.
     pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
-        let run = CheckedBatch::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
+        let batch = CheckedBatch::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
         let InFlightBatch { partition, mark, expect_last, .. } = *self;
         let claim = self.claim.as_ref();
-        let append = BatchAppend { run, partition, mark, expect_last, claim, evict: false, relayed: true };
+        let append = BatchAppend { batch, partition, mark, expect_last, claim, evict: false, relayed: true };
         topic.append_as_owner(now_ns(), append)
     }
 
     fn settle(&mut self, outcome: Result<Receipt, PublishError>) {
-        if !std::mem::replace(&mut self.answered, true) {
-            if std::mem::take(&mut self.is_under_way) {
-                self.sender.upgrade().into_iter().for_each(|sender| sender.landed());
+        if !std::mem::replace(&mut self.is_settled, true) {
+            if std::mem::take(&mut self.is_in_flight) {
+                self.sender.upgrade().into_iter().for_each(|sender| sender.on_settled());
             }
             if let Some(claim) = &self.claim {
-                claim.settled(outcome.as_ref().map(|receipt| receipt.position));
+                claim.record_outcome(outcome.as_ref().map(|receipt| receipt.position));
             }
             self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
         }
@@ -203,7 +203,7 @@ struct State {
     bytes: u64,
     open: BTreeMap<u64, Option<OutcomeWaiter>>,
     settled: BTreeMap<u64, Result<Receipt, PublishError>>,
-    waiting_for_room: Vec<Arc<Waiter>>,
+    room_waiters: Vec<Arc<Waiter>>,
 }
 
 #[derive(Debug)]
@@ -236,18 +236,18 @@ impl Tickets {
     }
 
     pub(crate) fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
-        let (asking, room) = {
+        let (waiting, room) = {
             let mut state = self.state();
             state.bytes = state.bytes.saturating_sub(bytes);
-            let asking = state.open.remove(&ticket).flatten();
+            let waiting = state.open.remove(&ticket).flatten();
             state.settled.insert(ticket, outcome);
-            if state.settled.len() > KEPT_MAX {
+            if state.settled.len() > OUTCOMES_MAX {
                 state.settled.pop_first();
             }
             let has_room = state.bytes <= self.bytes_max / 2;
-            (asking, if has_room { std::mem::take(&mut state.waiting_for_room) } else { Vec::new() })
+            (waiting, if has_room { std::mem::take(&mut state.room_waiters) } else { Vec::new() })
         };
-        if let Some(OutcomeWaiter { waiter, token }) = asking {
+        if let Some(OutcomeWaiter { waiter, token }) = waiting {
             waiter.notify(token);
         }
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
@@ -256,11 +256,11 @@ impl Tickets {
     pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         let mut state = self.state();
         if let Some(outcome) = state.settled.remove(&ticket) {
-            return outcome.map_or_else(AckProgress::Failed, AckProgress::Answered);
+            return outcome.map_or_else(AckProgress::Failed, AckProgress::ByOwner);
         }
         match state.open.get_mut(&ticket) {
-            Some(asking) => {
-                *asking = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
+            Some(waiting) => {
+                *waiting = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
                 AckProgress::Waiting
             }
             None => AckProgress::Failed(PublishError::Unknown(
@@ -271,7 +271,7 @@ impl Tickets {
 
     pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state();
-        state.waiting_for_room.retain(|other| !Arc::ptr_eq(other, waiter));
+        state.room_waiters.retain(|other| !Arc::ptr_eq(other, waiter));
     }
 
     pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
@@ -280,8 +280,8 @@ impl Tickets {
             drop(state);
             return waiter.notify(Waiter::ROOM);
         }
-        if !state.waiting_for_room.iter().any(|other| Arc::ptr_eq(other, waiter)) {
-            state.waiting_for_room.push(Arc::clone(waiter));
+        if !state.room_waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+            state.room_waiters.push(Arc::clone(waiter));
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct OwnershipHousekeeper(Arc<Work>);
 #[derive(Debug, Default)]
 struct Work {
     state: Mutex<State>,
-    more: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -43,28 +43,28 @@ impl OwnershipHousekeeper {
     /// Starts the thread, which ends when the value is dropped.
     pub(super) fn start(ownership: Weak<Ownership>) -> OwnershipHousekeeper {
         let work = Arc::<Work>::default();
-        let of_thread = Arc::clone(&work);
-        let run = move || of_thread.run(&ownership);
+        let thread_work = Arc::clone(&work);
+        let run = move || thread_work.run(&ownership);
         // Without this thread, no new owner is found, and publishers receive `OWNER_AWAY`.
         let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
         OwnershipHousekeeper(work)
     }
 
-    pub(super) fn look_at(&self, route: &Weak<Route>) {
-        self.look_at_after(route, Duration::ZERO);
+    pub(super) fn check(&self, route: &Weak<Route>) {
+        self.check_after(route, Duration::ZERO);
     }
 
-    pub(super) fn look_at_after(&self, route: &Weak<Route>, pause: Duration) {
+    pub(super) fn check_after(&self, route: &Weak<Route>, pause: Duration) {
         self.0.add(pause, Job::Route(Weak::clone(route)));
     }
 
-    pub(super) fn look_at_all(&self) {
+    pub(super) fn check_all(&self) {
         self.0.add(Duration::ZERO, Job::All);
     }
 
     /// Sends the batches for an inbox after a pause, from a thread that holds no locks.
-    pub(super) fn send_to_inbox_after(&self, path: Weak<InboxRoute>, pause: Duration) {
-        self.0.add(pause, Job::Inbox(path));
+    pub(super) fn send_to_inbox_after(&self, route: Weak<InboxRoute>, pause: Duration) {
+        self.0.add(pause, Job::Inbox(route));
     }
 
     /// Feeds the mirror of a single subscriber again after a pause.
@@ -76,7 +76,7 @@ impl OwnershipHousekeeper {
 impl Drop for OwnershipHousekeeper {
     fn drop(&mut self) {
         lock(&self.0.state).ended = true;
-        self.0.more.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
@@ -91,16 +91,16 @@ impl Work {
         {
             return;
         }
-        if let Job::Inbox(path) = &job
+        if let Job::Inbox(route) = &job
             && state.due.iter().any(|(other_ns, other)| {
-                *other_ns <= due_ns && matches!(other, Job::Inbox(other) if Weak::ptr_eq(other, path))
+                *other_ns <= due_ns && matches!(other, Job::Inbox(other) if Weak::ptr_eq(other, route))
             })
         {
             return;
         }
         state.due.push((due_ns, job));
         drop(state);
-        self.more.notify_all();
+        self.changed.notify_all();
     }
 
     fn run(&self, ownership: &Weak<Ownership>) {
@@ -120,41 +120,41 @@ impl Work {
                         break due;
                     }
                     let wait = next_ns.map_or(1_000_000_000, |next_ns| next_ns - now_ns);
-                    let waited = self.more.wait_timeout(state, Duration::from_nanos(wait));
+                    let waited = self.changed.wait_timeout(state, Duration::from_nanos(wait));
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
             };
             let Some(ownership) = ownership.upgrade() else { return };
-            jobs.into_iter().for_each(|(_, job)| self.do_job(&ownership, job));
+            jobs.into_iter().for_each(|(_, job)| self.run_job(&ownership, job));
         }
     }
 
-    fn do_job(&self, ownership: &Arc<Ownership>, job: Job) {
+    fn run_job(&self, ownership: &Arc<Ownership>, job: Job) {
         match job {
             Job::Route(route) => {
                 if let Some(found) = route.upgrade()
-                    && found.keep(ownership)
+                    && found.maintain(ownership)
                 {
                     self.add(PAUSE, Job::Route(route));
                 }
             }
             Job::All => {
                 for route in ownership.routes() {
-                    if route.keep(ownership) {
+                    if route.maintain(ownership) {
                         self.add(PAUSE, Job::Route(Arc::downgrade(&route)));
                     }
                 }
             }
-            Job::Inbox(path) => path.upgrade().into_iter().for_each(|path| path.send_waiting(ownership)),
+            Job::Inbox(route) => route.upgrade().into_iter().for_each(|route| route.send_waiting(ownership)),
             Job::MirrorFeed(feed) => {
                 let Some(route) = feed.route.upgrade() else { return };
                 let (owner, _) = route.owner();
-                if route.is_over() || !feed.is_wanted() {
+                if route.is_deleted() || !feed.is_needed() {
                     feed.ended("nobody reads it");
                 } else if ownership.is_alive(owner) {
-                    ownership.peers.feed(owner, feed.again(owner));
+                    ownership.peers.feed(owner, feed.restart_from(owner));
                 } else {
-                    route.find_for_subscriber(ownership);
+                    route.find_owner_for_subscriber(ownership);
                     self.add(PAUSE, Job::MirrorFeed(feed));
                 }
             }

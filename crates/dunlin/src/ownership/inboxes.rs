@@ -33,7 +33,7 @@ const INBOXES_MAX: usize = 4_096;
 /// How long this node remembers what the other nodes have answered about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
 /// The history of the topic that represents another node's inbox. It contains no records.
-const HELD_BYTES: u64 = 64 << 10;
+const HISTORY_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 #[derive(Debug, Default)]
 struct KnownInboxes {
     /// The inboxes by the prefix of their subjects; reply inboxes by name.
-    by_key: HashMap<Box<str>, InboxElsewhere>,
+    by_key: HashMap<Box<str>, RemoteInbox>,
     /// Reply subjects about which all other nodes have answered.
     replies: HashMap<Box<str>, KnownReply>,
 }
@@ -51,12 +51,11 @@ struct KnownInboxes {
 struct KnownReply {
     until_ns: u64,
     /// The inbox at another node; `None` if this node has the inbox.
-    inbox: Option<InboxElsewhere>,
+    inbox: Option<RemoteInbox>,
 }
 
-/// An inbox of another node.
 #[derive(Debug, Clone)]
-pub(crate) struct InboxElsewhere {
+pub(crate) struct RemoteInbox {
     /// The topic to publish to.
     pub(crate) topic: Arc<Topic>,
     pub(crate) upstream: Arc<dyn Upstream>,
@@ -71,7 +70,7 @@ pub(super) struct InboxRoute {
     /// The pattern of the inbox's subjects, or the name of a reply inbox, by which the other node finds the inbox.
     address: Arc<str>,
     /// The node that has the inbox; `None` if any node may have it.
-    only_at: Option<u64>,
+    fixed_node: Option<u64>,
     /// A lock that is held while a batch is sent, so that batches are sent in order.
     sending: Mutex<()>,
     state: Mutex<State>,
@@ -80,18 +79,18 @@ pub(super) struct InboxRoute {
 #[derive(Debug, Default)]
 struct State {
     /// The node that accepted the last record.
-    holder: Option<u64>,
+    owner: Option<u64>,
     /// Batches that have to be sent, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
     /// The number of batches that were sent, have received no response, and did not come back.
-    under_way: usize,
+    in_flight: usize,
     /// The number of the flight to which the batches under way belong.
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
     /// The last ticket that waited when the search for the inbox began. The result of the search applies to all tickets
     /// up to this one.
-    asked_for_through: u64,
+    search_through: u64,
     /// The time before which no batch is sent.
     paused_until_ns: u64,
 }
@@ -108,7 +107,7 @@ impl Ownership {
     /// The topic to publish to for an inbox at another node. `None` if the subject belongs to no inbox, or if the
     /// cluster has no other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
-        let (key, name, pattern) = parts(subject)?;
+        let (key, name, pattern) = split_subject(subject)?;
         if self.others().is_empty() {
             return None;
         }
@@ -116,20 +115,20 @@ impl Ownership {
     }
 
     /// The reply inbox of another node that accepts replies to this subject, if this node knows such an inbox.
-    pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<InboxElsewhere> {
-        let known = lock(&self.inboxes.0);
-        known.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
+    pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<RemoteInbox> {
+        let inboxes = lock(&self.inboxes.0);
+        inboxes.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
     }
 
     /// Whether this node must still query other nodes for the inbox of this subject.
-    pub(crate) fn awaits_reply_inbox(&self, subject: &str) -> bool {
-        let known = lock(&self.inboxes.0);
-        let is_known = known.replies.get(subject).is_some_and(|reply| steady_ns() < reply.until_ns);
+    pub(crate) fn needs_reply_query(&self, subject: &str) -> bool {
+        let inboxes = lock(&self.inboxes.0);
+        let is_known = inboxes.replies.get(subject).is_some_and(|reply| steady_ns() < reply.until_ns);
         !is_known && self.has_others()
     }
 
     /// Remembers that this node has the reply inbox for the subject, and that no other node has a subscriber for it.
-    pub(crate) fn remember_reply_inbox_here(&self, subject: &str) {
+    pub(crate) fn remember_local_reply_inbox(&self, subject: &str) {
         lock(&self.inboxes.0).add_reply(subject, None);
     }
 
@@ -150,45 +149,44 @@ impl Ownership {
         key: &str,
         name: &str,
         pattern: &str,
-        only_at: Option<u64>,
-    ) -> Option<InboxElsewhere> {
-        let mut known = lock(&self.inboxes.0);
-        if let Some(inbox) = known.by_key.get(key) {
+        fixed_node: Option<u64>,
+    ) -> Option<RemoteInbox> {
+        let mut inboxes = lock(&self.inboxes.0);
+        if let Some(inbox) = inboxes.by_key.get(key) {
             return Some(inbox.clone());
         }
-        let node = self.embedded()?;
-        let path = Arc::new_cyclic(|this| InboxRoute {
+        let node = self.node_handle()?;
+        let route = Arc::new_cyclic(|this| InboxRoute {
             this: Weak::clone(this),
             ownership: Arc::downgrade(self),
             name: name.into(),
-            address: if only_at.is_some() { name } else { pattern }.into(),
-            only_at,
+            address: if fixed_node.is_some() { name } else { pattern }.into(),
+            fixed_node,
             sending: Mutex::default(),
-            state: Mutex::new(State { holder: only_at, ..State::default() }),
+            state: Mutex::new(State { owner: fixed_node, ..State::default() }),
         });
-        let config = Arc::new(node.config().limits.inbox(pattern.to_owned(), HELD_BYTES));
-        let upstream: Arc<dyn Upstream> = path;
+        let config = Arc::new(node.config().limits.inbox(pattern.to_owned(), HISTORY_BYTES));
+        let upstream: Arc<dyn Upstream> = route;
         let topic = Topic::mirrored(name, config, node.budget(), CLOCK, 1, make_reducer, &upstream);
-        let inbox = InboxElsewhere { topic: Arc::new(topic.ok()?), upstream };
-        if known.by_key.len() >= INBOXES_MAX {
-            known.by_key.clear();
+        let inbox = RemoteInbox { topic: Arc::new(topic.ok()?), upstream };
+        if inboxes.by_key.len() >= INBOXES_MAX {
+            inboxes.by_key.clear();
         }
-        known.by_key.insert(key.into(), inbox.clone());
+        inboxes.by_key.insert(key.into(), inbox.clone());
         Some(inbox)
     }
 
-    /// The other members of the cluster.
     pub(super) fn others(&self) -> Vec<u64> {
         self.nodes().into_iter().filter(|&node| node != self.id).collect()
     }
 
     fn has_others(&self) -> bool {
-        lock(&self.alive).keys().any(|&node| node != self.id)
+        lock(&self.members).keys().any(|&node| node != self.id)
     }
 }
 
 impl KnownInboxes {
-    fn add_reply(&mut self, subject: &str, inbox: Option<InboxElsewhere>) {
+    fn add_reply(&mut self, subject: &str, inbox: Option<RemoteInbox>) {
         let now_ns = steady_ns();
         if self.replies.len() >= INBOXES_MAX {
             self.replies.retain(|_, reply| now_ns < reply.until_ns);
@@ -203,7 +201,7 @@ impl KnownInboxes {
 
 /// Splits a subject of an inbox into its prefix, and the inbox's name and pattern at its node. If a subject has more
 /// than two tokens, the first two select the inbox. A subject of two tokens has an inbox of its own.
-fn parts(subject: &str) -> Option<(&str, &str, String)> {
+fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
         Some(at) => {
@@ -218,12 +216,12 @@ impl InboxRoute {
     /// Sends the waiting batches in the order in which they were published.
     pub(super) fn send_waiting(&self, ownership: &Ownership) {
         {
-            let _one_place = lock(&self.sending);
+            let _in_order = lock(&self.sending);
             self.send_in_order(ownership);
         }
         let is_paused = {
             let state = lock(&self.state);
-            state.under_way == 0 && !state.waiting.is_empty()
+            state.in_flight == 0 && !state.waiting.is_empty()
         };
         if is_paused {
             ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), PAUSE);
@@ -235,15 +233,15 @@ impl InboxRoute {
         let mut last = None;
         while let Some(next) = self.next(ownership, last) {
             match next {
-                Next::Send(to, run) => {
-                    last = Some(run.ticket);
-                    ownership.peers.forward_batch(to, run);
+                Next::Send(to, batch) => {
+                    last = Some(batch.ticket);
+                    ownership.peers.forward_batch(to, batch);
                 }
-                Next::Append(here, run) => {
-                    let outcome = run.append_to(&here);
-                    run.end(outcome);
+                Next::Append(here, batch) => {
+                    let outcome = batch.append_to(&here);
+                    batch.end(outcome);
                 }
-                Next::End(runs) => runs.into_iter().for_each(|run| run.end(Err(self.nobody()))),
+                Next::End(batches) => batches.into_iter().for_each(|batch| batch.end(Err(self.no_inbox()))),
             }
         }
     }
@@ -252,20 +250,21 @@ impl InboxRoute {
     fn next(&self, ownership: &Ownership, last: Option<u64>) -> Option<Next> {
         let mut state = lock(&self.state);
         let (ticket, tried) =
-            state.waiting.first_key_value().map(|(ticket, run)| (*ticket, run.tried.clone()))?;
-        let is_held_up = state.under_way > 0 && (state.holder.is_none() || ticket <= state.sent_through);
-        let has_come_back = last.is_some_and(|last| ticket <= last);
-        if is_held_up || has_come_back || steady_ns() < state.paused_until_ns {
+            state.waiting.first_key_value().map(|(ticket, batch)| (*ticket, batch.tried.clone()))?;
+        let is_blocked = state.in_flight > 0 && (state.owner.is_none() || ticket <= state.sent_through);
+        let was_returned = last.is_some_and(|last| ticket <= last);
+        if is_blocked || was_returned || steady_ns() < state.paused_until_ns {
             return None;
         }
-        let to = match (state.holder, self.only_at) {
-            (Some(holder), _) => Some(holder),
+        let to = match (state.owner, self.fixed_node) {
+            (Some(owner), _) => Some(owner),
             (None, Some(_)) => None,
             (None, None) => {
                 // The client may have reconnected to this node, so that the inbox is here.
-                let here = ownership.embedded().and_then(|node| node.registry().get_pattern(&self.address));
+                let here =
+                    ownership.node_handle().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {
-                    return state.waiting.pop_first().map(|(_, run)| Next::Append(here, run));
+                    return state.waiting.pop_first().map(|(_, batch)| Next::Append(here, batch));
                 }
                 ownership.others().into_iter().find(|node| !tried.contains(node))
             }
@@ -273,100 +272,100 @@ impl InboxRoute {
         if tried.is_empty()
             && let Some((&through, _)) = state.waiting.last_key_value()
         {
-            state.asked_for_through = through;
+            state.search_through = through;
         }
         let Some(to) = to else {
             // The result of the search applies only to batches that waited when it began.
-            let through = state.asked_for_through.max(ticket);
+            let through = state.search_through.max(ticket);
             let later = state.waiting.split_off(&(through + 1));
             let ended = std::mem::replace(&mut state.waiting, later);
             return Some(Next::End(ended.into_values().collect()));
         };
-        let (_, mut run) = state.waiting.pop_first()?;
-        run.tried.push(to);
-        if state.under_way == 0 {
+        let (_, mut batch) = state.waiting.pop_first()?;
+        batch.tried.push(to);
+        if state.in_flight == 0 {
             state.flight = begin_flight();
         }
-        (run.is_under_way, run.flight) = (true, state.flight);
-        state.under_way += 1;
+        (batch.is_in_flight, batch.flight) = (true, state.flight);
+        state.in_flight += 1;
         state.sent_through = ticket;
-        Some(Next::Send(to, run))
+        Some(Next::Send(to, batch))
     }
 
     /// Takes back a batch that no node accepted. After the pause it is sent again, before all newer batches.
-    fn come_back(
+    fn requeue(
         &self,
         ownership: &Ownership,
-        mut run: InFlightBatch,
+        mut batch: InFlightBatch,
         pause: Duration,
         change: impl FnOnce(&mut State),
     ) {
         {
             let mut state = lock(&self.state);
-            if std::mem::take(&mut run.is_under_way) {
-                state.under_way -= 1;
+            if std::mem::take(&mut batch.is_in_flight) {
+                state.in_flight -= 1;
             }
             change(&mut state);
             let until_ns = steady_ns().saturating_add(pause.as_nanos() as u64);
             state.paused_until_ns = state.paused_until_ns.max(until_ns);
-            state.waiting.insert(run.ticket, run);
+            state.waiting.insert(batch.ticket, batch);
         }
         // Sending runs on another thread, because this call reports a response and its caller holds a lock that sending
         // needs.
         ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
-    fn nobody(&self) -> PublishError {
+    fn no_inbox(&self) -> PublishError {
         PublishError::NoTopic(self.address.to_string())
     }
 }
 
 impl Sender for InboxRoute {
-    fn again(&self, mut run: InFlightBatch, _why: &str) {
-        let Some(ownership) = self.ownership.upgrade() else { return run.end(Err(PublishError::Closed)) };
-        let waited_ns = steady_ns().saturating_sub(run.handed_ns);
-        let asked = run.tried.last().copied();
-        let is_asked_again = asked.is_some_and(|node| ownership.is_alive(node))
+    fn retry(&self, mut batch: InFlightBatch, _why: &str) {
+        let Some(ownership) = self.ownership.upgrade() else { return batch.end(Err(PublishError::Closed)) };
+        let waited_ns = steady_ns().saturating_sub(batch.published_ns);
+        let last_node = batch.tried.last().copied();
+        let is_retried = last_node.is_some_and(|node| ownership.is_alive(node))
             && waited_ns < ownership.limits.owner_wait_max.as_nanos() as u64;
-        if is_asked_again {
-            run.tried.pop();
-            return self.come_back(&ownership, run, PAUSE, |_| {});
+        if is_retried {
+            batch.tried.pop();
+            return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
-        self.come_back(&ownership, run, Duration::ZERO, |state| {
-            state.holder = state.holder.filter(|holder| Some(*holder) != asked);
+        self.requeue(&ownership, batch, Duration::ZERO, |state| {
+            state.owner = state.owner.filter(|owner| Some(*owner) != last_node);
         });
     }
 
-    fn refused(&self, run: InFlightBatch, error: PublishError) {
-        let is_not_there = matches!(error, PublishError::NoTopic(_) | PublishError::Closed);
-        let Some(ownership) = self.ownership.upgrade().filter(|_| is_not_there && self.only_at.is_none())
+    fn on_refused(&self, batch: InFlightBatch, error: PublishError) {
+        let is_missing = matches!(error, PublishError::NoTopic(_) | PublishError::Closed);
+        let Some(ownership) = self.ownership.upgrade().filter(|_| is_missing && self.fixed_node.is_none())
         else {
-            return run.end(Err(error));
+            return batch.end(Err(error));
         };
-        let asked = run.tried.last().copied();
-        let refusals = run.tried.iter().filter(|&&node| Some(node) == asked).count();
-        let is_of_holder = lock(&self.state).holder == asked;
-        if is_of_holder && refusals == 1 {
+        let last_node = batch.tried.last().copied();
+        let refusals = batch.tried.iter().filter(|&&node| Some(node) == last_node).count();
+        let is_of_owner = lock(&self.state).owner == last_node;
+        if is_of_owner && refusals == 1 {
             // The client may have closed the inbox and opened it again. The refused batch was sent to the closed inbox,
             // so that it is sent once more.
-            return self.come_back(&ownership, run, PAUSE, |_| {});
+            return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
-        self.come_back(&ownership, run, Duration::ZERO, |state| {
-            state.holder = state.holder.filter(|holder| Some(*holder) != asked);
+        self.requeue(&ownership, batch, Duration::ZERO, |state| {
+            state.owner = state.owner.filter(|owner| Some(*owner) != last_node);
         });
     }
 
-    fn taken_by(&self, node: u64) {
-        lock(&self.state).holder = Some(node);
+    fn on_appended(&self, node: u64) {
+        lock(&self.state).owner = Some(node);
     }
 
-    fn landed(&self) {
-        let is_awaited = {
+    fn on_settled(&self) {
+        let has_waiting = {
             let mut state = lock(&self.state);
-            state.under_way -= 1;
+            state.in_flight -= 1;
             !state.waiting.is_empty()
         };
-        if is_awaited && let Some(ownership) = self.ownership.upgrade() {
+        if has_waiting && let Some(ownership) = self.ownership.upgrade() {
             ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), Duration::ZERO);
         }
     }
@@ -381,17 +380,17 @@ impl Upstream for InboxRoute {
         0
     }
 
-    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+    fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
-        if run.relayed || ownership.others().is_empty() {
+        if batch.relayed || ownership.others().is_empty() {
             // The node that forwarded the record receives this error, and tries the next node.
-            return Err(self.nobody());
+            return Err(self.no_inbox());
         }
-        let _one_place = lock(&self.sending);
-        let ticket = ownership.tickets.open(run.frames.len() as u64)?;
-        let (path, tickets): (Weak<InboxRoute>, _) = (Weak::clone(&self.this), &ownership.tickets);
+        let _in_order = lock(&self.sending);
+        let ticket = ownership.tickets.open(batch.frames.len() as u64)?;
+        let (route, tickets): (Weak<InboxRoute>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
-            InFlightBatch::new(ticket, path, tickets, &self.name, &self.address, &run, steady_ns());
+            InFlightBatch::new(ticket, route, tickets, &self.name, &self.address, &batch, steady_ns());
         lock(&self.state).waiting.insert(ticket, forwarded);
         self.send_in_order(&ownership);
         Ok(ticket)
@@ -417,22 +416,22 @@ impl Upstream for InboxRoute {
     }
 
     /// Does nothing. This topic is in no registry, so no subscriber reads it.
-    fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
+    fn start_feed(&self, _log: &Arc<Log>, _start: Start) {}
 
-    fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
         None
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parts;
+    use super::split_subject;
 
     #[test]
     fn inbox_subjects_share_their_first_two_tokens() {
-        assert_eq!(parts("_INBOX.a.b.c"), Some(("_INBOX.a.", "_INBOX.a", "_INBOX.a.>".to_owned())));
-        assert_eq!(parts("_INBOX.a"), Some(("_INBOX.a", "_INBOX.a", "_INBOX.a".to_owned())));
-        assert_eq!(parts("orders.a"), None);
-        assert_eq!(parts("_INBOXES.a"), None);
+        assert_eq!(split_subject("_INBOX.a.b.c"), Some(("_INBOX.a.", "_INBOX.a", "_INBOX.a.>".to_owned())));
+        assert_eq!(split_subject("_INBOX.a"), Some(("_INBOX.a", "_INBOX.a", "_INBOX.a".to_owned())));
+        assert_eq!(split_subject("orders.a"), None);
+        assert_eq!(split_subject("_INBOXES.a"), None);
     }
 }

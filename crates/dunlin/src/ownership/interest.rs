@@ -43,7 +43,8 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query that asks one node whether it has subscribers for a subject. A dropped query counts as unanswered.
+/// A query that asks one node whether it has subscribers for a subject. A dropped query counts as one without a
+/// response.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
@@ -59,7 +60,7 @@ enum QueryPurpose {
     Reply,
     /// A client opens an inbox of this pattern, and no other user may have such an inbox. A node that does not respond
     /// counts as one without such an inbox.
-    InboxOfAnother(String),
+    InboxOfOtherUser(String),
 }
 
 /// The queries to all other nodes about one subject.
@@ -79,7 +80,7 @@ struct State {
     /// The node that has a reply inbox for the subject, with the inbox's name and pattern.
     reply_inbox: Option<(u64, (String, String))>,
     /// Whether at least one node did not respond.
-    is_unsure: bool,
+    is_uncertain: bool,
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
 }
 
@@ -109,13 +110,13 @@ impl InterestQuery {
     }
 
     /// Reports the node's response to the query.
-    pub fn answer(&self, interest: Interest) {
-        self.round.answered(self.node, Some(interest));
+    pub fn respond(&self, interest: Interest) {
+        self.round.on_response(self.node, Some(interest));
     }
 
     /// Reports that the node will not respond to the query.
     pub fn fail(&self) {
-        self.round.answered(self.node, None);
+        self.round.on_response(self.node, None);
     }
 
     /// Whether the query's result is no longer needed.
@@ -126,7 +127,7 @@ impl InterestQuery {
         let is_overdue = steady_ns() >= self.round.until_ns;
         if is_overdue {
             if let Some(ownership) = self.round.ownership.upgrade() {
-                ownership.was_late(self.node);
+                ownership.record_late(self.node);
             }
             self.fail();
         }
@@ -141,20 +142,20 @@ impl Drop for InterestQuery {
 }
 
 impl InterestRound {
-    fn answered(&self, node: u64, interest: Option<Interest>) {
+    fn on_response(&self, node: u64, interest: Option<Interest>) {
         let ownership = self.ownership.upgrade();
-        let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
-        let has_answered = interest.is_some();
+        let is_member = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
+        let has_responded = interest.is_some();
         let Interest { is_subscribed, inbox: reply_inbox, inbox_user } = interest.unwrap_or_default();
         let mut state = lock(&self.state);
         let Some(at) = state.unanswered.iter().position(|other| *other == node) else { return };
         state.unanswered.swap_remove(at);
-        state.is_unsure |= !has_answered && takes_part();
+        state.is_uncertain |= !has_responded && is_member();
         let is_last = state.unanswered.is_empty();
-        let is_of_user = matches!(self.purpose, QueryPurpose::InboxOfAnother(_));
+        let is_of_user = matches!(self.purpose, QueryPurpose::InboxOfOtherUser(_));
         let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.purpose {
-            QueryPurpose::InboxOfAnother(user) => inbox_user.is_some_and(|other| other != *user),
+            QueryPurpose::InboxOfOtherUser(user) => inbox_user.is_some_and(|other| other != *user),
             // The first reply inbox that is found does not count as a subscriber. If a second node has one, too, the
             // subject counts as subscribed.
             _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
@@ -164,31 +165,31 @@ impl InterestRound {
         }
         let outcome = if is_found || is_last { state.outcome.take() } else { None };
         let reply_inbox = if is_last && !is_found { state.reply_inbox.take() } else { None };
-        let is_unsure = is_last && state.is_unsure && self.purpose == QueryPurpose::Record;
+        let is_uncertain = is_last && state.is_uncertain && self.purpose == QueryPurpose::Record;
         drop(state);
         let Some(outcome) = outcome else { return };
         if let Some(ownership) = ownership.filter(|_| !is_of_user) {
             match &reply_inbox {
                 Some((node, inbox)) => ownership.add_reply_inbox(&self.pattern, inbox, *node),
-                None if is_found => ownership.heard_elsewhere.add(&self.pattern),
+                None if is_found => ownership.interest_cache.add(&self.pattern),
                 None => {}
             }
         }
         // The send fails if the caller has stopped waiting.
-        let _ = outcome.send(Ok(is_found || is_unsure || reply_inbox.is_some()));
+        let _ = outcome.send(Ok(is_found || is_uncertain || reply_inbox.is_some()));
     }
 }
 
 impl Ownership {
     /// Whether another node has a subscriber for the pattern. If a reply inbox accepts the subject, this node remembers
     /// the inbox.
-    pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
+    pub(crate) fn has_remote_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Like `is_heard_elsewhere`, but for a reply inbox that is to accept replies: a node that does not respond counts
-    /// as one without a subscriber.
-    pub(crate) fn is_reply_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
+    /// Like `has_remote_subscriber`, but for a reply inbox that is to accept replies: a node that does not respond
+    /// counts as one without a subscriber.
+    pub(crate) fn has_remote_reply_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }
 
@@ -202,9 +203,9 @@ impl Ownership {
             return TopicFuture::ready(Ok(purpose == QueryPurpose::Record));
         }
         let (outcome, found) = oneshot::channel();
-        let is_unsure = !late.is_empty();
+        let is_uncertain = !late.is_empty();
         let state =
-            State { unanswered: queried.clone(), reply_inbox: None, is_unsure, outcome: Some(outcome) };
+            State { unanswered: queried.clone(), reply_inbox: None, is_uncertain, outcome: Some(outcome) };
         let (ownership, pattern) = (Arc::downgrade(self), Arc::from(pattern));
         let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
         let round =
@@ -212,7 +213,7 @@ impl Ownership {
         for node in queried {
             self.peers.query_interest(node, InterestQuery { node, round: Arc::clone(&round) });
         }
-        TopicFuture::waiting(found)
+        TopicFuture::pending(found)
     }
 }
 
@@ -223,31 +224,31 @@ fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
 
 impl Node {
     /// Returns this node's subscribers and inbox for a subject or pattern.
-    pub fn interest_here(&self, pattern: &Pattern) -> Interest {
-        let is_subscribed = self.is_subscribed_here(pattern);
+    pub fn local_interest(&self, pattern: &Pattern) -> Interest {
+        let is_subscribed = self.is_subscribed_locally(pattern);
         let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));
         let inbox_user = self.registry().get_pattern(pattern.as_str()).map(|_| String::new());
         Interest { is_subscribed, inbox, inbox_user }
     }
 
-    fn is_subscribed_here(&self, pattern: &Pattern) -> bool {
+    fn is_subscribed_locally(&self, pattern: &Pattern) -> bool {
         match subject_of(pattern) {
-            Some(subject) => self.is_heard_here(subject),
+            Some(subject) => self.has_local_subscriber(subject),
             None => self.registry().is_pattern_watched(pattern),
         }
     }
 
     /// Whether the cluster has a subscriber for the pattern. Returns `None` if this node cannot know it without a
     /// query.
-    fn heard_for_sure(&self, pattern: &Pattern) -> Option<bool> {
-        if self.is_subscribed_here(pattern) {
+    fn known_interest(&self, pattern: &Pattern) -> Option<bool> {
+        if self.is_subscribed_locally(pattern) {
             return Some(true);
         }
         let is_system = pattern.as_str().starts_with('$') && is_reserved(pattern.as_str());
         match self.ownership().filter(|_| !is_system) {
             None => Some(false),
             Some(ownership) if ownership.others().is_empty() => Some(false),
-            Some(ownership) if ownership.heard_elsewhere.has(pattern.as_str()) => Some(true),
+            Some(ownership) if ownership.interest_cache.has(pattern.as_str()) => Some(true),
             Some(_) => None,
         }
     }
@@ -255,41 +256,41 @@ impl Node {
     /// Whether the cluster has a subscriber for the pattern, waits for its topic, or may read it later
     /// because the topic is durable. Without a subscriber here, the node queries all other nodes. For code
     /// that must not wait.
-    pub fn is_heard_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
-        if let Some(is_heard) = self.heard_for_sure(pattern) {
-            return TopicFuture::ready(Ok(is_heard));
+    pub fn has_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
+        if let Some(has_subscriber) = self.known_interest(pattern) {
+            return TopicFuture::ready(Ok(has_subscriber));
         }
         match self.ownership() {
-            Some(ownership) => ownership.is_heard_elsewhere(pattern.as_str()),
+            Some(ownership) => ownership.has_remote_subscriber(pattern.as_str()),
             None => TopicFuture::ready(Ok(false)),
         }
     }
 
     /// Whether another node has a subscriber for the pattern, for a reply inbox at this node that is to accept the
     /// replies. A node that does not respond counts as one without a subscriber. For code that must not wait.
-    pub fn is_reply_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
+    pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
-            Some(ownership) => ownership.is_reply_heard_elsewhere(pattern.as_str()),
+            Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),
             None => TopicFuture::ready(Ok(false)),
         }
     }
 
     /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
     /// does not respond counts as one without such an inbox.
-    pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
+    pub fn is_inbox_of_other_user_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {
-                ownership.query_others(pattern.as_str(), QueryPurpose::InboxOfAnother(user.to_owned()))
+                ownership.query_others(pattern.as_str(), QueryPurpose::InboxOfOtherUser(user.to_owned()))
             }
             None => TopicFuture::ready(Ok(false)),
         }
     }
 
-    /// Like [`is_heard_async`](Node::is_heard_async), but for code that may wait.
-    pub fn is_heard(&self, subject: Subject<'_>) -> bool {
+    /// Like [`has_subscriber_async`](Node::has_subscriber_async), but for code that may wait.
+    pub fn has_subscriber(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
         // If this node cannot know the answer without a query, it assumes that there is a subscriber.
-        self.heard_for_sure(&pattern)
-            .unwrap_or_else(|| block_on(self.is_heard_async(&pattern)).unwrap_or(true))
+        self.known_interest(&pattern)
+            .unwrap_or_else(|| block_on(self.has_subscriber_async(&pattern)).unwrap_or(true))
     }
 }

@@ -12,19 +12,19 @@ use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
 /// How often a node renews its lease within the lease's time to live.
-const PER_LIFE: u32 = 4;
+const RENEWALS_PER_TTL: u32 = 4;
 /// Clocks may drift by one part in this number. An owner therefore stops appending before its lease ends, earlier by
 /// this fraction of the lease's time to live.
 const DRIFT_PART: u32 = 20;
 /// The largest number of topics for which one command begins new epochs.
-const TOGETHER_MAX: usize = 1_024;
+const BATCH_MAX: usize = 1_024;
 /// The interval at which a waiting thread checks whether this node has learned of a change.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Ownership {
     /// Makes the node a member until the returned value is dropped; `value` describes the node to the other nodes. Call
-    /// this once this node [knows](Ownership::settle_all) everything on which the cluster agreed before.
-    pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
+    /// this once this node [knows](Ownership::apply_state) everything on which the cluster agreed before.
+    pub fn begin_membership(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
         thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run).map(drop)
@@ -32,55 +32,55 @@ impl Ownership {
 
     /// Begins a lease and makes the node a member under it.
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
-        let asked_ns = steady_ns();
+        let requested_ns = steady_ns();
         let ttl_ms = ttl.as_millis() as u64;
-        let Ok(ControlReply::Granted { lease, .. }) = self.peers.ask(&ControlCommand::Grant { ttl_ms })
+        let Ok(ControlReply::Granted { lease, .. }) = self.peers.propose(&ControlCommand::Grant { ttl_ms })
         else {
             return None;
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
-        self.peers.ask(&enlist).ok()?;
+        self.peers.propose(&enlist).ok()?;
         // The cluster may have chosen other owners since the previous lease ended. When this node knows of the new
         // lease, it also knows of those owners.
-        let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
+        let until_ns = requested_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
                 return None;
             }
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
         if self.is_leaving.load(Ordering::Acquire) {
-            let _ = self.peers.ask(&ControlCommand::Revoke { lease });
+            let _ = self.peers.propose(&ControlCommand::Revoke { lease });
             return None;
         }
-        self.lease(asked_ns, ttl - ttl / DRIFT_PART);
+        self.extend_lease(requested_ns, ttl - ttl / DRIFT_PART);
         Some(lease)
     }
 
     /// Begins a new epoch of every volatile topic that is assigned to this node, because a restart has lost their
     /// records. Returns whether all of these topics have a new epoch.
-    fn begin_anew(self: &Arc<Ownership>) -> bool {
+    fn begin_new_epochs(self: &Arc<Ownership>) -> bool {
         {
             // A topic that is assigned to this node after this block is new, and needs no new epoch.
-            let _not_meanwhile = lock(&self.settling);
-            self.is_anew.store(true, Ordering::Release);
+            let _registry_update = lock(&self.registry_update);
+            self.has_begun_epochs.store(true, Ordering::Release);
         }
         let own = |route: &Arc<Route>| route.kind == TopicKind::Volatile && route.owner().0 == self.id;
         let own: Vec<Arc<Route>> = self.routes().into_iter().filter(own).collect();
-        own.chunks(TOGETHER_MAX).all(|routes| self.begin_anew_together(routes))
+        own.chunks(BATCH_MAX).all(|routes| self.begin_new_epochs_of(routes))
     }
 
-    fn begin_anew_together(self: &Arc<Ownership>, routes: &[Arc<Route>]) -> bool {
+    fn begin_new_epochs_of(self: &Arc<Ownership>, routes: &[Arc<Route>]) -> bool {
         let mut commands = Vec::with_capacity(routes.len());
         for route in routes {
             let (topic, epoch) = (route.name.as_bytes(), self.epoch_after(route));
             commands.push(ControlCommand::Move { topic, node: self.id, epoch });
         }
-        let answers = self.peers.ask_all(&commands);
-        routes.iter().zip(answers).fold(true, |all, (route, answer)| match answer {
+        let replies = self.peers.propose_all(&commands);
+        routes.iter().zip(replies).fold(true, |all, (route, reply)| match reply {
             Ok(ControlReply::Placed { owner, epoch, .. }) => {
                 let (kind, pattern) = (route.kind, route.pattern.as_bytes());
-                route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
+                route.apply_placement(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
             // Another node owns the topic, and this node learns of that owner from the watch.
@@ -90,10 +90,10 @@ impl Ownership {
     }
 
     fn keep_lease(&self, lease: u64, ttl: Duration) -> bool {
-        let asked_ns = steady_ns();
-        match self.peers.ask(&ControlCommand::KeepAlive { leases: vec![lease] }) {
+        let requested_ns = steady_ns();
+        match self.peers.propose(&ControlCommand::KeepAlive { leases: vec![lease] }) {
             Ok(ControlReply::KeptAlive { ended }) if ended.is_empty() => {
-                self.lease(asked_ns, ttl - ttl / DRIFT_PART);
+                self.extend_lease(requested_ns, ttl - ttl / DRIFT_PART);
                 true
             }
             Ok(_) => false,
@@ -104,16 +104,18 @@ impl Ownership {
 }
 
 fn keep_alive(ownership: &Weak<Ownership>, ttl: Duration, value: &[u8]) {
-    let (mut lease, mut is_anew) = (None, false);
-    while let Some(ownership) = ownership.upgrade().filter(|of| !of.is_leaving.load(Ordering::Acquire)) {
+    let (mut lease, mut has_begun_epochs) = (None, false);
+    while let Some(ownership) =
+        ownership.upgrade().filter(|ownership| !ownership.is_leaving.load(Ordering::Acquire))
+    {
         lease = match lease {
             Some(lease) if ownership.keep_lease(lease, ttl) => Some(lease),
             _ => {
-                is_anew = is_anew || ownership.begin_anew();
-                if is_anew { ownership.begin_lease(ttl, value) } else { None }
+                has_begun_epochs = has_begun_epochs || ownership.begin_new_epochs();
+                if has_begun_epochs { ownership.begin_lease(ttl, value) } else { None }
             }
         };
         drop(ownership);
-        thread::sleep(ttl / PER_LIFE);
+        thread::sleep(ttl / RENEWALS_PER_TTL);
     }
 }

@@ -12,12 +12,12 @@ use super::route::Route;
 use super::{Ownership, is_mirror};
 use crate::clock::steady_ns;
 use crate::node::Node;
-use crate::registry::Stretches;
+use crate::registry::NameRanges;
 
 /// The interval at which the node checks whether the other nodes have all records.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Minimum time that another node has to fetch a topic's records.
-const COME_MIN: Duration = Duration::from_millis(200);
+const FETCH_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
     /// Moves the node's volatile topics to other nodes and ends its membership. If a topic does not move within the
@@ -26,18 +26,19 @@ impl Ownership {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
         let holds_any = moved.iter().any(|route| route.holds_records());
-        let come_ns = steady_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
-        let is_fetched = || steady_ns() >= come_ns && !moved.iter().any(|route| route.is_fetched());
-        let is_given_out = || self.embedded().is_none_or(|node| !node.has_ending_groups());
-        while steady_ns() < until_ns && !(is_fetched() && is_given_out()) {
-            thread::sleep(LOOK);
+        let fetch_until_ns =
+            steady_ns().saturating_add(if holds_any { FETCH_TIME_MIN.as_nanos() as u64 } else { 0 });
+        let is_fetched = || steady_ns() >= fetch_until_ns && !moved.iter().any(|route| route.is_fetched());
+        let groups_ended = || self.node_handle().is_none_or(|node| !node.has_ending_groups());
+        while steady_ns() < until_ns && !(is_fetched() && groups_ended()) {
+            thread::sleep(CHECK_INTERVAL);
         }
         self.is_leaving.store(true, Ordering::Release);
         self.lease_until_ns.store(0, Ordering::Release);
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
             // If this fails, the lease ends when its time to live has passed.
-            let _ = self.peers.ask(&ControlCommand::Revoke { lease });
+            let _ = self.peers.propose(&ControlCommand::Revoke { lease });
         }
     }
 
@@ -56,10 +57,10 @@ impl Ownership {
 
 impl Node {
     /// Whether subscribers of other nodes have not yet read all records of a durable topic of this node.
-    pub fn owes_other_nodes(&self) -> bool {
+    pub fn has_lagging_mirrors(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;
-        let durable = self.registry().page(None, "", usize::MAX, &Stretches::all(), is_durable).topics;
+        let durable = self.registry().page(None, "", usize::MAX, &NameRanges::all(), is_durable).topics;
         durable.iter().any(|topic| topic.subscribers().iter().any(is_behind))
     }
 }

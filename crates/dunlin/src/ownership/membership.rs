@@ -49,7 +49,7 @@ pub struct RemoteMembership {
     pub options: RemoteMemberOptions,
     route: Weak<Route>,
     /// The waiter and the token with which the member is notified of events.
-    news: (Arc<Waiter>, u32),
+    wakeup: (Arc<Waiter>, u32),
     state: Mutex<State>,
 }
 
@@ -58,11 +58,11 @@ struct State {
     start: Start,
     /// The epoch of the volatile topic when the membership began; 0 for a durable topic. A group whose creation this
     /// membership requests delivers only later records.
-    begun_in: u32,
-    /// The epoch of the owner that was asked for the membership; `None` if no owner is asked at present.
-    asked: Option<u32>,
+    joined_epoch: u32,
+    /// The epoch of the owner to which the membership's request is pending or accepted; `None` if there is none.
+    requested_epoch: Option<u32>,
     /// The epoch of the owner that received the last request; 0 if there was none.
-    asked_last: u32,
+    last_requested_epoch: u32,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
@@ -89,26 +89,26 @@ pub(crate) enum RemoteEvent {
 #[derive(Debug, Clone)]
 pub(crate) enum RemoteEnd {
     /// This node owns the topic now. If the member creates the group here, the group starts at this position.
-    Here(Start),
+    MovedHere(Start),
     /// The membership was refused, or the topic was deleted.
     Ended(SubscribeError),
 }
 
 impl Ownership {
-    /// Requests a membership from the topic's owner. When there are events, `news` is notified.
-    pub(crate) fn join_elsewhere(
+    /// Requests a membership from the topic's owner. When there are events, `wakeup` is notified.
+    pub(crate) fn join_remote(
         self: &Arc<Ownership>,
         topic: &Topic,
         options: RemoteMemberOptions,
         start: Start,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Option<Arc<RemoteMembership>> {
         let route = self.route(topic.name())?;
         let state = State {
             start,
-            begun_in: route.volatile_epoch().unwrap_or(0),
-            asked: None,
-            asked_last: 0,
+            joined_epoch: route.volatile_epoch().unwrap_or(0),
+            requested_epoch: None,
+            last_requested_epoch: 0,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -121,7 +121,7 @@ impl Ownership {
             topic: topic.name().to_owned(),
             options,
             route: Arc::downgrade(&route),
-            news,
+            wakeup,
             state: Mutex::new(state),
         });
         route.add_member(self, &membership);
@@ -136,7 +136,7 @@ impl RemoteMembership {
     }
 
     /// Whether the membership is still needed, because the member has not left.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_needed(&self) -> bool {
         !lock(&self.state).has_left
     }
 
@@ -157,13 +157,13 @@ impl RemoteMembership {
     }
 
     /// Takes a record's frame from the owner.
-    pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
+    pub fn receive_record(&self, partition: u16, position: Position, frame: &[u8]) {
         let term = lock(&self.state).term;
         self.push(RemoteEvent::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
     /// Takes a notice from the owner.
-    pub fn take_notice(&self, notice: Notice) {
+    pub fn receive_notice(&self, notice: Notice) {
         match notice {
             Notice::Deleted { .. } => self.close(),
             notice => self.push(RemoteEvent::Notice(notice), 0),
@@ -176,17 +176,17 @@ impl RemoteMembership {
         if self.is_ending() {
             return self.close();
         }
-        if !is_passing(why) {
+        if !is_temporary(why) {
             return self.end(RemoteEnd::Ended(why.clone()));
         }
         {
             let mut state = lock(&self.state);
-            state.asked = None;
+            state.requested_epoch = None;
             state.term += 1;
             state.consumed.clear();
         }
         if let Some(route) = self.route.upgrade() {
-            route.look_again_after(housekeeper::PAUSE);
+            route.check_again_after(housekeeper::PAUSE);
         }
     }
 
@@ -196,33 +196,33 @@ impl RemoteMembership {
     }
 
     /// Called when this node has become the owner of the topic, in this epoch.
-    pub(super) fn come_here(&self, epoch: u32) {
+    pub(super) fn move_here(&self, epoch: u32) {
         {
             let mut state = lock(&self.state);
             if !state.is_unplaced() {
                 return;
             }
-            state.turn_to(epoch);
-            state.outcome = Some(RemoteEnd::Here(state.start));
+            state.set_requested(epoch);
+            state.outcome = Some(RemoteEnd::MovedHere(state.start));
         }
         self.notify();
     }
 
-    /// Whether no owner has been asked for the membership at present.
+    /// Whether no owner has received a request for the membership at present.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
 
-    /// Returns whether the caller has to ask the owner of this epoch for the membership: `false` if another thread has
-    /// asked already, or if no request is needed. An owner that was asked twice would keep two members for this one,
-    /// and confuse their ends.
+    /// Returns whether the caller has to request the membership from the owner of this epoch: `false` if another thread
+    /// has sent a request already, or if no request is needed. An owner that received two requests would keep two
+    /// members for this one, and confuse their ends.
     #[must_use]
-    pub(super) fn begin_asking(&self, epoch: u32) -> bool {
+    pub(super) fn begin_request(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
         let is_unplaced = state.is_unplaced();
         if is_unplaced {
-            state.turn_to(epoch);
-            state.asked = Some(epoch);
+            state.set_requested(epoch);
+            state.requested_epoch = Some(epoch);
         }
         is_unplaced
     }
@@ -232,10 +232,10 @@ impl RemoteMembership {
     ///
     /// The epoch at the time of the request is not enough: a durable topic begins an epoch with each start of its
     /// owner.
-    pub fn stands(&self, epoch: u32) {
+    pub fn on_accepted(&self, epoch: u32) {
         let mut state = lock(&self.state);
-        if let Some(asked) = state.asked {
-            state.start = Start::After(Position { epoch: epoch.max(asked), seq: 0 });
+        if let Some(requested_epoch) = state.requested_epoch {
+            state.start = Start::After(Position { epoch: epoch.max(requested_epoch), seq: 0 });
         }
     }
 
@@ -252,32 +252,32 @@ impl RemoteMembership {
     }
 
     /// Whether an event is available. If not, the member is notified of the next one.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
     }
 
     /// Called when the member has consumed this record and all before it.
-    pub(crate) fn consumed(&self, term: u32, partition: u16, position: Position) {
+    pub(crate) fn record_consumed(&self, term: u32, partition: u16, position: Position) {
         let mut state = lock(&self.state);
         if term != state.term {
             return;
         }
-        match state.consumed.iter_mut().find(|(of, _)| *of == partition) {
+        match state.consumed.iter_mut().find(|(other, _)| *other == partition) {
             Some((_, at)) => *at = position,
             None => state.consumed.push((partition, position)),
         }
     }
 
-    /// Asks the owner to stop delivering records. [`next`](Membership::next) then ends after the records that were sent
-    /// before.
-    pub(crate) fn end_in_order(&self) {
-        let is_asked = {
+    /// Asks the owner to stop delivering records. [`next`](RemoteMembership::next) then ends after the records that
+    /// were sent before.
+    pub(crate) fn stop_delivery(&self) {
+        let is_requested = {
             let mut state = lock(&self.state);
             state.is_ending = true;
-            state.asked.is_some()
+            state.requested_epoch.is_some()
         };
-        if !is_asked {
+        if !is_requested {
             self.close();
         }
     }
@@ -309,14 +309,14 @@ impl RemoteMembership {
     }
 
     fn notify(&self) {
-        let (waiter, token) = &self.news;
+        let (waiter, token) = &self.wakeup;
         waiter.notify(*token);
     }
 }
 
 impl State {
     fn is_unplaced(&self) -> bool {
-        self.asked.is_none() && self.outcome.is_none() && !self.is_ending && !self.has_left
+        self.requested_epoch.is_none() && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
     /// Asks the owner since `epoch` for the membership.
@@ -327,29 +327,31 @@ impl State {
     ///
     /// If no owner has accepted the membership yet, a member that starts at new records also receives the records of
     /// the owner's epoch, provided that this epoch began after the membership.
-    fn turn_to(&mut self, epoch: u32) {
+    fn set_requested(&mut self, epoch: u32) {
         match &mut self.start {
-            Start::After(after) if after.epoch >= epoch && (1..epoch).contains(&self.asked_last) => {
-                after.epoch = self.asked_last;
+            Start::After(after)
+                if after.epoch >= epoch && (1..epoch).contains(&self.last_requested_epoch) =>
+            {
+                after.epoch = self.last_requested_epoch;
             }
-            Start::Latest if (1..epoch).contains(&self.begun_in) => {
-                self.start = Start::After(Position { epoch: self.begun_in, seq: 0 });
+            Start::Latest if (1..epoch).contains(&self.joined_epoch) => {
+                self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
             }
             _ => {}
         }
-        self.asked_last = epoch;
+        self.last_requested_epoch = epoch;
     }
 }
 
 /// Whether the error is temporary, because the topic has another owner or the node could not be reached.
-fn is_passing(why: &SubscribeError) -> bool {
+fn is_temporary(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Connection(_)
         | SubscribeError::OwnerAway(_)
         | SubscribeError::NoTopic(_)
         | SubscribeError::Closed => true,
-        SubscribeError::Refused(said) => {
-            let code = Refused::parse_line(said).map(|refused| refused.code);
+        SubscribeError::Refused(text) => {
+            let code = Refused::parse_line(text).map(|refused| refused.code);
             matches!(code, Some(ErrorCode::Elsewhere | ErrorCode::OwnerAway | ErrorCode::ShuttingDown))
         }
         _ => false,
@@ -365,9 +367,9 @@ mod tests {
     fn membership() -> RemoteMembership {
         let state = State {
             start: Start::Latest,
-            begun_in: 3,
-            asked: None,
-            asked_last: 0,
+            joined_epoch: 3,
+            requested_epoch: None,
+            last_requested_epoch: 0,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -385,7 +387,7 @@ mod tests {
                 lasting: false,
             },
             route: Weak::new(),
-            news: (Waiter::new(), 0),
+            wakeup: (Waiter::new(), 0),
             state: Mutex::new(state),
         }
     }
@@ -398,59 +400,59 @@ mod tests {
     #[test]
     fn group_member_of_a_moved_topic_resumes_after_the_old_epoch() {
         let member = membership();
-        assert!(member.begin_asking(5));
-        member.stands(9);
+        assert!(member.begin_request(5));
+        member.on_accepted(9);
         member.ended(&SubscribeError::Closed);
-        member.come_here(9);
+        member.move_here(9);
         assert_eq!(member.start(), after(5));
         let member = membership();
-        assert!(member.begin_asking(5));
-        member.stands(9);
+        assert!(member.begin_request(5));
+        member.on_accepted(9);
         member.ended(&SubscribeError::Closed);
-        assert!(member.begin_asking(9));
+        assert!(member.begin_request(9));
         assert_eq!(member.start(), after(5));
     }
 
-    /// Two threads look for members to place: a thread that joins, and the housekeeping thread. Without a guard, both
-    /// would ask the owner of a topic that has just moved, and the owner would keep two members for one.
+    /// Two threads search for members to place: a thread that joins, and the housekeeping thread. Without a guard, both
+    /// would send a request to the owner of a topic that has just moved, and the owner would keep two members for one.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
         let member = membership();
-        let asks = |member: &RemoteMembership| {
-            let asked = Barrier::new(2);
-            let ask = || {
-                // Both threads check before one of them asks.
+        let count_requests = |member: &RemoteMembership| {
+            let barrier = Barrier::new(2);
+            let request = || {
+                // Both threads check before one of them sends a request.
                 assert!(member.is_unplaced());
-                asked.wait();
-                u32::from(member.begin_asking(5))
+                barrier.wait();
+                u32::from(member.begin_request(5))
             };
             std::thread::scope(|scope| {
-                let other = scope.spawn(ask);
-                ask() + other.join().unwrap()
+                let other = scope.spawn(request);
+                request() + other.join().unwrap()
             })
         };
-        assert_eq!(asks(&member), 1);
-        // While the membership is requested from another node, `come_here` has no effect.
-        member.come_here(9);
-        assert!(!member.has_news());
+        assert_eq!(count_requests(&member), 1);
+        // While the membership is requested from another node, `move_here` has no effect.
+        member.move_here(9);
+        assert!(!member.has_events());
         member.ended(&SubscribeError::Closed);
-        assert_eq!(asks(&member), 1);
+        assert_eq!(count_requests(&member), 1);
         member.ended(&SubscribeError::Closed);
-        member.come_here(9);
-        assert!(member.has_news() && !member.begin_asking(9));
+        member.move_here(9);
+        assert!(member.has_events() && !member.begin_request(9));
     }
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
     fn retried_group_join_starts_after_the_first_attempts_epoch() {
         let member = membership();
-        assert!(member.begin_asking(3));
+        assert!(member.begin_request(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
         member.ended(&SubscribeError::Closed);
-        assert!(member.begin_asking(5));
+        assert!(member.begin_request(5));
         assert_eq!(member.start(), after(3));
         member.ended(&SubscribeError::Closed);
-        member.come_here(9);
+        member.move_here(9);
         assert_eq!(member.start(), after(3));
     }
 
@@ -459,14 +461,14 @@ mod tests {
     #[test]
     fn member_resumes_after_the_last_epoch_its_owner_began() {
         let member = membership();
-        assert!(member.begin_asking(5));
-        member.stands(7);
+        assert!(member.begin_request(5));
+        member.on_accepted(7);
         member.ended(&SubscribeError::Closed);
-        assert!(member.begin_asking(5));
+        assert!(member.begin_request(5));
         assert_eq!(member.start(), after(7));
-        member.stands(8);
+        member.on_accepted(8);
         member.ended(&SubscribeError::Closed);
-        assert!(member.begin_asking(20));
+        assert!(member.begin_request(20));
         assert_eq!(member.start(), after(8));
     }
 }

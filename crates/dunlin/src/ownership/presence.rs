@@ -19,9 +19,9 @@ pub struct PublisherPresence {
 
 impl PublisherPresence {
     /// Whether the owner still needs to know about the publishers.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_needed(&self) -> bool {
         let (Some(route), Some(topic)) = (self.route.upgrade(), self.topic.upgrade()) else { return false };
-        topic.publishers() > 0 && !route.is_over() && route.owner().0 == self.owner
+        topic.publishers() > 0 && !route.is_deleted() && route.owner().0 == self.owner
     }
 
     /// Called when the owner has stopped counting the publishers, or could not be reached.

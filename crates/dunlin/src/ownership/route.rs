@@ -37,11 +37,11 @@ pub(crate) struct Route {
     /// `state`.
     sending: Mutex<()>,
     /// Notified when a mirror has caught up with its owner.
-    placing: Condvar,
+    mirror_changed: Condvar,
     /// Memberships of this node's members in groups at the owner.
     members: Mutex<Vec<Weak<RemoteMembership>>>,
     /// Whether the topic was deleted. A new topic with its name has a route of its own.
-    is_over: AtomicBool,
+    is_deleted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct State {
     appending: bool,
     /// The number of batches that were sent to `sent_to`, have received no response and did not come back. Until this
     /// number is 0, no newer batch goes to another node or into the log here.
-    unanswered: usize,
+    in_flight: usize,
     sent_to: u64,
     /// The number of the flight to which the unanswered batches belong.
     flight: u64,
@@ -69,9 +69,9 @@ struct State {
     /// The time until which publishers that were connected to the previous owner may return.
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
-    gone_since_ns: Option<u64>,
+    unreachable_since_ns: Option<u64>,
     /// The time, by the wall clock, at which a subscriber that wants new records began to wait for the mirrors.
-    read_since_ns: Option<u64>,
+    subscriber_since_ns: Option<u64>,
     why: String,
 }
 
@@ -87,7 +87,7 @@ struct Draining {
 
 /// How long a node without the topic's records waits before it asks to become the owner. A node that has a mirror does
 /// not wait and thus becomes the owner first.
-const HOLDERS_FIRST: Duration = Duration::from_millis(100);
+const HOLDER_HEAD_START: Duration = Duration::from_millis(100);
 
 impl Route {
     pub(super) fn new(
@@ -110,25 +110,25 @@ impl Route {
                 draining: None,
                 waiting: BTreeMap::new(),
                 appending: false,
-                unanswered: 0,
+                in_flight: 0,
                 sent_to: 0,
                 flight: 0,
                 sent_through: 0,
                 feed: None,
                 presence: None,
                 publishers_until_ns: None,
-                gone_since_ns: None,
-                read_since_ns: None,
+                unreachable_since_ns: None,
+                subscriber_since_ns: None,
                 why: String::new(),
             }),
             sending: Mutex::default(),
-            placing: Condvar::new(),
+            mirror_changed: Condvar::new(),
             members: Mutex::default(),
-            is_over: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn of_topic(&self, topic: &Arc<Topic>) {
+    pub(super) fn set_topic(&self, topic: &Arc<Topic>) {
         lock(&self.state).topic = Arc::downgrade(topic);
     }
 
@@ -160,16 +160,16 @@ impl Route {
     pub(super) fn end(&self) -> bool {
         let (waiting, is_fed) = {
             let mut state = lock(&self.state);
-            self.is_over.store(true, Ordering::Release);
+            self.is_deleted.store(true, Ordering::Release);
             (std::mem::take(&mut state.waiting), state.feed.is_some())
         };
-        waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
+        waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
         self.close_members();
         is_fed
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(super) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
     }
 
     fn topic(&self) -> Option<Arc<Topic>> {
@@ -177,7 +177,7 @@ impl Route {
     }
 
     /// Updates the route to another owner or epoch.
-    pub(super) fn settle(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
+    pub(super) fn apply_placement(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
         let (topic, before, epoch_before, feed) = {
             let mut state = lock(&self.state);
             if next.epoch <= state.epoch {
@@ -185,11 +185,11 @@ impl Route {
             }
             let before = std::mem::replace(&mut state.owner, next.owner);
             let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
-            let is_own = ownership.is_own_now(next.owner);
+            let is_own = ownership.owns_since_start(next.owner);
             let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
             let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
             state.draining = drains.then_some(Draining { from: next.from, epoch: epoch_before, until_ns });
-            state.gone_since_ns = None;
+            state.unreachable_since_ns = None;
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
         };
         feed.into_iter().for_each(|feed| feed.stop());
@@ -198,30 +198,30 @@ impl Route {
             let epoch = (next.from == before).then_some(next.epoch);
             topic.logs().iter().for_each(|log| log.hand_over(false, epoch));
             if let (Some(node), Err(why)) =
-                (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
+                (ownership.node_handle(), ownership.check_owner(&topic, "its groups are joined"))
             {
                 // The group at this node delivers the remaining records from before the next owner's epoch, because it
                 // delivered the earlier ones.
-                node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
+                node.end_topic_groups(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
         let draining = lock(&self.state).draining;
         if next.owner != ownership.id {
-            self.feed_if_read();
+            self.start_feed_if_read();
         } else if let Some(draining) = draining {
             self.drain(ownership, &topic, draining);
-            ownership.housekeeper.look_at_after(&self.this, ownership.limits.owner_wait_max);
-        } else if ownership.is_own_now(next.owner) {
+            ownership.housekeeper.check_after(&self.this, ownership.limits.owner_wait_max);
+        } else if ownership.owns_since_start(next.owner) {
             self.take_over(&topic, next.epoch);
         }
-        ownership.housekeeper.look_at(&self.this);
+        ownership.housekeeper.check(&self.this);
     }
 
     fn take_over(&self, topic: &Topic, epoch: u32) {
         lock(&self.state).draining = None;
-        self.await_publishers();
+        self.begin_publisher_grace();
         topic.logs().iter().for_each(|log| log.take_over(epoch, false));
-        self.notify_placing();
+        self.notify_mirror_waiters();
     }
 
     /// Reads the remaining records of the previous owner. This takes at most as long as publishers wait for another
@@ -244,7 +244,7 @@ impl Route {
     }
 
     /// Whether the previous owner is still handing records over. A feed that has ended too early is started again.
-    fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
+    fn is_still_draining(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
         if steady_ns() >= draining.until_ns {
             return false;
         }
@@ -259,7 +259,7 @@ impl Route {
     }
 
     /// Called when a mirror has reached the last epoch of the previous owner.
-    pub(super) fn reached(&self, epoch: u32) {
+    pub(super) fn epoch_reached(&self, epoch: u32) {
         let topic = {
             let state = lock(&self.state);
             if state.draining.is_none() || epoch != state.epoch {
@@ -270,12 +270,12 @@ impl Route {
         if let Some(topic) = topic.filter(|topic| topic.logs().iter().all(|log| log.last().epoch == epoch)) {
             self.take_over(&topic, epoch);
             if let Some(ownership) = self.ownership.upgrade() {
-                ownership.housekeeper.look_at(&self.this);
+                ownership.housekeeper.check(&self.this);
             }
         }
     }
 
-    fn away(&self, why: &str) -> PublishError {
+    fn owner_away_error(&self, why: &str) -> PublishError {
         let (owner, _) = self.owner();
         let name = &self.name;
         PublishError::OwnerAway(match self.kind {
@@ -288,19 +288,19 @@ impl Route {
 
     /// Does the work that is due: finds an owner that is a member, sends waiting batches, and feeds mirrors. Only the
     /// housekeeping thread calls this, because the call may wait. Returns whether more work is due soon.
-    pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
-        let (owner, epoch, draining, wants) = {
+    pub(super) fn maintain(&self, ownership: &Arc<Ownership>) -> bool {
+        let (owner, epoch, draining, has_waiting_batches) = {
             let state = lock(&self.state);
-            let wants = !state.waiting.is_empty();
-            (state.owner, state.epoch, state.draining, wants)
+            let has_waiting_batches = !state.waiting.is_empty();
+            (state.owner, state.epoch, state.draining, has_waiting_batches)
         };
-        let Some(topic) = self.topic().filter(|_| !self.is_over()) else {
+        let Some(topic) = self.topic().filter(|_| !self.is_deleted()) else {
             self.close_members();
             return false;
         };
         if owner == ownership.id {
             match draining {
-                Some(draining) if self.drains_on(ownership, &topic, draining) => return true,
+                Some(draining) if self.is_still_draining(ownership, &topic, draining) => return true,
                 // The previous owner has not handed its records over in time, or is unreachable.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
@@ -309,38 +309,42 @@ impl Route {
             self.count_returned_publishers(ownership, &topic);
             return self.append_waiting(ownership, &topic);
         }
-        let is_read = topic.logs().iter().any(|log| log.is_read());
-        if !wants && !is_read && !self.has_unplaced_members() && !self.has_unannounced_publishers(&topic) {
+        let is_read = topic.logs().iter().any(|log| log.has_subscribers());
+        if !has_waiting_batches
+            && !is_read
+            && !self.has_unplaced_members()
+            && !self.has_unannounced_publishers(&topic)
+        {
             return false;
         }
         if !ownership.is_alive(owner) {
             if self.kind == TopicKind::Volatile {
                 self.find_owner(ownership, &topic);
             }
-            self.give_up_late(ownership, self.kind != TopicKind::Volatile);
+            self.fail_late_batches(ownership, self.kind != TopicKind::Volatile);
             return self.kind == TopicKind::Volatile || !lock(&self.state).waiting.is_empty();
         }
         self.place_members(ownership);
-        let is_left = self.send_waiting(ownership);
-        self.feed_if_read();
+        let has_more = self.send_waiting(ownership);
+        self.start_feed_if_read();
         self.announce_publishers(ownership, &topic);
-        is_left
+        has_more
     }
 
     /// Finds an owner that is a member, for a mirror of a single subscriber.
-    pub(super) fn find_for_subscriber(&self, ownership: &Arc<Ownership>) {
+    pub(super) fn find_owner_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
-            && let Some(topic) = self.topic().filter(|_| !self.is_over())
+            && let Some(topic) = self.topic().filter(|_| !self.is_deleted())
         {
             self.find_owner(ownership, &topic);
         }
     }
 
     fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
-        let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
+        let holds_records = topic.logs().iter().all(|log| log.has_subscribers() && log.is_positioned());
         let now_ns = steady_ns();
-        let gone_ns = now_ns - *lock(&self.state).gone_since_ns.get_or_insert(now_ns);
-        if !holds && gone_ns < HOLDERS_FIRST.as_nanos() as u64 {
+        let unreachable_ns = now_ns - *lock(&self.state).unreachable_since_ns.get_or_insert(now_ns);
+        if !holds_records && unreachable_ns < HOLDER_HEAD_START.as_nanos() as u64 {
             return;
         }
         let wanted = OwnerRequest {
@@ -350,21 +354,21 @@ impl Route {
             config: b"",
             epoch: ownership.epoch_after(self),
             node: ownership.id,
-            holds,
+            holds: holds_records,
         };
-        if ownership.was_asked_in_vain() {
+        if ownership.has_recent_unanswered_request() {
             return;
         }
-        match ownership.peers.ask(&ControlCommand::Place { wanted }) {
+        match ownership.peers.propose(&ControlCommand::Place { request: wanted }) {
             Ok(ControlReply::Placed { owner, epoch, .. }) => {
                 let (pattern, config) = (self.pattern.as_bytes(), &b""[..]);
                 let next = Placement { owner, epoch, kind: self.kind, pattern, config, from: 0 };
-                self.settle(ownership, &next);
+                self.apply_placement(ownership, &next);
             }
             Ok(_) => {}
             Err(error) => {
                 if let ClusterCommandError::Away(_) = error {
-                    ownership.asked_in_vain();
+                    ownership.record_unanswered_request();
                 }
                 lock(&self.state).why = error.to_string();
             }
@@ -383,15 +387,15 @@ impl Upstream for Route {
         // A new batch has to wait behind batches that wait for an owner, and behind batches that may come back from the
         // previous owner.
         let is_own = state.owner == ownership.id && state.draining.is_none();
-        if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
+        if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
         } else {
             0
         }
     }
 
-    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
-        self.send(run)
+    fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+        self.send(batch)
     }
 
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
@@ -413,14 +417,14 @@ impl Upstream for Route {
         }
     }
 
-    fn is_read(&self, log: &Arc<Log>, start: Start) {
+    fn start_feed(&self, log: &Arc<Log>, start: Start) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
-        self.begin_feed(&ownership, &this, &topic, start);
+        self.start_feed(&ownership, &this, &topic, start);
         if !ownership.is_alive(self.owner().0) {
-            ownership.housekeeper.look_at(&self.this);
+            ownership.housekeeper.check(&self.this);
         }
-        self.await_placing(&ownership, log, |log| log.is_mirror() && !log.is_placed());
+        self.await_mirror(&ownership, log, |log| log.is_mirror() && !log.is_positioned());
     }
 
     fn publishers_changed(&self) {
@@ -428,29 +432,29 @@ impl Upstream for Route {
         if let Some(ownership) = self.ownership.upgrade()
             && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
         {
-            ownership.housekeeper.look_at(&self.this);
+            ownership.housekeeper.check(&self.this);
         }
     }
 
-    fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
         let (owner, is_draining) = {
             let state = lock(&self.state);
             (state.owner, state.draining.is_some())
         };
-        if ownership.is_own_now(owner) && !is_draining {
+        if ownership.owns_since_start(owner) && !is_draining {
             // No detour is needed: the topic has just moved to this node, and no other node has more records.
             return None;
         }
         let permit =
             PrivateMirrorPermit::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
-        let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
+        let private = Log::private_mirror(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
-            private.begin_at(at);
+            private.start_after(at);
         }
         let mut feed =
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
-        (feed.private, feed.registered) = (Some(permit), registered);
+        (feed.permit, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
             // The position belongs to this log. The topic may have other logs.
             feed.after = Some(at);
@@ -463,7 +467,7 @@ impl Upstream for Route {
         }
         // A subscriber that names a position does not wait for the mirror.
         if !matches!(start, Start::After(_)) {
-            self.await_placing(&ownership, &private, |private| !private.is_placed());
+            self.await_mirror(&ownership, &private, |private| !private.is_positioned());
         }
         Some(private)
     }

@@ -37,8 +37,8 @@ struct Named {
 /// entry takes half a cache line.
 #[derive(Debug)]
 enum Name {
-    Short { alone: bool, len: u8, bytes: [u8; SHORT_MAX] },
-    Long { alone: bool, text: Box<str> },
+    Short { owns_only_its_name: bool, len: u8, bytes: [u8; SHORT_MAX] },
+    Long { owns_only_its_name: bool, text: Box<str> },
 }
 
 const SHORT_MAX: usize = 21;
@@ -52,24 +52,23 @@ impl TopicNameIndex {
         }
     }
 
-    /// Calls `look` with the topic of this name, and with `true` if the topic owns only the subject of that name.
+    /// Calls `read` with the topic of this name, and with `true` if the topic owns only the subject of that name.
     #[inline]
-    pub(super) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>, bool) -> R) -> Option<R> {
+    pub(super) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>, bool) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(name);
         let table = self.shard(hash).0.lock();
         let named = table.find(hash, |named| named.name.is(name))?;
-        Some(look(&named.topic, named.name.is_alone()))
+        Some(read(&named.topic, named.name.owns_only_its_name()))
     }
 
     /// Adds a topic whose name is not in the table.
-    pub(super) fn add(&self, topic: Arc<Topic>, alone: bool) {
+    pub(super) fn add(&self, topic: Arc<Topic>, owns_only_its_name: bool) {
         let hash = self.hasher.hash_one(topic.name());
         let mut table = self.shard(hash).0.lock();
-        let named = Named { name: Name::new(topic.name(), alone), topic };
+        let named = Named { name: Name::new(topic.name(), owns_only_its_name), topic };
         table.get().insert_unique(hash, named, |named| self.hasher.hash_one(named.topic.name()));
     }
 
-    /// Removes the name.
     pub(super) fn remove(&self, name: &str) {
         let hash = self.hasher.hash_one(name);
         let mut table = self.shard(hash).0.lock();
@@ -88,14 +87,14 @@ impl TopicNameIndex {
 }
 
 impl Name {
-    fn new(text: &str, alone: bool) -> Name {
+    fn new(text: &str, owns_only_its_name: bool) -> Name {
         let mut bytes = [0; SHORT_MAX];
         match bytes.get_mut(..text.len()) {
             Some(start) => {
                 start.copy_from_slice(text.as_bytes());
-                Name::Short { alone, len: text.len() as u8, bytes }
+                Name::Short { owns_only_its_name, len: text.len() as u8, bytes }
             }
-            None => Name::Long { alone, text: text.into() },
+            None => Name::Long { owns_only_its_name, text: text.into() },
         }
     }
 
@@ -107,9 +106,11 @@ impl Name {
         }
     }
 
-    fn is_alone(&self) -> bool {
+    fn owns_only_its_name(&self) -> bool {
         match self {
-            Name::Short { alone, .. } | Name::Long { alone, .. } => *alone,
+            Name::Short { owns_only_its_name, .. } | Name::Long { owns_only_its_name, .. } => {
+                *owns_only_its_name
+            }
         }
     }
 }
@@ -133,7 +134,8 @@ mod tests {
             names.add(topic(name), number % 2 == 0);
         }
         for (number, name) in all.iter().enumerate() {
-            let found = names.with(name, |topic, alone| (topic.name().to_owned(), alone));
+            let found =
+                names.with(name, |topic, owns_only_its_name| (topic.name().to_owned(), owns_only_its_name));
             assert_eq!(found, Some((name.clone(), number % 2 == 0)));
         }
         all.iter().for_each(|name| names.remove(name));

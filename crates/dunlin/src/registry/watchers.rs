@@ -118,19 +118,19 @@ impl Watchers {
     }
 
     fn sweep(&mut self) {
-        let mut left = 0;
+        let mut remaining = 0;
         let mut of_tenant = HashMap::<Arc<str>, usize>::new();
         self.by_pattern.retain(|watchers| {
             watchers.retain(|watcher| watcher.newcomers.strong_count() > 0);
-            left += watchers.len();
+            remaining += watchers.len();
             for tenant in watchers.iter().filter_map(|watcher| watcher.tenant.as_ref()) {
                 *of_tenant.entry(Arc::clone(tenant)).or_default() += 1;
             }
             !watchers.is_empty()
         });
-        (self.watchers, self.of_tenant) = (left, of_tenant);
+        (self.watchers, self.of_tenant) = (remaining, of_tenant);
         self.refused = 0;
-        self.sweep_at = (2 * left).max(SWEEP_AT_LEAST);
+        self.sweep_at = (2 * remaining).max(SWEEP_AT_LEAST);
     }
 }
 
@@ -142,11 +142,11 @@ mod tests {
         Pattern::parse(text).unwrap()
     }
 
-    fn told(watchers: &Watchers, topic: &str) -> Vec<String> {
-        let mut told = Vec::new();
-        watchers.for_each(&pattern(topic), |pattern, _, _| told.push(pattern.to_string()));
-        told.sort();
-        told
+    fn notified(watchers: &Watchers, topic: &str) -> Vec<String> {
+        let mut notified = Vec::new();
+        watchers.for_each(&pattern(topic), |pattern, _, _| notified.push(pattern.to_string()));
+        notified.sort();
+        notified
     }
 
     #[test]
@@ -156,10 +156,10 @@ mod tests {
         ["a.*", "a.>", "b", "a.*"]
             .iter()
             .for_each(|text| watchers.add(&pattern(text), &newcomers, None).unwrap());
-        assert_eq!(told(&watchers, "a.b"), ["a.*", "a.*", "a.>"]);
-        assert_eq!(told(&watchers, ">"), ["a.*", "a.*", "a.>", "b"]);
+        assert_eq!(notified(&watchers, "a.b"), ["a.*", "a.*", "a.>"]);
+        assert_eq!(notified(&watchers, ">"), ["a.*", "a.*", "a.>", "b"]);
         drop(newcomers);
-        assert_eq!(told(&watchers, ">"), [""; 0]);
+        assert_eq!(notified(&watchers, ">"), [""; 0]);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
             watchers.add(&pattern(&format!("gone.{n}.*")), &NewLogs::new(), None).unwrap();
         }
         assert!(watchers.watchers <= SWEEP_AT_LEAST && watchers.by_pattern.len() <= SWEEP_AT_LEAST);
-        assert_eq!(told(&watchers, ">"), ["stays.*"]);
+        assert_eq!(notified(&watchers, ">"), ["stays.*"]);
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
         let mut watchers = Watchers::new(2);
         let stays = NewLogs::new();
         watchers.add(&pattern("a.*"), &stays, None).unwrap();
-        let goes = NewLogs::new();
-        watchers.add(&pattern("b.*"), &goes, None).unwrap();
+        let dropped = NewLogs::new();
+        watchers.add(&pattern("b.*"), &dropped, None).unwrap();
         let refused = Err(TopicError::Limit { limit: "watchers_max", value: 2 });
         assert_eq!(watchers.add(&pattern("c.*"), &stays, None), refused);
-        drop(goes);
+        drop(dropped);
         assert_eq!(watchers.add(&pattern("c.*"), &stays, None), Ok(()));
     }
 }

@@ -103,9 +103,9 @@ struct HostedRegion<const D: usize, B> {
     region: Region<D, B>,
     out: Outputs,
     publisher: Option<Publisher>,
-    followed: bool,
-    /// The number of ticks made, their total duration, and the number of missed ticks.
-    alone: bool,
+    has_standby: bool,
+    /// Whether the region's changes count as confirmed without a standby.
+    runs_alone: bool,
     /// The number of ticks made, their total duration, and the number of missed ticks.
     ticks: u64,
     ticks_ns: u64,
@@ -117,16 +117,16 @@ pub struct Host<const D: usize, B> {
     setup: RegionSetup<D>,
     behaviour: B,
     partition: Partition,
-    stage: Option<WorldTopics>,
+    topics: Option<WorldTopics>,
     regions: BTreeMap<RegionId, HostedRegion<D, B>>,
     viewers: BTreeMap<ViewerId, SurroundingsWatch>,
-    near: VecDeque<(RegionId, Vec<u8>)>,
-    turn: HostOutput,
+    local_messages: VecDeque<(RegionId, Vec<u8>)>,
+    output: HostOutput,
     reports: Vec<(RegionId, RegionReport)>,
     /// Entities spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
     /// Entities that were spawned here, whose ids are not yet known to be unique, and that were not handed over since.
-    unproven: HashSet<EntityId>,
+    unconfirmed: HashSet<EntityId>,
     counts: HostCounts,
     figures_reported_at: Option<Instant>,
 }
@@ -137,20 +137,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         setup: RegionSetup<D>,
         behaviour: B,
         partition: Partition,
-        stage: Option<WorldTopics>,
+        topics: Option<WorldTopics>,
     ) -> Host<D, B> {
         Host {
             setup,
             behaviour,
             partition,
-            stage,
+            topics,
             regions: BTreeMap::new(),
             viewers: BTreeMap::new(),
-            near: VecDeque::new(),
-            turn: HostOutput::default(),
+            local_messages: VecDeque::new(),
+            output: HostOutput::default(),
             reports: Vec::new(),
             spawned: Vec::new(),
-            unproven: HashSet::new(),
+            unconfirmed: HashSet::new(),
             counts: HostCounts::default(),
             figures_reported_at: None,
         }
@@ -160,8 +160,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub fn begin(&mut self, region: RegionId, authority: RegionAuthority) -> Result<(), HostError> {
         self.check_new(region)?;
         let setup = RegionSetup { region, ..self.setup.clone() };
-        let made = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
-        self.take_in(region, made, Outputs::default())
+        let region_state = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
+        self.insert_region(region, region_state, Outputs::default())
     }
 
     /// Begins a region from its standby's copy.
@@ -174,10 +174,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.check_new(region)?;
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, Outputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
-        let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
+        let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
         // The record is dropped, because the topic begins with the region's complete state, which contains its changes.
         out.record.clear();
-        self.take_in(region, made, out)
+        self.insert_region(region, region_state, out)
     }
 
     fn check_new(&self, region: RegionId) -> Result<(), HostError> {
@@ -187,60 +187,60 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
     }
 
-    fn take_in(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
+    fn insert_region(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
         if let Some(publisher) = &mut publisher {
             // The topic may exist already, with the state of an earlier owner. This record replaces that state.
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
-        let running = HostedRegion {
+        let hosted = HostedRegion {
             region,
             out,
             publisher,
-            followed: false,
-            alone: false,
+            has_standby: false,
+            runs_alone: false,
             ticks: 0,
             ticks_ns: 0,
             ticks_missed: 0,
         };
-        self.regions.insert(id, running);
-        self.show(id);
+        self.regions.insert(id, hosted);
+        self.add_viewers(id);
         let others: Vec<(RegionId, u64)> =
-            self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
+            self.regions.iter().map(|(id, hosted)| (*id, hosted.epoch())).collect();
         for (peer, epoch) in others {
             // If the region has no lease, this fails, and the region learns the epoch from the first message.
-            let _ = self.meet(peer, epoch, 0);
+            let _ = self.record_peer_epoch(peer, epoch, 0);
         }
-        self.settle(0);
+        self.deliver_local_messages(0);
         Ok(())
     }
 
     /// Ends a region and returns it. From then on another process owns the region, or none.
     pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
-        self.remove(region).map(|running| running.region)
+        self.remove(region).map(|hosted| hosted.region)
     }
 
     /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can continue from this state
     /// in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
-        self.remove(region).map(|mut running| running.region.standby_starts().0)
+        self.remove(region).map(|mut hosted| hosted.region.copy_for_standby().0)
     }
 
     fn remove(&mut self, region: RegionId) -> Option<HostedRegion<D, B>> {
-        let running = self.regions.remove(&region)?;
-        running.region.store().ids().iter().for_each(|id| self.prove(*id));
-        Some(running)
+        let hosted = self.regions.remove(&region)?;
+        hosted.region.store().ids().iter().for_each(|id| self.confirm_unique(*id));
+        Some(hosted)
     }
 
     /// Runs one tick in every region and delivers the messages that result. [`Host::send_ghosts`] sends the ghosts.
     pub fn tick(&mut self, now_ns: u64) {
-        for running in self.regions.values_mut() {
+        for hosted in self.regions.values_mut() {
             let began = Instant::now();
-            match running.region.tick(now_ns, &mut running.out) {
+            match hosted.region.tick(now_ns, &mut hosted.out) {
                 Ok(()) => self.counts.ticks += 1,
                 Err(why) => {
-                    running.ticks_missed += 1;
+                    hosted.ticks_missed += 1;
                     let is_behind = matches!(why, StepError::StandbyBehind { .. });
                     let count =
                         if is_behind { &mut self.counts.behind } else { &mut self.counts.unauthorised };
@@ -248,54 +248,54 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
                     continue;
                 }
             }
-            running.ticks += 1;
-            running.ticks_ns += began.elapsed().as_nanos() as u64;
+            hosted.ticks += 1;
+            hosted.ticks_ns += began.elapsed().as_nanos() as u64;
         }
         self.report_figures();
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Sends the ghosts of entities near a border to the neighbouring regions.
     pub fn send_ghosts(&mut self, now_ns: u64) {
-        for running in self.regions.values_mut() {
-            running.region.send_ghosts(&mut running.out);
+        for hosted in self.regions.values_mut() {
+            hosted.region.send_ghosts(&mut hosted.out);
         }
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Delivers a message from another process to one of the host's regions.
     pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
-        let heard = self
+        let is_received = self
             .regions
             .get_mut(&to)
-            .is_some_and(|running| running.region.receive(bytes, now_ns, &mut running.out).is_ok());
-        self.counts.refused += u64::from(!heard);
-        self.settle(now_ns);
+            .is_some_and(|hosted| hosted.region.receive(bytes, now_ns, &mut hosted.out).is_ok());
+        self.counts.refused += u64::from(!is_received);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Records that a region of another process has an owner with this epoch.
-    pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
-        let mut met = Ok(());
-        for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
-            met = met.and(running.region.meet(peer, epoch, now_ns, &mut running.out));
+    pub fn record_peer_epoch(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
+        let mut result = Ok(());
+        for (_, hosted) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
+            result = result.and(hosted.region.record_peer_epoch(peer, epoch, now_ns, &mut hosted.out));
         }
-        self.settle(now_ns);
-        met
+        self.deliver_local_messages(now_ns);
+        result
     }
 
     /// Handles handovers that have timed out. Call this between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
-        for running in self.regions.values_mut() {
+        for hosted in self.regions.values_mut() {
             // This fails for a region without a valid lease, which then does nothing.
-            let _ = running.region.elapse(now_ns, &mut running.out);
+            let _ = hosted.region.advance_time(now_ns, &mut hosted.out);
         }
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Sets or removes the lease of a region.
     pub fn set_authority(&mut self, region: RegionId, authority: Option<RegionAuthority>) {
-        if let Some(running) = self.regions.get_mut(&region) {
-            running.region.set_authority(authority);
+        if let Some(hosted) = self.regions.get_mut(&region) {
+            hosted.region.set_authority(authority);
         }
     }
 
@@ -305,76 +305,76 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             return;
         }
         self.partition = partition.clone();
-        for running in self.regions.values_mut() {
-            running.region.set_partition(partition.clone());
+        for hosted in self.regions.values_mut() {
+            hosted.region.set_partition(partition.clone());
             // This fails for a region without a valid lease, which hands the entities over in its first tick.
-            let _ = running.region.offer_misplaced_entities(now_ns, &mut running.out);
+            let _ = hosted.region.offer_misplaced_entities(now_ns, &mut hosted.out);
         }
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Adds a standby. Returns the state from which the standby starts, and the number of handover entries that this
     /// state includes.
-    pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
+    pub fn add_standby(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
-        let running = self.regions.get_mut(&region)?;
-        running.followed = true;
-        let (state, entries) = running.region.standby_starts();
+        let hosted = self.regions.get_mut(&region)?;
+        hosted.has_standby = true;
+        let (state, entries) = hosted.region.copy_for_standby();
         Some((state.whole(), entries))
     }
 
     /// Removes the standby of a region.
-    pub fn standby_ends(&mut self, region: RegionId) {
-        if let Some(running) = self.regions.get_mut(&region) {
-            running.followed = false;
+    pub fn remove_standby(&mut self, region: RegionId) {
+        if let Some(hosted) = self.regions.get_mut(&region) {
+            hosted.has_standby = false;
         }
     }
 
     /// Whether a region has a standby.
-    pub fn is_followed(&self, region: RegionId) -> bool {
-        self.regions.get(&region).is_some_and(|running| running.followed)
+    pub fn has_standby(&self, region: RegionId) -> bool {
+        self.regions.get(&region).is_some_and(|hosted| hosted.has_standby)
     }
 
     /// Called when a standby has confirmed that it has these handover entries and this tick.
     pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
-        if let Some(running) = self.regions.get_mut(&region) {
-            running.region.standby_acknowledged(entries, tick, now_ns, &mut running.out);
+        if let Some(hosted) = self.regions.get_mut(&region) {
+            hosted.region.standby_acknowledged(entries, tick, now_ns, &mut hosted.out);
         }
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Sets whether a region runs alone, because no process can be its standby. The changes of such a region count as
     /// confirmed at once, and are lost if this process ends. Otherwise the region waits until its standby has confirmed
     /// its changes.
-    pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
-        if let Some(running) = self.regions.get_mut(&region) {
-            running.alone = alone;
+    pub fn set_alone(&mut self, region: RegionId, runs_alone: bool, now_ns: u64) {
+        if let Some(hosted) = self.regions.get_mut(&region) {
+            hosted.runs_alone = runs_alone;
         }
-        self.settle(now_ns);
+        self.deliver_local_messages(now_ns);
     }
 
     /// Whether the standby has confirmed all changes of a region.
     pub fn is_known(&self, region: RegionId) -> bool {
-        self.regions.get(&region).is_none_or(|running| {
-            let (region, handover) = (&running.region, running.region.handover());
-            running.out.record.is_empty()
+        self.regions.get(&region).is_none_or(|hosted| {
+            let (region, handover) = (&hosted.region, hosted.region.handover());
+            hosted.out.record.is_empty()
                 && handover.known() == handover.written()
                 && region.known_tick() == region.tick_number()
         })
     }
 
     /// Returns the host's output since the last call.
-    pub fn take_turn(&mut self) -> HostOutput {
+    pub fn take_output(&mut self) -> HostOutput {
         self.publish();
-        std::mem::take(&mut self.turn)
+        std::mem::take(&mut self.output)
     }
 
     /// Takes back the memory of an output, to use it for the next one.
-    pub fn return_turn(&mut self, mut turn: HostOutput) {
-        if self.turn.messages.is_empty() && self.turn.records.is_empty() {
-            turn.messages.clear();
-            turn.records.clear();
-            self.turn = turn;
+    pub fn reuse_output(&mut self, mut output: HostOutput) {
+        if self.output.messages.is_empty() && self.output.records.is_empty() {
+            output.messages.clear();
+            output.records.clear();
+            self.output = output;
         }
     }
 
@@ -385,12 +385,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// The host's regions.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, &Region<D, B>)> {
-        self.regions.iter().map(|(id, running)| (*id, &running.region))
+        self.regions.iter().map(|(id, hosted)| (*id, &hosted.region))
     }
 
     /// A region of this host.
     pub fn region(&self, region: RegionId) -> Option<&Region<D, B>> {
-        self.regions.get(&region).map(|running| &running.region)
+        self.regions.get(&region).map(|hosted| &hosted.region)
     }
 
     /// The partition of the world.
@@ -409,55 +409,55 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// The number of unfinished handovers from and to the host's regions.
-    pub fn under_way(&self) -> (usize, usize) {
-        let each = self.regions.values().map(|running| running.region.handover().under_way());
+    pub fn pending_handovers(&self) -> (usize, usize) {
+        let each = self.regions.values().map(|hosted| hosted.region.handover().in_progress());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Delivers messages between the regions of this host until there are none left.
-    fn settle(&mut self, now_ns: u64) {
-        let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
-        while let Some(speaker) = speakers.pop_first() {
-            let Some(running) = self.regions.get_mut(&speaker) else { continue };
-            running.acknowledge_alone(now_ns);
-            for departed in running.out.departed.drain(..) {
-                self.unproven.remove(&departed);
+    fn deliver_local_messages(&mut self, now_ns: u64) {
+        let mut senders: BTreeSet<RegionId> = self.regions.keys().copied().collect();
+        while let Some(sender) = senders.pop_first() {
+            let Some(hosted) = self.regions.get_mut(&sender) else { continue };
+            hosted.acknowledge_alone(now_ns);
+            for departed in hosted.out.departed.drain(..) {
+                self.unconfirmed.remove(&departed);
             }
-            self.near.extend(running.out.messages.drain(..));
-            while let Some((to, bytes)) = self.near.pop_front() {
-                let Some(running) = self.regions.get_mut(&to) else {
-                    self.turn.messages.push((to, bytes));
+            self.local_messages.extend(hosted.out.messages.drain(..));
+            while let Some((to, bytes)) = self.local_messages.pop_front() {
+                let Some(hosted) = self.regions.get_mut(&to) else {
+                    self.output.messages.push((to, bytes));
                     continue;
                 };
-                if running.region.receive(&bytes, now_ns, &mut running.out).is_err() {
+                if hosted.region.receive(&bytes, now_ns, &mut hosted.out).is_err() {
                     self.counts.refused += 1;
                 }
-                speakers.insert(to);
+                senders.insert(to);
             }
         }
     }
 
     /// Publishes the changes of the regions, and keeps those that standbys need.
     fn publish(&mut self) {
-        for (id, running) in &mut self.regions {
+        for (id, hosted) in &mut self.regions {
             let room = (self.setup.limits.reports_max as usize).saturating_sub(self.reports.len());
-            self.counts.reports_dropped += running.out.reports.len().saturating_sub(room) as u64;
-            self.reports.extend(running.out.reports.drain(..).take(room).map(|report| (*id, report)));
-            if running.out.record.is_empty() {
+            self.counts.reports_dropped += hosted.out.reports.len().saturating_sub(room) as u64;
+            self.reports.extend(hosted.out.reports.drain(..).take(room).map(|report| (*id, report)));
+            if hosted.out.record.is_empty() {
                 continue;
             }
-            if running.publisher.is_none() && !running.followed {
-                running.out.record.clear();
+            if hosted.publisher.is_none() && !hosted.has_standby {
+                hosted.out.record.clear();
                 continue;
             }
-            let record = Bytes::from(std::mem::take(&mut running.out.record));
-            if let Some(publisher) = &mut running.publisher
+            let record = Bytes::from(std::mem::take(&mut hosted.out.record));
+            if let Some(publisher) = &mut hosted.publisher
                 && publisher.publish(record.clone()).is_err()
             {
                 self.counts.unpublished += 1;
             }
-            if running.followed {
-                self.turn.records.push((*id, record));
+            if hosted.has_standby {
+                self.output.records.push((*id, record));
             }
         }
     }
@@ -466,7 +466,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
     /// Confirms all changes of a region that runs alone.
     fn acknowledge_alone(&mut self, now_ns: u64) {
-        if self.alone {
+        if self.runs_alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());
             self.region.standby_acknowledged(written, tick, now_ns, &mut self.out);
         }

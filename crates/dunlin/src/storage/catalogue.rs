@@ -81,9 +81,9 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
                 Err(why) => {
                     let text = text.unwrap_or_default();
                     let valid = |value: &&str| Pattern::parse(value).is_ok();
-                    let name = value_in(&text, "name").filter(|name| Subject::parse_existing(name).is_ok());
+                    let name = find_value(&text, "name").filter(|name| Subject::parse_existing(name).is_ok());
                     let name = name.map(str::to_owned);
-                    let pattern = value_in(&text, "pattern").filter(valid).map(str::to_owned);
+                    let pattern = find_value(&text, "pattern").filter(valid).map(str::to_owned);
                     let why = format!("{}: {why}", path.display());
                     unreadable.push(Unreadable { id, name, pattern, why });
                 }
@@ -108,8 +108,8 @@ pub(super) fn write(
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
     // Limits are not stored, because they belong to the node's configuration, which may change.
-    let kept = TopicConfig { limits: LogLimits::default(), ..config.clone() };
-    if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
+    let expected = TopicConfig { limits: LogLimits::default(), ..config.clone() };
+    if parse(&text) != Ok((name.to_owned(), expected, Some(epoch))) {
         let why = "its name, pattern or reducer cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });
     }
@@ -130,7 +130,7 @@ pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), S
 }
 
 /// Removes the marks of topics whose logs were removed. If a mark remains, the next start removes it.
-pub(super) fn unmark(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
+pub(super) fn remove_marks(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
     // The marks may be removed only when the removal of the logs is durable.
     if !ids.is_empty() && disk.sync_dir(&dir.join("logs")).is_ok() {
         ids.iter().for_each(|id| drop(disk.remove(&mark(dir, *id))));
@@ -162,7 +162,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
 }
 
 /// A topic's configuration as text for other nodes, in the same lines as in the topic's file.
-pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
+pub(crate) fn encode_config(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
         text = with_line(text, "volatile yes");
@@ -187,8 +187,9 @@ fn with_line(mut text: String, line: &str) -> String {
 /// Parses the words after `reliable`.
 fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     let mut words = value.split(' ');
-    let mut word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
-    let (subscribers_max, wait_ns, on_full) = (number(line, word()?)?, number(line, word()?)?, word()?);
+    let mut next_word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
+    let (subscribers_max, wait_ns, on_full) =
+        (number(line, next_word()?)?, number(line, next_word()?)?, next_word()?);
     let on_full = match on_full {
         EVICT => OnFull::Evict,
         REFUSE => OnFull::Refuse,
@@ -197,9 +198,9 @@ fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     Ok(Reliable { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
-/// Parses [`config_in_words`].
-pub(crate) fn config_of_words(words: &[u8]) -> Result<TopicConfig, TopicError> {
-    let text = std::str::from_utf8(words).map_err(|error| error.to_string());
+/// Parses [`encode_config`].
+pub(crate) fn decode_config(config_text: &[u8]) -> Result<TopicConfig, TopicError> {
+    let text = std::str::from_utf8(config_text).map_err(|error| error.to_string());
     let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));
     parsed.map(|(_, config, _)| config)
 }
@@ -238,7 +239,7 @@ fn encode(name: &str, config: &TopicConfig) -> String {
 }
 
 /// The value of a key in the text, even if the rest of the text is invalid.
-fn value_in<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+fn find_value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }
 
@@ -254,12 +255,12 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
         }
         _ => return Err("the file does not describe a topic".to_owned()),
     }
-    let (mut name, mut durable, mut ended) = (None, Durable::default(), false);
+    let (mut name, mut durable, mut has_end) = (None, Durable::default(), false);
     let (mut is_volatile, mut epoch) = (false, None);
     let mut config = TopicConfig { retention: Retention::default(), ..TopicConfig::default() };
     for line in lines {
         if line == LAST_LINE {
-            ended = true;
+            has_end = true;
             break;
         }
         let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line has no value: {line:?}"))?;
@@ -291,7 +292,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
             _ => return Err(format!("unknown line {line:?}")),
         }
     }
-    if !ended {
+    if !has_end {
         return Err("the end of the file is missing".to_owned());
     }
     config.durable = (!is_volatile).then_some(durable);
@@ -316,10 +317,10 @@ mod tests {
         let lossy = TopicConfig { durable: None, test_loss_every, ..config() };
         let volatile = TopicConfig { durable: None, reliable: Some(reliable), ..config() };
         for config in [config(), lossy, volatile, TopicConfig::default()] {
-            let words = config_in_words("orders", &config);
-            assert_eq!(config_of_words(words.as_bytes()), Ok(config));
+            let config_text = encode_config("orders", &config);
+            assert_eq!(decode_config(config_text.as_bytes()), Ok(config));
         }
-        assert!(config_of_words(b"dunlin topic 1\nreliable 3 7 maybe\nend\n").is_err());
+        assert!(decode_config(b"dunlin topic 1\nreliable 3 7 maybe\nend\n").is_err());
     }
 
     fn config() -> TopicConfig {

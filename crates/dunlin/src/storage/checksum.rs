@@ -19,12 +19,12 @@ pub(super) fn seal(mut text: String, last: &str) -> String {
 pub(super) fn check(text: &str) -> Result<(), String> {
     let Some(at) = text.rfind("\nchecksum ").map(|at| at + 1) else { return Ok(()) };
     let (before, line) = text.split_at(at);
-    let said = line[LINE.len()..].split('\n').next().unwrap_or_default();
+    let recorded = line[LINE.len()..].split('\n').next().unwrap_or_default();
     let found = of(before);
-    if said == found {
+    if recorded == found {
         return Ok(());
     }
-    Err(format!("the file is damaged: its checksum is {found}, but should be {said:?}"))
+    Err(format!("the file is damaged: its checksum is {found}, but should be {recorded:?}"))
 }
 
 /// Whether a line contains the checksum.

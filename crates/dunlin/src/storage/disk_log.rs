@@ -17,7 +17,7 @@ use super::loaded::Cache;
 use super::note;
 use super::stored_position::{self, FileOrigin, Marks, StoredPosition};
 use super::worker::StoreQueue;
-use super::{Begun, StorageContext, catalogue, lock};
+use super::{StorageContext, TopicOrigin, catalogue, lock};
 use crate::clock::now_ns;
 
 /// The number of bytes that are loaded from disk at once, unless a block is larger.
@@ -33,26 +33,25 @@ const AHEAD_BYTES_MIN: u64 = 64 << 10;
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
 /// them.
-const HELPED_IN_A_ROW_MIN: u32 = 8;
+const CONSECUTIVE_HELPS_MIN: u32 = 8;
 /// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A log of a durable topic on disk.
 #[derive(Debug)]
 pub(super) struct DiskLog {
-    me: Weak<DiskLog>,
+    self_ref: Weak<DiskLog>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// The path of the topic's file.
     topic_path: PathBuf,
     /// The path of the file that contains the position up to which the log is stored.
-    known_path: PathBuf,
+    position_path: PathBuf,
     /// The pattern of the log's topic.
     pattern: String,
     /// The position up to which the log was stored before this start, if records up to it are missing now.
-    lost: Option<StoredPosition>,
+    missing: Option<StoredPosition>,
     /// Epochs that may have had records that are not on disk.
-    unsure: Vec<u32>,
+    uncertain_epochs: Vec<u32>,
     /// The reason to believe that there were more records than the files have; `None` if there is none.
     doubt: Option<Doubt>,
     reader: Reader,
@@ -64,14 +63,13 @@ pub(super) struct DiskLog {
     aging: bool,
     /// If the log's files are larger than this, in bytes, the topic's state is saved.
     save_state_bytes: u64,
-    /// Three counts of how often a waiting publisher stored staged records: `helped` since the start, `helped_in_a_row`
-    /// since the thread last found none, and `helped_before` as of the thread's last check.
+    /// Three counts of how often a waiting publisher stored staged records: `helped` since the start,
+    /// `consecutive_helps` since the thread last found none, and `helped_before` as of the thread's last check.
     helped: AtomicU64,
-    helped_in_a_row: AtomicU32,
+    consecutive_helps: AtomicU32,
     helped_before: AtomicU64,
     /// Whether the log is in the list of logs that the thread visits later.
     later: AtomicBool,
-    /// Whether the disk failed.
     has_failed: AtomicBool,
     writing: Mutex<Writing>,
 }
@@ -89,98 +87,111 @@ struct Writing {
     snapshot: Option<Snapshot>,
     full: bool,
     /// The position that was last written to the log's position file.
-    known: Option<StoredPosition>,
-    known_in: Option<dunlin_journal::Position>,
+    written_position: Option<StoredPosition>,
+    written_file: Option<dunlin_journal::Position>,
 }
 
 /// Whether the storing thread has to visit a log again without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    WhenAsked,
+pub(super) enum NextVisit {
+    OnRequest,
     /// Visit the log again later, because the disk was full.
-    TryAgain,
+    Retry,
 }
 
 impl DiskLog {
     pub(super) fn open(
-        place: &StorageContext,
+        context: &StorageContext,
         (id, topic): (u64, &str),
         partition: u16,
         config: &TopicConfig,
-        begun: Begun,
+        topic_origin: TopicOrigin,
         queue: &Arc<StoreQueue>,
     ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
-        let dir = place.log_dir(id, partition);
+        let dir = context.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
-        let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
+        let (disk, topic_path) = (&*context.disk, catalogue::path(&context.dir, id));
         // Read before the log is opened, because opening creates missing files and changes existing ones.
         let (changed_ns, marks) =
             (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
-        let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
+        let opened = Journal::open(Arc::clone(&context.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
-        let known_path = stored_position::path(&place.dir, id, partition);
+        let position_path = stored_position::path(&context.dir, id, partition);
         // An unreadable file counts as missing, and is replaced.
-        let mut known = StoredPosition::read(disk, &known_path).unwrap_or_default();
+        let mut written_position = StoredPosition::read(disk, &position_path).unwrap_or_default();
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
         let of_state = report.snapshot.map(|at| StoredPosition::from_state(at, &report));
-        let furthest = known.iter().cloned().chain(of_state).rev().max_by_key(|it| (it.epoch, it.through));
-        let lost = furthest.filter(|known| known.is_more_than(&report));
-        if let Some(lost) = &lost {
-            lost.amend(&mut report, lost.is_here(&marks));
+        let furthest =
+            written_position.iter().cloned().chain(of_state).rev().max_by_key(|it| (it.epoch, it.through));
+        let missing = furthest.filter(|written_position| written_position.exceeds(&report));
+        if let Some(missing) = &missing {
+            missing.amend(&mut report, missing.is_original(&marks));
         }
         // If records are known to be missing, the files need no further check.
-        let doubt = match lost {
+        let doubt = match missing {
             Some(_) => None,
-            None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
+            None => Doubt::of(topic_origin, &report, written_position.as_ref(), changed_ns, &marks),
         };
-        let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
-        unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
+        let mut uncertain_epochs = written_position
+            .as_ref()
+            .map_or_else(Vec::new, |written_position| written_position.uncertain_epochs.clone());
+        uncertain_epochs
+            .extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         if doubt.is_some() {
             // The last known epoch. For a log without records, this is the epoch in which the log was created.
-            let epoch = report.last.map(|last| last.epoch).or(begun.epoch());
+            let epoch = report.last.map(|last| last.epoch).or(topic_origin.epoch());
             report.clean = false;
             report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
-            unsure.extend(epoch);
+            uncertain_epochs.extend(epoch);
         }
-        unsure.sort_unstable();
-        unsure.dedup();
+        uncertain_epochs.sort_unstable();
+        uncertain_epochs.dedup();
         if doubt.is_some() {
             let (epoch, through) =
-                report.last.map_or((begun.epoch().unwrap_or(0), 0), |last| (last.epoch, last.seq));
+                report.last.map_or((topic_origin.epoch().unwrap_or(0), 0), |last| (last.epoch, last.seq));
             let begins = journal.reader().epochs();
             let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
             let origin = FileOrigin::of(disk, &topic_path, &dir);
-            let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
+            let (closed, changed_ns, uncertain_epochs, pattern) =
+                (false, None, uncertain_epochs.clone(), Some(pattern.clone()));
             // If the node is killed before the position is written again, this position is still correct.
-            let now =
-                StoredPosition { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
-            let _ = now.write(disk, &known_path);
-            known = Some(now);
+            let now = StoredPosition {
+                epoch,
+                first_seq,
+                through,
+                closed,
+                pattern,
+                uncertain_epochs,
+                changed_ns,
+                origin,
+            };
+            let _ = now.write(disk, &position_path);
+            written_position = Some(now);
         }
-        let log = Arc::new_cyclic(|me| DiskLog {
-            me: me.clone(),
-            disk: Arc::clone(&place.disk),
+        let log = Arc::new_cyclic(|self_ref| DiskLog {
+            self_ref: self_ref.clone(),
+            disk: Arc::clone(&context.disk),
             dir,
             topic_path,
-            known_path,
+            position_path,
             pattern,
-            lost,
-            unsure,
+            missing,
+            uncertain_epochs,
             doubt,
             reader: journal.reader(),
-            cache: Arc::clone(&place.cache),
+            cache: Arc::clone(&context.cache),
             queue: Arc::clone(queue),
             log: OnceLock::new(),
             bytes: AtomicU64::new(journal.bytes()),
-            unstored_bytes_max: place
+            unstored_bytes_max: context
                 .unstored_bytes_max
                 .max(config.record_bytes_max.into())
                 .max(BATCH_BYTES_MAX as u64),
             aging: config.retention.age.is_some(),
             save_state_bytes: config.retention.bytes.max(2 * journal_config(config).file_bytes),
             helped: AtomicU64::new(0),
-            helped_in_a_row: AtomicU32::new(0),
+            consecutive_helps: AtomicU32::new(0),
             helped_before: AtomicU64::new(0),
             later: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
@@ -191,8 +202,8 @@ impl DiskLog {
                 note: Vec::new(),
                 snapshot: None,
                 full: false,
-                known,
-                known_in: None,
+                written_position,
+                written_file: None,
             }),
         });
         Ok((log, report))
@@ -223,9 +234,9 @@ impl DiskLog {
         if let Some(log) = self.log() {
             let helped = self.helped();
             if self.helped_before.swap(helped, Ordering::Relaxed) == helped {
-                self.helped_in_a_row.store(0, Ordering::Relaxed);
+                self.consecutive_helps.store(0, Ordering::Relaxed);
             }
-            self.write_of(&log, &mut lock(&self.writing));
+            self.write_staged(&log, &mut lock(&self.writing));
         }
     }
 
@@ -234,18 +245,17 @@ impl DiskLog {
         self.helped.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread is storing the log.
     pub(super) fn is_being_stored(&self) -> bool {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Takes the log out of the list for later, so that the thread visits it now.
-    pub(super) fn leave_later(&self) {
-        self.helped_in_a_row.store(0, Ordering::Relaxed);
+    pub(super) fn remove_from_later(&self) {
+        self.consecutive_helps.store(0, Ordering::Relaxed);
         self.later.swap(false, Ordering::AcqRel);
     }
 
-    fn write_of(&self, log: &Log, writing: &mut Writing) {
+    fn write_staged(&self, log: &Log, writing: &mut Writing) {
         let Writing { journal: Some(journal), waiting, written: written @ None, note, full, .. } = writing
         else {
             return;
@@ -253,7 +263,7 @@ impl DiskLog {
         let Some(staged) = waiting.take().or_else(|| log.stage()) else { return };
         match append(journal, &staged, note) {
             Ok(()) => {
-                log.written(&staged);
+                log.mark_written(&staged);
                 *written = Some(staged);
                 *full = false;
             }
@@ -270,7 +280,7 @@ impl DiskLog {
     fn fail(&self, log: &Log, why: &str) {
         log.fail(why);
         self.has_failed.store(true, Ordering::Relaxed);
-        self.queue.note_failure();
+        self.queue.record_failure();
     }
 
     /// Whether the disk failed, so that the log accepts no further records.
@@ -279,60 +289,68 @@ impl DiskLog {
     }
 
     /// Writes and syncs staged records. Syncs earlier records first if they are written but not synced.
-    fn store_of(&self, log: &Log, writing: &mut Writing) -> Next {
+    fn store_staged(&self, log: &Log, writing: &mut Writing) -> NextVisit {
         if writing.written.is_some() {
-            self.sync_of(log, writing);
+            self.sync_written(log, writing);
         }
-        self.write_of(log, writing);
-        self.sync_of(log, writing)
+        self.write_staged(log, writing);
+        self.sync_written(log, writing)
     }
 
     /// Syncs written records, informs the log, grants room to publishers, and applies retention.
-    pub(super) fn sync(&self) -> Next {
-        let Some(log) = self.log() else { return Next::WhenAsked };
-        self.sync_of(&log, &mut lock(&self.writing))
+    pub(super) fn sync(&self) -> NextVisit {
+        let Some(log) = self.log() else { return NextVisit::OnRequest };
+        self.sync_written(&log, &mut lock(&self.writing))
     }
 
-    fn sync_of(&self, log: &Log, writing: &mut Writing) -> Next {
-        let Writing { journal: Some(journal), waiting, written, snapshot, full, known, known_in, .. } =
-            writing
+    fn sync_written(&self, log: &Log, writing: &mut Writing) -> NextVisit {
+        let Writing {
+            journal: Some(journal),
+            waiting,
+            written,
+            snapshot,
+            full,
+            written_position,
+            written_file,
+            ..
+        } = writing
         else {
-            return Next::WhenAsked;
+            return NextVisit::OnRequest;
         };
         if let Some(staged) = written.take() {
             match journal.sync() {
                 Ok(_) => {
-                    log.synced(staged, self.grant(journal));
-                    self.note_known(journal, known, known_in);
+                    log.mark_synced(staged, self.grant(journal));
+                    self.write_position_per_file(journal, written_position, written_file);
                 }
                 Err(why) => {
                     self.fail(log, &why.to_string());
-                    return Next::WhenAsked;
+                    return NextVisit::OnRequest;
                 }
             }
         }
         if self.retain(log, journal, snapshot).is_ok_and(|dropped| dropped > 0)
             && let Some(oldest) = self.reader.oldest()
         {
-            log.forget_before(oldest.seq);
+            log.drop_stored_before(oldest.seq);
         }
         self.bytes.store(journal.bytes(), Ordering::Relaxed);
         if waiting.is_some() {
-            return Next::TryAgain;
+            return NextVisit::Retry;
         }
-        let wanted = log.wanted_bytes();
-        match journal.room(AHEAD_BYTES_MIN.max(wanted + APPEND_BYTES_EXTRA)) {
-            Ok(()) if !std::mem::take(full) && wanted == 0 => Next::WhenAsked,
+        let wanted_bytes = log.requested_bytes();
+        match journal.reserve_room(AHEAD_BYTES_MIN.max(wanted_bytes + APPEND_BYTES_EXTRA)) {
+            Ok(()) if !std::mem::take(full) && wanted_bytes == 0 => NextVisit::OnRequest,
             Ok(()) => {
-                log.grant(self.grant(journal).max(wanted), None);
-                Next::WhenAsked
+                log.grant(self.grant(journal).max(wanted_bytes), None);
+                NextVisit::OnRequest
             }
             Err(why @ AppendError::Full { .. }) => {
                 *full = true;
-                log.grant(sure(journal), Some(&why.to_string()));
-                Next::TryAgain
+                log.grant(guaranteed_bytes(journal), Some(&why.to_string()));
+                NextVisit::Retry
             }
-            Err(_) => Next::WhenAsked,
+            Err(_) => NextVisit::OnRequest,
         }
     }
 
@@ -355,7 +373,7 @@ impl DiskLog {
             Some(taken) if taken.position.seq <= log.last().seq => {
                 let at = dunlin_journal::Position::new(taken.position.epoch, taken.position.seq);
                 journal.save_snapshot(at, &taken.bytes)?;
-                journal.retain_saved(now_ns, at)
+                journal.retain_after_snapshot(now_ns, at)
             }
             later => {
                 *snapshot = later;
@@ -368,33 +386,33 @@ impl DiskLog {
     /// free disk space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
-        self.unstored_bytes_max.min(sure(journal).max(free / 4))
+        self.unstored_bytes_max.min(guaranteed_bytes(journal).max(free / 4))
     }
 
     /// Writes the position up to which the log is stored, once for each file of the log.
-    fn note_known(
+    fn write_position_per_file(
         &self,
         journal: &Journal,
-        known: &mut Option<StoredPosition>,
-        known_in: &mut Option<dunlin_journal::Position>,
+        written_position: &mut Option<StoredPosition>,
+        written_file: &mut Option<dunlin_journal::Position>,
     ) {
         let newest = self.reader.newest();
-        if *known_in == newest {
+        if *written_file == newest {
             return;
         }
         if let Some(last) = journal.durable() {
-            *known_in = newest;
-            self.note(last, None, known);
+            *written_file = newest;
+            self.write_position(last, None, written_position);
         }
     }
 
     /// Writes the position up to which the log is stored. `closed_ns` is the modification time of the log's last file,
     /// if the log is closed.
-    fn note(
+    fn write_position(
         &self,
         last: dunlin_journal::Position,
         closed_ns: Option<u64>,
-        known: &mut Option<StoredPosition>,
+        written_position: &mut Option<StoredPosition>,
     ) {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
@@ -402,7 +420,8 @@ impl DiskLog {
         // If the log still has record 1, any earlier epoch may have lost all of its records, so all unsure epochs are
         // kept. Otherwise, epochs before the oldest one on disk are dropped.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
-        let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
+        let uncertain_epochs =
+            self.uncertain_epochs.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
         let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
@@ -412,35 +431,37 @@ impl DiskLog {
             through,
             closed,
             pattern,
-            unsure,
+            uncertain_epochs,
             changed_ns: closed_ns,
             origin,
         });
         // If this fails, the position that was written before is still correct.
-        if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
-            *known = now;
+        if *written_position != now
+            && now.iter().all(|now| now.write(&*self.disk, &self.position_path).is_ok())
+        {
+            *written_position = now;
         }
     }
 
     /// Writes a position file that says that the log was created in this epoch and has no record. If a log is empty and
     /// has no such file, its records were removed. The caller syncs the directory.
-    pub(super) fn note_new(&self, epoch: u32) {
+    pub(super) fn write_new_position(&self, epoch: u32) {
         let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
         let pattern = Some(self.pattern.clone());
-        let (unsure, changed_ns) = (Vec::new(), None);
+        let (uncertain_epochs, changed_ns) = (Vec::new(), None);
         let new = StoredPosition {
             epoch,
             first_seq: 1,
             through: 0,
             closed: false,
             pattern,
-            unsure,
+            uncertain_epochs,
             changed_ns,
             origin,
         };
         // If this fails and the next start finds no record, that start reports that records may be lost.
-        if new.put(&*self.disk, &self.known_path).is_ok() {
-            lock(&self.writing).known = Some(new);
+        if new.put(&*self.disk, &self.position_path).is_ok() {
+            lock(&self.writing).written_position = Some(new);
         }
     }
 
@@ -454,7 +475,7 @@ impl DiskLog {
                 && let Some(last) = last
             {
                 let closed_ns = stored_position::changed_ns(&*self.disk, &self.dir).unwrap_or(0);
-                self.note(last, Some(closed_ns), &mut writing.known);
+                self.write_position(last, Some(closed_ns), &mut writing.written_position);
             }
         }
     }
@@ -463,15 +484,15 @@ impl DiskLog {
     pub(super) fn finish(&self, log: &Log) -> bool {
         {
             let mut writing = lock(&self.writing);
-            self.store_of(log, &mut writing);
+            self.store_staged(log, &mut writing);
             writing.journal = None;
             (writing.waiting, writing.written) = (None, None);
         }
         log.fail("the topic was deleted");
-        self.cache.forget(self.key());
+        self.cache.remove_log(self.key());
         // If some files remain, the next start removes them.
         let is_removed = super::recover::remove_log(&*self.disk, &self.dir).is_ok();
-        let _ = self.disk.remove(&self.known_path);
+        let _ = self.disk.remove(&self.position_path);
         is_removed
     }
 
@@ -486,10 +507,10 @@ impl DiskLog {
                 if records.first_seq > at.seq {
                     return DiskContent::Lost { through: records.first_seq - 1 };
                 }
-                let run = CheckedBatch::check(&records.frames, records.count, FRAME_BYTES_MAX);
-                let kept = run
+                let batch = CheckedBatch::check(&records.frames, records.count, FRAME_BYTES_MAX);
+                let kept = batch
                     .ok()
-                    .and_then(|run| self.cache.add(self.key(), records.epoch, records.first_seq, run));
+                    .and_then(|batch| self.cache.add(self.key(), records.epoch, records.first_seq, batch));
                 match kept {
                     Some(segment) => DiskContent::Segment(segment),
                     None => DiskContent::Lost { through: records.first_seq + u64::from(records.count) - 1 },
@@ -510,30 +531,30 @@ impl DiskLog {
 }
 
 impl Store for DiskLog {
-    fn help(&self) {
+    fn store_staged(&self) {
         let Some(log) = self.log() else { return };
         // The thread or publisher that holds the lock stores the records that are staged so far. The next holder stores
         // later records.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
-        self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);
-        if self.store_of(&log, &mut writing) == Next::TryAgain
-            && let Some(me) = self.me.upgrade()
+        self.consecutive_helps.fetch_add(1, Ordering::Relaxed);
+        if self.store_staged(&log, &mut writing) == NextVisit::Retry
+            && let Some(self_ref) = self.self_ref.upgrade()
         {
-            self.queue.add(me);
+            self.queue.add(self_ref);
         }
     }
 
-    fn appended(&self) {
-        let helped = self.helped_in_a_row.load(Ordering::Relaxed) >= HELPED_IN_A_ROW_MIN;
+    fn notify_staged(&self) {
+        let helped = self.consecutive_helps.load(Ordering::Relaxed) >= CONSECUTIVE_HELPS_MIN;
         // If the log is already in the list for later, the thread will find this publisher's record when it visits the
         // log.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }
-        match self.me.upgrade() {
-            Some(me) if helped => self.queue.add_later(me),
-            Some(me) => self.queue.add(me),
+        match self.self_ref.upgrade() {
+            Some(self_ref) if helped => self.queue.add_later(self_ref),
+            Some(self_ref) => self.queue.add(self_ref),
             None => {}
         }
     }
@@ -556,24 +577,24 @@ impl Store for DiskLog {
 }
 
 /// The number of bytes of records that can certainly be appended, even if the disk is full.
-fn sure(journal: &Journal) -> u64 {
+fn guaranteed_bytes(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }
 
 fn append(journal: &mut Journal, staged: &StagedRecords, note: &mut Vec<u8>) -> Result<(), AppendError> {
-    let frames: Vec<_> = staged.runs().iter().map(|run| run.frames()).collect();
+    let frames: Vec<_> = staged.batches().iter().map(|run| run.frames()).collect();
     let parts: Vec<&[u8]> = frames.iter().map(|frames| &frames[..]).collect();
-    let Some(first) = staged.runs().first() else { return Ok(()) };
+    let Some(first) = staged.batches().first() else { return Ok(()) };
     note::encode(staged.marks(), note);
     let batch = AppendBatch {
         epoch: staged.epoch(),
         first_seq: first.first_seq(),
-        count: staged.runs().iter().map(|run| run.count()).sum(),
+        count: staged.batches().iter().map(|run| run.count()).sum(),
         first_time_ns: first.first_append_ns(),
         last_time_ns: staged.last_append_ns(),
         frames: &parts,
     };
-    journal.append_noted(&batch, note)
+    journal.append_with_note(&batch, note)
 }
 
 fn journal_config(config: &TopicConfig) -> dunlin_journal::JournalConfig {

@@ -2,7 +2,7 @@
 
 use dunlin_journal::Recovered;
 
-use super::Begun;
+use super::TopicOrigin;
 use super::stored_position::{Marks, StoredPosition};
 
 /// The reason why a log may have had more records than its files contain, although no record is known to be missing.
@@ -38,20 +38,20 @@ impl Doubt {
     /// Compares the files that were found at the start with the content of the `.stored` file. `changed_ns` and `marks`
     /// describe the log's files before the journal opened them.
     pub(super) fn of(
-        begun: Begun,
+        topic_origin: TopicOrigin,
         report: &Recovered,
-        known: Option<&StoredPosition>,
+        stored: Option<&StoredPosition>,
         changed_ns: Option<u64>,
         marks: &Marks,
     ) -> Option<Doubt> {
-        let is_known = |is: &dyn Fn(&StoredPosition) -> bool| known.is_some_and(is);
-        match (begun, report.last) {
-            (Begun::Now(_), _) => None,
+        let matches_stored = |is: &dyn Fn(&StoredPosition) -> bool| stored.is_some_and(is);
+        match (topic_origin, report.last) {
+            (TopicOrigin::Created(_), _) => None,
             (_, Some(_)) if report.clean => {
-                (!is_known(&|known| known.ends(report, changed_ns))).then_some(Doubt::Copied)
+                (!matches_stored(&|stored| stored.is_end_of(report, changed_ns))).then_some(Doubt::Copied)
             }
-            (_, Some(_)) => (!is_known(&|known| known.is_of(marks))).then_some(Doubt::CopiedOpen),
-            (_, None) => (!is_known(&|known| known.is_of(marks))).then_some(Doubt::Emptied),
+            (_, Some(_)) => (!matches_stored(&|stored| stored.matches(marks))).then_some(Doubt::CopiedOpen),
+            (_, None) => (!matches_stored(&|stored| stored.matches(marks))).then_some(Doubt::Emptied),
         }
     }
 }

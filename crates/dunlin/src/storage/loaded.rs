@@ -20,7 +20,7 @@ pub(super) struct Cache {
     /// subscriber of old records is never refused because the node's memory is used up.
     budget: Arc<Budget>,
     bytes_max: u64,
-    kept: Mutex<LoadedSegments>,
+    loaded: Mutex<LoadedSegments>,
 }
 
 #[derive(Debug, Default)]
@@ -28,20 +28,23 @@ struct LoadedSegments {
     segments: VecDeque<(usize, u32, LoadedSegment)>,
     bytes: u64,
     /// Segments above the limit that subscribers still use.
-    lingering: Vec<LoadedSegment>,
+    in_use: Vec<LoadedSegment>,
 }
 
 impl Cache {
     pub(super) fn new(bytes_max: u64) -> Arc<Cache> {
         let budget = Budget::node(u64::MAX, IDLE_BYTES_MAX);
-        Arc::new(Cache { budget, bytes_max, kept: Mutex::default() })
+        Arc::new(Cache { budget, bytes_max, loaded: Mutex::default() })
     }
 
     /// The cached segment of this log and epoch that contains this record.
     pub(super) fn get(&self, log: usize, epoch: u32, seq: u64) -> Option<LoadedSegment> {
-        let kept = lock(&self.kept);
-        let holds = |s: &LoadedSegment| (s.first_seq()..s.end_seq()).contains(&seq);
-        let found = kept.segments.iter().find(|(of, e, s)| (*of, *e) == (log, epoch) && holds(s));
+        let loaded = lock(&self.loaded);
+        let holds = |segment: &LoadedSegment| (segment.first_seq()..segment.end_seq()).contains(&seq);
+        let found = loaded
+            .segments
+            .iter()
+            .find(|(of_log, of_epoch, segment)| (*of_log, *of_epoch) == (log, epoch) && holds(segment));
         found.map(|(_, _, segment)| segment.clone())
     }
 
@@ -51,37 +54,37 @@ impl Cache {
         log: usize,
         epoch: u32,
         first_seq: u64,
-        run: CheckedBatch<'_>,
+        batch: CheckedBatch<'_>,
     ) -> Option<LoadedSegment> {
-        let segment = LoadedSegment::new(&self.budget, first_seq, run).ok()?;
-        let mut kept = lock(&self.kept);
-        kept.bytes += segment.bytes();
-        kept.segments.push_back((log, epoch, segment.clone()));
-        while kept.bytes > self.bytes_max && kept.segments.len() > 1 {
-            kept.give_up_oldest();
+        let segment = LoadedSegment::new(&self.budget, first_seq, batch).ok()?;
+        let mut loaded = lock(&self.loaded);
+        loaded.bytes += segment.bytes();
+        loaded.segments.push_back((log, epoch, segment.clone()));
+        while loaded.bytes > self.bytes_max && loaded.segments.len() > 1 {
+            loaded.evict_oldest();
         }
-        kept.lingering.retain(|segment| !segment.retire());
+        loaded.in_use.retain(|segment| !segment.retire());
         Some(segment)
     }
 
-    /// Removes all segments of a log.
-    pub(super) fn forget(&self, log: usize) {
-        let mut kept = lock(&self.kept);
-        let (gone, left): (Vec<_>, Vec<_>) = kept.segments.drain(..).partition(|(of, ..)| *of == log);
-        kept.segments = left.into();
-        for (_, _, segment) in gone {
-            kept.bytes -= segment.bytes();
-            kept.lingering.push(segment);
+    pub(super) fn remove_log(&self, log: usize) {
+        let mut loaded = lock(&self.loaded);
+        let (removed, remaining): (Vec<_>, Vec<_>) =
+            loaded.segments.drain(..).partition(|(of_log, ..)| *of_log == log);
+        loaded.segments = remaining.into();
+        for (_, _, segment) in removed {
+            loaded.bytes -= segment.bytes();
+            loaded.in_use.push(segment);
         }
-        kept.lingering.retain(|segment| !segment.retire());
+        loaded.in_use.retain(|segment| !segment.retire());
     }
 }
 
 impl LoadedSegments {
-    fn give_up_oldest(&mut self) {
+    fn evict_oldest(&mut self) {
         if let Some((_, _, segment)) = self.segments.pop_front() {
             self.bytes -= segment.bytes();
-            self.lingering.push(segment);
+            self.in_use.push(segment);
         }
     }
 }

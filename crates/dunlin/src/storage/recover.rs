@@ -11,7 +11,7 @@ use dunlin_topic::{Budget, Topic, TopicConfig};
 use super::doubt::Doubt;
 use super::error::StorageError;
 use super::strays::{self, Logs};
-use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
+use super::{Storage, StoredTopic, TopicOrigin, catalogue, stored_position};
 
 /// A topic that a starting node found in its data directory, and whether the topic's logs are intact.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +58,8 @@ impl Storage {
         epoch: impl Fn(&str) -> u32,
     ) -> Result<Vec<(Topic, RecoveredTopic)>, StorageError> {
         let mut found = Vec::new();
-        let place = &self.place;
-        let (disk, dir) = (&place.disk, &*place.dir);
+        let context = &self.context;
+        let (disk, dir) = (&context.disk, &*context.dir);
         let catalogue::Catalogue { listed: all, unreadable, deleted } = catalogue::list(&**disk, dir)?;
         let logs = Logs::list(&**disk, dir)?;
         let mut ids: BTreeSet<u64> = all.iter().map(|listed| listed.id).collect();
@@ -68,12 +68,12 @@ impl Storage {
         let orphans = logs.remove_strays(disk, dir, &ids, &deleted)?;
         ids.extend(&orphans);
         stored_position::remove_strays(&**disk, dir, &ids)?;
-        catalogue::unmark(&**disk, dir, &deleted.iter().copied().collect::<Vec<_>>());
+        catalogue::remove_marks(&**disk, dir, &deleted.iter().copied().collect::<Vec<_>>());
         self.topics().id_last = ids.iter().chain(&deleted).copied().max().unwrap_or(0);
         for file in unreadable {
-            let said = stored_position::pattern(&**disk, dir, file.id);
+            let recorded = stored_position::pattern(&**disk, dir, file.id);
             let name = logs.topic_of(disk, dir, file.id).or(file.name);
-            self.refuse(refused(file.id, name, said.or(file.pattern), &file.why));
+            self.refuse(refused(file.id, name, recorded.or(file.pattern), &file.why));
         }
         for id in orphans {
             let path = catalogue::path(dir, id);
@@ -87,11 +87,11 @@ impl Storage {
         }
         for listed in all {
             let next = epoch(&listed.name);
-            let in_force = |report: &dunlin_journal::Recovered| match (report.clean, report.last) {
+            let epoch_of = |report: &dunlin_journal::Recovered| match (report.clean, report.last) {
                 (true, Some(last)) => last.epoch,
                 _ => report.epoch_least.max(next),
             };
-            let config = Arc::new(TopicConfig { limits: self.place.limits, ..listed.config });
+            let config = Arc::new(TopicConfig { limits: self.context.limits, ..listed.config });
             let opened = if self.topics().by_name.contains_key(&listed.name) {
                 Err("another file describes a topic of the same name".to_owned())
             } else {
@@ -100,8 +100,8 @@ impl Storage {
                     &listed.name,
                     &config,
                     budget,
-                    Begun::Before(listed.epoch),
-                    in_force,
+                    TopicOrigin::Existing(listed.epoch),
+                    epoch_of,
                 );
                 opened.map_err(|error| error.to_string())
             };
@@ -109,7 +109,7 @@ impl Storage {
                 Ok((topic, logs, reports)) => {
                     let doubts: Vec<Option<Doubt>> = logs.iter().map(|log| log.doubt()).collect();
                     self.topics().by_name.insert(listed.name.clone(), StoredTopic { id: listed.id, logs });
-                    found.push((topic, remarks(listed.name, &reports, &doubts)));
+                    found.push((topic, recovered_topic(listed.name, &reports, &doubts)));
                 }
                 Err(why) => {
                     let pattern = config.pattern.clone().unwrap_or_else(|| listed.name.clone());
@@ -139,12 +139,12 @@ impl Storage {
             .find(|refused| refused.name == name && refused.is_damaged())
             .cloned();
         let Some(RefusedTopic { id: Some(id), .. }) = found else { return Ok(()) };
-        let (disk, dir) = (&*self.place.disk, &*self.place.dir);
+        let (disk, dir) = (&*self.context.disk, &*self.context.dir);
         catalogue::mark_deleted(disk, dir, id)?;
         self.topics().refused.retain(|refused| refused.id != Some(id));
         // If some files remain, the next start removes them.
         if strays::remove_logs(disk, dir, id).is_ok() {
-            catalogue::unmark(disk, dir, &[id]);
+            catalogue::remove_marks(disk, dir, &[id]);
         }
         Ok(())
     }
@@ -172,7 +172,11 @@ fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) ->
     RefusedTopic { name, pattern, why, id: Some(id) }
 }
 
-fn remarks(name: String, reports: &[dunlin_journal::Recovered], doubts: &[Option<Doubt>]) -> RecoveredTopic {
+fn recovered_topic(
+    name: String,
+    reports: &[dunlin_journal::Recovered],
+    doubts: &[Option<Doubt>],
+) -> RecoveredTopic {
     let records = |report: &dunlin_journal::Recovered| {
         let next = report.last.map_or(1, |last| last.seq + 1);
         next.saturating_sub(report.oldest.map_or(next, |oldest| oldest.seq))
@@ -204,7 +208,6 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered], doubts: &[Option
     }
 }
 
-/// Removes a log's files.
 pub(super) fn remove_log(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     for name in disk.list(dir)? {
         disk.remove(&dir.join(name))?;

@@ -44,7 +44,7 @@ pub(super) struct StoredPosition {
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
     /// Epochs that may have had records that are not on disk.
-    pub(super) unsure: Vec<u32>,
+    pub(super) uncertain_epochs: Vec<u32>,
     /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
     /// Attributes of the files at the time when the position was written; `None` in files of older versions.
@@ -95,7 +95,7 @@ impl Marks {
 
 impl StoredPosition {
     /// Whether records are missing from the log that were stored according to this position.
-    pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
+    pub(super) fn exceeds(&self, found: &Recovered) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
@@ -103,23 +103,23 @@ impl StoredPosition {
     /// stored.
     pub(super) fn from_state(at: Position, found: &Recovered) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
-        let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
+        let (pattern, uncertain_epochs, changed_ns, origin) = (None, Vec::new(), None, None);
         StoredPosition {
             epoch: at.epoch,
             first_seq,
             through: at.seq,
             closed: false,
             pattern,
-            unsure,
+            uncertain_epochs,
             changed_ns,
             origin,
         }
     }
 
     /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If
-    /// the position file itself was restored from a copy (`!is_here`), the log may also have had later records.
-    pub(super) fn amend(&self, found: &mut Recovered, is_here: bool) {
-        if !self.is_more_than(found) {
+    /// the position file itself was restored from a copy (`!is_original`), the log may also have had later records.
+    pub(super) fn amend(&self, found: &mut Recovered, is_original: bool) {
+        if !self.exceeds(found) {
             return;
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
@@ -129,7 +129,7 @@ impl StoredPosition {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
         });
-        let last = (self.closed && is_here).then_some(self.through);
+        let last = (self.closed && is_original).then_some(self.through);
         found.holes.push(Hole { first, last, cause: HoleCause::Damaged });
         found.clean = false;
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
@@ -137,19 +137,19 @@ impl StoredPosition {
 
     /// Whether the log with this modification time is the one that was closed at this node. Otherwise the log is a copy
     /// or an older version, and its epoch may have had other records after the last one.
-    pub(super) fn ends(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
+    pub(super) fn is_end_of(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
         // Older versions did not store the time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
     /// Whether this node wrote the position file, so that it is not a copy.
-    pub(super) fn is_here(&self, marks: &Marks) -> bool {
+    pub(super) fn is_original(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
     }
 
     /// Whether this node wrote the log's files, and they are not a copy or an older version.
-    pub(super) fn is_of(&self, marks: &Marks) -> bool {
+    pub(super) fn matches(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|FileOrigin { lock_ns, file, .. }| {
             Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))
         })
@@ -183,16 +183,19 @@ impl StoredPosition {
     }
 
     fn encode(&self) -> String {
-        let StoredPosition { epoch, first_seq, through, closed, pattern, unsure, changed_ns, .. } = self;
+        let StoredPosition {
+            epoch, first_seq, through, closed, pattern, uncertain_epochs, changed_ns, ..
+        } = self;
         let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
-        let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
+        let uncertain_epochs: String =
+            uncertain_epochs.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
         let changed: String = changed_ns.iter().map(|ns| format!("changed {ns}\n")).collect();
         let origin = |FileOrigin { topic_ns, lock_ns, file }: &FileOrigin| {
             format!("origin {topic_ns} {lock_ns} {file}\n")
         };
         let origin: String = self.origin.iter().map(origin).collect();
         let text = format!(
-            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{changed}{origin}{LAST_LINE}\n"
+            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{uncertain_epochs}{changed}{origin}{LAST_LINE}\n"
         );
         checksum::seal(text, LAST_LINE)
     }
@@ -212,7 +215,7 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
     let (epoch, first_seq, through, closed) =
         (value("epoch")?, value("first")?, value("through")?, value("closed")?);
     let wrong = |_| "a value is invalid".to_owned();
-    let (mut pattern, mut unsure, mut changed_ns, mut origin) = (None, Vec::new(), None, None);
+    let (mut pattern, mut uncertain_epochs, mut changed_ns, mut origin) = (None, Vec::new(), None, None);
     loop {
         match lines.next() {
             Some(LAST_LINE) => break,
@@ -220,7 +223,9 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
             Some(line) if line.starts_with("pattern ") => {
                 pattern = Some(Pattern::parse(&line[8..]).map_err(|error| error.to_string())?.to_string());
             }
-            Some(line) if line.starts_with("unsure ") => unsure.push(line[7..].parse().map_err(wrong)?),
+            Some(line) if line.starts_with("unsure ") => {
+                uncertain_epochs.push(line[7..].parse().map_err(wrong)?)
+            }
             Some(line) if line.starts_with("changed ") => {
                 changed_ns = Some(line[8..].parse().map_err(wrong)?)
             }
@@ -240,7 +245,7 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
         through: through.parse().map_err(wrong)?,
         closed: closed.parse().map_err(|_| "a value is invalid".to_owned())?,
         pattern,
-        unsure,
+        uncertain_epochs,
         changed_ns,
         origin,
     })
@@ -285,10 +290,10 @@ pub(super) fn remove_of(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), Stor
     remove(disk, dir, |name| number_of(name) == Some(id))
 }
 
-fn remove(disk: &dyn Disk, dir: &Path, is_gone: impl Fn(&str) -> bool) -> Result<(), StorageError> {
+fn remove(disk: &dyn Disk, dir: &Path, should_remove: impl Fn(&str) -> bool) -> Result<(), StorageError> {
     let dir = dir.join("topics");
     for name in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
-        if (name.ends_with(SUFFIX) || name.ends_with(TEMPORARY_SUFFIX)) && is_gone(&name) {
+        if (name.ends_with(SUFFIX) || name.ends_with(TEMPORARY_SUFFIX)) && should_remove(&name) {
             let path = dir.join(&name);
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         }
@@ -302,18 +307,18 @@ mod tests {
 
     #[test]
     fn stored_position_file_reads_back_or_is_refused() {
-        let known = StoredPosition {
+        let stored = StoredPosition {
             epoch: 7,
             first_seq: 11,
             through: 4_711,
             closed: true,
             pattern: Some("a.>".to_owned()),
-            unsure: vec![3, 5],
+            uncertain_epochs: vec![3, 5],
             changed_ns: Some(1_700_000_000_000_000_001),
             origin: Some(FileOrigin { topic_ns: 1_700_000_000_000_000_002, lock_ns: 3, file: u64::MAX }),
         };
-        let text = known.encode();
-        assert_eq!(parse(&text), Ok(known.clone()));
+        let text = stored.encode();
+        assert_eq!(parse(&text), Ok(stored.clone()));
         for cut in 0..text.len() - 1 {
             assert!(parse(&text[..cut]).is_err(), "{cut}");
         }
@@ -326,22 +331,22 @@ mod tests {
 
     #[test]
     fn only_a_log_shorter_than_its_stored_position_has_a_hole() {
-        let known = StoredPosition {
+        let stored = StoredPosition {
             epoch: 7,
             first_seq: 1,
             through: 10,
             closed: false,
             pattern: None,
-            unsure: vec![],
+            uncertain_epochs: vec![],
             changed_ns: None,
             origin: None,
         };
         let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
         let mut amended = found.clone();
-        known.amend(&mut amended, true);
+        stored.amend(&mut amended, true);
         assert_eq!(amended, found);
         let mut shorter = Recovered { last: Some(Position::new(7, 9)), ..found };
-        known.amend(&mut shorter, true);
+        stored.amend(&mut shorter, true);
         assert!(!shorter.clean && shorter.epoch_least == 8);
         assert_eq!((shorter.holes[0].first, shorter.holes[0].last), (Position::new(7, 10), None));
     }

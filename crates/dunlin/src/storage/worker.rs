@@ -17,31 +17,31 @@ use std::time::{Duration, Instant};
 use dunlin_journal::Disk;
 use dunlin_topic::Log;
 
-use super::disk_log::{DiskLog, Next};
+use super::disk_log::{DiskLog, NextVisit};
 use super::{catalogue, lock};
 
 /// The interval between attempts to write a log whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
 /// If the publishers of a log have not stored its records within this time, the thread stores them.
-const LATER: Duration = Duration::from_millis(1);
+const LATER_DELAY: Duration = Duration::from_millis(1);
 /// The number of times that the thread checks the queue before it sleeps. The checks take about 20 µs together. In that
 /// time, a publisher often publishes again.
-const LOOKS: u32 = 400;
+const SPIN_CHECKS: u32 = 400;
 
 /// The logs with records to store.
 #[derive(Debug, Default)]
 pub(super) struct StoreQueue {
-    any: AtomicBool,
+    has_entries: AtomicBool,
     /// Whether a disk had no room in the thread's last round.
     is_full: AtomicBool,
     /// Whether the disk of any log has failed since the start.
     has_failed: AtomicBool,
-    state: Mutex<Waiting>,
-    awake: Condvar,
+    state: Mutex<QueueState>,
+    work_added: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     logs: Vec<Arc<DiskLog>>,
     /// The logs to visit later. For each log, the number of times that publishers had stored it when it was added.
     later: Vec<(Arc<DiskLog>, u64)>,
@@ -50,13 +50,12 @@ struct Waiting {
     stopping: bool,
 }
 
-/// Whether the thread sleeps.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Sleep {
     #[default]
     Awake,
     /// The thread sleeps, but wakes in time for the logs in `later`.
-    Dozing,
+    UntilTimeout,
     UntilWoken,
 }
 
@@ -70,8 +69,9 @@ pub(super) struct StoreWorker {
 impl StoreWorker {
     pub(super) fn start() -> io::Result<StoreWorker> {
         let queue = Arc::<StoreQueue>::default();
-        let of_thread = Arc::clone(&queue);
-        let thread = thread::Builder::new().name("dunlin-store".to_owned()).spawn(move || run(&of_thread))?;
+        let thread_queue = Arc::clone(&queue);
+        let thread =
+            thread::Builder::new().name("dunlin-store".to_owned()).spawn(move || run(&thread_queue))?;
         Ok(StoreWorker { queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -97,12 +97,12 @@ impl StoreWorker {
     /// Makes the thread store the remaining records of a topic's logs, and then remove the logs and the mark of the
     /// topic's deletion.
     pub(super) fn remove(&self, removal: Removal) {
-        self.queue.change(|waiting| waiting.removed.push(removal));
+        self.queue.change(|state| state.removed.push(removal));
     }
 
     /// Stores everything in the queue and ends the thread.
     pub(super) fn stop(&self) {
-        self.queue.change(|waiting| waiting.stopping = true);
+        self.queue.change(|state| state.stopping = true);
         if let Some(thread) = lock(&self.thread).take() {
             // If the thread panicked, it has already reported the panic.
             let _ = thread.join();
@@ -118,95 +118,103 @@ impl Drop for StoreWorker {
 
 impl StoreQueue {
     pub(super) fn add(&self, log: Arc<DiskLog>) {
-        self.change(|waiting| {
-            if !waiting.logs.iter().any(|other| Arc::ptr_eq(other, &log)) {
-                waiting.logs.push(log);
+        self.change(|state| {
+            if !state.logs.iter().any(|other| Arc::ptr_eq(other, &log)) {
+                state.logs.push(log);
             }
         });
     }
 
     /// Records that the disk of a log has failed.
-    pub(super) fn note_failure(&self) {
+    pub(super) fn record_failure(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
     /// Visits the log later, in case its publishers stop storing it.
     pub(super) fn add_later(&self, log: Arc<DiskLog>) {
-        let mut waiting = lock(&self.state);
+        let mut state = lock(&self.state);
         let helped = log.helped();
-        waiting.later.push((log, helped));
-        if waiting.sleep == Sleep::UntilWoken {
-            waiting.sleep = Sleep::Awake;
-            self.awake.notify_one();
+        state.later.push((log, helped));
+        if state.sleep == Sleep::UntilWoken {
+            state.sleep = Sleep::Awake;
+            self.work_added.notify_one();
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
-        let mut waiting = lock(&self.state);
-        change(&mut waiting);
-        self.any.store(true, Ordering::Release);
-        if std::mem::take(&mut waiting.sleep) != Sleep::Awake {
-            self.awake.notify_one();
+    fn change(&self, change: impl FnOnce(&mut QueueState)) {
+        let mut state = lock(&self.state);
+        change(&mut state);
+        self.has_entries.store(true, Ordering::Release);
+        if std::mem::take(&mut state.sleep) != Sleep::Awake {
+            self.work_added.notify_one();
         }
     }
 
-    /// Takes the logs in the queue, after a wait of at most `longest`. Returns whether the thread continues, and the
+    /// Takes the logs in the queue, after a wait of at most `timeout`. Returns whether the thread continues, and the
     /// topics to remove.
-    fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removal>) {
-        for _ in 0..LOOKS {
-            if self.any.load(Ordering::Acquire) {
+    fn wait_for_work(
+        &self,
+        round: &mut Vec<Arc<DiskLog>>,
+        timeout: Option<Duration>,
+    ) -> (bool, Vec<Removal>) {
+        for _ in 0..SPIN_CHECKS {
+            if self.has_entries.load(Ordering::Acquire) {
                 break;
             }
             std::hint::spin_loop();
         }
-        let until = longest.map(|longest| Instant::now() + longest);
-        let mut waiting = lock(&self.state);
-        while waiting.logs.is_empty() && waiting.removed.is_empty() && !waiting.stopping {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = lock(&self.state);
+        while state.logs.is_empty() && state.removed.is_empty() && !state.stopping {
+            let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
                 break;
             }
-            let dozing = !waiting.later.is_empty();
-            waiting.sleep = if dozing { Sleep::Dozing } else { Sleep::UntilWoken };
-            let nap = if dozing { Some(left.map_or(LATER, |left| left.min(LATER))) } else { left };
+            let has_later = !state.later.is_empty();
+            state.sleep = if has_later { Sleep::UntilTimeout } else { Sleep::UntilWoken };
+            let sleep_max = if has_later {
+                Some(remaining.map_or(LATER_DELAY, |remaining| remaining.min(LATER_DELAY)))
+            } else {
+                remaining
+            };
             let timed_out;
-            (waiting, timed_out) = self.sleep(waiting, nap);
+            (state, timed_out) = self.sleep(state, sleep_max);
             if timed_out {
-                waiting.take_left_alone();
+                state.requeue_unstored();
             }
         }
-        waiting.sleep = Sleep::Awake;
-        self.any.store(false, Ordering::Relaxed);
-        round.append(&mut waiting.logs);
-        (!waiting.stopping, std::mem::take(&mut waiting.removed))
+        state.sleep = Sleep::Awake;
+        self.has_entries.store(false, Ordering::Relaxed);
+        round.append(&mut state.logs);
+        (!state.stopping, std::mem::take(&mut state.removed))
     }
 
     fn sleep<'w>(
         &self,
-        waiting: MutexGuard<'w, Waiting>,
-        longest: Option<Duration>,
-    ) -> (MutexGuard<'w, Waiting>, bool) {
-        match longest {
-            None => (self.awake.wait(waiting).unwrap_or_else(PoisonError::into_inner), false),
-            Some(longest) => {
-                let waited = self.awake.wait_timeout(waiting, longest);
-                let (waiting, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                (waiting, timeout.timed_out())
+        state: MutexGuard<'w, QueueState>,
+        timeout: Option<Duration>,
+    ) -> (MutexGuard<'w, QueueState>, bool) {
+        match timeout {
+            None => (self.work_added.wait(state).unwrap_or_else(PoisonError::into_inner), false),
+            Some(timeout) => {
+                let waited = self.work_added.wait_timeout(state, timeout);
+                let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                (state, timeout.timed_out())
             }
         }
     }
 }
 
-impl Waiting {
+impl QueueState {
     /// Moves the logs that no publisher has stored since the last check to the logs that the thread stores next.
-    fn take_left_alone(&mut self) {
-        let Waiting { logs, later, .. } = self;
+    fn requeue_unstored(&mut self) {
+        let QueueState { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {
             let before = std::mem::replace(helped, log.helped());
             if *helped != before || log.is_being_stored() {
                 return true;
             }
-            log.leave_later();
+            log.remove_from_later();
             if !logs.iter().any(|other| Arc::ptr_eq(other, log)) {
                 logs.push(Arc::clone(log));
             }
@@ -215,11 +223,9 @@ impl Waiting {
     }
 }
 
-/// A deleted topic whose files are to be removed.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) disk: Arc<dyn Disk>,
-    /// The data directory.
     pub(super) dir: PathBuf,
     pub(super) id: u64,
     pub(super) logs: Vec<(Arc<DiskLog>, Arc<Log>)>,
@@ -227,22 +233,22 @@ pub(super) struct Removal {
 
 /// Removes the logs of deleted topics, then their marks.
 fn remove(removed: &[Removal]) {
-    let mut gone = Vec::new();
+    let mut finished = Vec::new();
     for Removal { id, logs, .. } in removed {
         // Try to remove all logs, even if removing one fails.
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
-        gone.extend((failed == 0).then_some(*id));
+        finished.extend((failed == 0).then_some(*id));
     }
     // The marks of all removed topics are in the same data directory.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
-        catalogue::unmark(&**disk, dir, &gone);
+        catalogue::remove_marks(&**disk, dir, &finished);
     }
 }
 
 fn run(queue: &StoreQueue) {
     let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
     loop {
-        let (going_on, removed) = queue.take(&mut round, (!full.is_empty()).then_some(RETRY));
+        let (is_running, removed) = queue.wait_for_work(&mut round, (!full.is_empty()).then_some(RETRY));
         for log in full.drain(..) {
             if !round.iter().any(|other| Arc::ptr_eq(other, &log)) {
                 round.push(log);
@@ -250,7 +256,7 @@ fn run(queue: &StoreQueue) {
         }
         round.iter().for_each(|log| log.write());
         for log in round.drain(..) {
-            if log.sync() == Next::TryAgain && going_on {
+            if log.sync() == NextVisit::Retry && is_running {
                 full.push(log);
             }
         }
@@ -259,7 +265,7 @@ fn run(queue: &StoreQueue) {
             full.retain(|other| !Arc::ptr_eq(other, disk_log));
         }
         remove(&removed);
-        if !going_on {
+        if !is_running {
             return;
         }
     }

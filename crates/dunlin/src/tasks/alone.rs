@@ -16,37 +16,36 @@ use crate::node::Node;
 
 /// The number of the cluster's only member.
 const ID: u64 = 1;
-/// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 
 /// A transport for a cluster without other nodes.
 struct NoPeers;
 
 impl Transport for NoPeers {
-    fn ask(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
 
 impl Tasks {
     /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its
-    /// log. With `is_put_back`, the files may be older than what clients have read: events continue in a
+    /// log. With `is_restored`, the files may be older than what clients have read: events continue in a
     /// later epoch.
-    pub fn alone(
+    pub fn start_single_node(
         node: &Node,
-        place: Option<(Arc<dyn Disk>, &Path)>,
+        disk_and_dir: Option<(Arc<dyn Disk>, &Path)>,
         mut limits: TasksLimits,
-        is_put_back: bool,
+        is_restored: bool,
     ) -> Result<Arc<Tasks>, TasksError> {
         let start = |error: io::Error| TasksError::from(ControlError::from_start_error(error));
-        let tasks = match place {
-            Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
+        let tasks = match disk_and_dir {
+            Some((disk, dir)) => Tasks::start_member(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // A log in memory needs no reserve of disk space.
                 limits.raft.reserve_bytes = 0;
                 let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-                Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
+                Tasks::start_member(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
             }
         };
         let tasks = tasks.map_err(start)?;
@@ -65,7 +64,7 @@ impl Tasks {
                     }
                     shard.catch_up().await?;
                     shard.correct_clock().await?;
-                    if is_put_back { shard.begin_restored().await } else { Ok(()) }
+                    if is_restored { shard.begin_restored().await } else { Ok(()) }
                 };
                 with_room(&*group, start).await
             }

@@ -25,25 +25,24 @@ use crate::control::block_on;
 /// The smallest pause between two divisions of slots.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The interval of checks for waiting tasks while some slots are not assigned.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The interval of checks for waiting tasks while all slots are assigned.
 const IDLE: Duration = Duration::from_secs(1);
-/// The largest pause after a division. The pause is [`SHARE`] times as long as the division took.
+/// The largest pause after a division. The pause is [`PAUSE_FACTOR`] times as long as the division took.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-const SHARE: u32 = 10;
+const PAUSE_FACTOR: u32 = 10;
 
 enum DealerMessage {
-    /// Check for waiting tasks.
-    DemandSnapshot,
+    /// Tasks may wait for slots.
+    DemandChanged,
     /// A worker has attached: its id, its slots, and the number of tasks that it takes ahead.
-    Came(u64, u32, u32),
+    WorkerAttached(u64, u32, u32),
     End,
 }
 
-/// A handle to the thread.
 #[derive(Debug)]
 pub(super) struct Dealer {
-    words: Sender<DealerMessage>,
+    sender: Sender<DealerMessage>,
     receiver: Mutex<Option<Receiver<DealerMessage>>>,
     is_signalled: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -52,34 +51,34 @@ pub(super) struct Dealer {
 /// With this handle, a shard wakes the dealer.
 #[derive(Debug)]
 pub(super) struct DealerSignal {
-    words: Sender<DealerMessage>,
+    sender: Sender<DealerMessage>,
     is_signalled: Arc<AtomicBool>,
 }
 
 impl DealerSignal {
     /// Wakes the dealer if a task of this shard could start, but no worker of the shard has a free slot.
-    pub(super) fn ring(&self, state: &SchedulerState) {
+    pub(super) fn signal_demand(&self, state: &SchedulerState) {
         if !self.is_signalled.load(Ordering::Relaxed)
-            && state.is_waiting()
+            && state.has_waiting_tasks()
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
             // The send fails only if the dealer has stopped.
-            let _ = self.words.send(DealerMessage::DemandSnapshot);
+            let _ = self.sender.send(DealerMessage::DemandChanged);
         }
     }
 }
 
 impl Dealer {
     pub(super) fn new() -> Dealer {
-        let (words, receiver) = channel();
+        let (sender, receiver) = channel();
         // The flag is set until the thread starts, so that no shard signals before. With one shard, the thread never
         // starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
-        Dealer { words, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
+        Dealer { sender, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }
 
-    pub(super) fn bell(&self) -> DealerSignal {
-        DealerSignal { words: self.words.clone(), is_signalled: Arc::clone(&self.is_signalled) }
+    pub(super) fn signal(&self) -> DealerSignal {
+        DealerSignal { sender: self.sender.clone(), is_signalled: Arc::clone(&self.is_signalled) }
     }
 
     /// Starts the thread, which ends with `tasks`.
@@ -95,12 +94,12 @@ impl Dealer {
     }
 
     /// Reports a worker that has attached and that all shards know.
-    pub(super) fn came(&self, worker: u64, slots: u32, ahead: u32) {
-        let _ = self.words.send(DealerMessage::Came(worker, slots, ahead));
+    pub(super) fn worker_attached(&self, worker: u64, slots: u32, ahead: u32) {
+        let _ = self.sender.send(DealerMessage::WorkerAttached(worker, slots, ahead));
     }
 
     pub(super) fn stop(&self) {
-        let _ = self.words.send(DealerMessage::End);
+        let _ = self.sender.send(DealerMessage::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -111,62 +110,66 @@ impl Dealer {
 }
 
 fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &Weak<Tasks>) {
-    let (mut dealing, began) = (SlotAllocator::default(), Instant::now());
+    let (mut allocator, began) = (SlotAllocator::default(), Instant::now());
     loop {
         is_signalled.store(false, Ordering::Release);
-        let mut word = receiver.recv_timeout(if dealing.is_open() { LOOK } else { IDLE });
+        let mut message =
+            receiver.recv_timeout(if allocator.has_pending_slots() { CHECK_INTERVAL } else { IDLE });
         loop {
-            match word {
-                Ok(DealerMessage::Came(worker, slots, ahead)) => dealing.came(worker, slots, ahead),
-                Ok(DealerMessage::DemandSnapshot) | Err(RecvTimeoutError::Timeout) => {}
+            match message {
+                Ok(DealerMessage::WorkerAttached(worker, slots, ahead)) => {
+                    allocator.set_worker(worker, slots, ahead)
+                }
+                Ok(DealerMessage::DemandChanged) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(DealerMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
             match receiver.try_recv() {
-                Ok(more) => word = Ok(more),
+                Ok(more) => message = Ok(more),
                 Err(_none) => break,
             }
         }
         let Some(tasks) = tasks.upgrade() else { return };
         let now = Instant::now();
         // If this fails, the slots that were not assigned are divided again.
-        let _ = deal(&tasks, &mut dealing, now.duration_since(began).as_millis() as u64);
+        let _ = allocate_slots(&tasks, &mut allocator, now.duration_since(began).as_millis() as u64);
         drop(tasks);
-        thread::sleep((now.elapsed() * SHARE).clamp(PAUSE, PAUSE_MAX));
+        thread::sleep((now.elapsed() * PAUSE_FACTOR).clamp(PAUSE, PAUSE_MAX));
     }
 }
 
-fn deal(tasks: &Tasks, dealing: &mut SlotAllocator, now_ms: u64) -> Result<(), TasksError> {
-    let home = tasks.home();
-    dealing.keep(|worker| {
-        tasks.dispatcher.has(worker) && home.with(|state| state.lease_end_ms(worker).is_ok()).unwrap_or(false)
+fn allocate_slots(tasks: &Tasks, allocator: &mut SlotAllocator, now_ms: u64) -> Result<(), TasksError> {
+    let first_shard = tasks.first_shard();
+    allocator.retain(|worker| {
+        tasks.dispatcher.has(worker)
+            && first_shard.with(|state| state.lease_end_ms(worker).is_ok()).unwrap_or(false)
     });
-    let workers = dealing.workers();
+    let workers = allocator.workers();
     if workers.is_empty() {
         return Ok(());
     }
-    let look = || tasks.each(|state| DemandSnapshot::at(state, &workers));
-    let before = look()?;
-    let slots = dealing.deal(now_ms, &before);
+    let take_snapshot = || tasks.read_each(|state| DemandSnapshot::new(state, &workers));
+    let before = take_snapshot()?;
+    let slots = allocator.allocate(now_ms, &before);
     if slots.iter().all(Vec::is_empty) {
         return Ok(());
     }
-    let asked = block_on(ask(tasks, slots));
-    dealing.settle(&before, &look()?);
-    asked
+    let proposals = block_on(propose_slots(tasks, slots));
+    allocator.update_pending(&before, &take_snapshot()?);
+    proposals
 }
 
 /// Proposes the slots of each shard and waits until this node has applied them.
-async fn ask(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
-    let asked = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
-    let asked = asked.map(|(shard, slots)| async move {
+async fn propose_slots(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
+    let proposals = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
+    let proposals = proposals.map(|(shard, slots)| async move {
         let mut commands = Commands::default();
         for (worker, slots, ahead) in slots {
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
-        let proposed = shard.propose_known(commands).await;
+        let proposed = shard.propose_decoded(commands).await;
         // Also waits for those proposals whose outcome is unknown.
         shard.catch_up().await?;
         proposed.map(drop)
     });
-    join_all(asked).await.into_iter().collect()
+    join_all(proposals).await.into_iter().collect()
 }

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 /// Ended connections are removed when the number of workers is higher than twice the number after the last removal,
 /// plus this number.
-const SWEPT_MIN: usize = 64;
+const SWEEP_MIN: usize = 64;
 
 /// The queue of orders to workers that have not been sent over one connection yet. After an order queue is dropped, its
 /// workers receive no orders, but their tasks stay assigned while their leases last.
@@ -56,31 +56,31 @@ impl OrderQueue {
     }
 
     /// Adds orders. Returns whether the queue was empty before and has orders now.
-    fn push(&self, more: impl Iterator<Item = WorkerOrder>) -> bool {
+    fn push(&self, new_orders: impl Iterator<Item = WorkerOrder>) -> bool {
         let mut orders = lock(&self.orders);
         let was_empty = orders.is_empty();
-        orders.extend(more);
+        orders.extend(new_orders);
         was_empty && !orders.is_empty()
     }
 
     /// Adds a worker that attached through this connection.
-    pub(super) fn came(&self, worker: u64, state: &SchedulerState) {
+    pub(super) fn add_worker(&self, worker: u64, state: &SchedulerState) {
         if let Ok(end_ms) = state.lease_end_ms(worker) {
             lock(&self.workers).insert(worker, end_ms);
         }
     }
 
     /// Updates the leases of the queue's workers. Removes unknown workers.
-    pub(super) fn heard(&self, state: &SchedulerState) {
+    pub(super) fn refresh_leases(&self, state: &SchedulerState) {
         lock(&self.workers).retain(|worker, end_ms| {
             let now = state.lease_end_ms(*worker);
             now.map(|now_ms| *end_ms = now_ms).is_ok()
         });
     }
 
-    /// The queue's workers that have sent nothing through any connection since the last call of `heard`: their leases
-    /// are unchanged.
-    pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
+    /// The queue's workers that have sent nothing through any connection since the last call of `refresh_leases`: their
+    /// leases are unchanged.
+    pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
         silent.map(|(worker, _)| *worker).collect()
@@ -91,7 +91,7 @@ impl OrderQueue {
         !lock(&self.workers).is_empty()
     }
 
-    fn forget(&self, worker: u64) {
+    fn remove_worker(&self, worker: u64) {
         lock(&self.orders).retain(|order| order.worker() != worker);
         lock(&self.workers).remove(&worker);
     }
@@ -116,7 +116,7 @@ pub(super) struct Dispatcher {
 struct AttachedWorkers {
     by_worker: HashMap<u64, WorkerConnection>,
     /// The number of workers after the last sweep.
-    swept: usize,
+    workers_after_sweep: usize,
 }
 
 /// The queue of a worker's connection, and which shards have drained the worker.
@@ -129,7 +129,7 @@ struct WorkerConnection {
 
 impl WorkerConnection {
     /// Whether to pass on a shard's order. A worker receives `Drained` only when all shards have reported it.
-    fn passes(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
+    fn forwards(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
         if let WorkerOrder::Drained { .. } = order {
             self.drained |= 1 << shard;
             return self.drained.count_ones() == u32::from(shards);
@@ -145,61 +145,68 @@ impl Dispatcher {
 
     /// Whether the worker is attached to this node.
     pub(super) fn has(&self, worker: u64) -> bool {
-        lock(&self.attached).by_worker.get(&worker).is_some_and(|line| line.order_queue.strong_count() > 0)
+        lock(&self.attached)
+            .by_worker
+            .get(&worker)
+            .is_some_and(|connection| connection.order_queue.strong_count() > 0)
     }
 
     /// From now on, passes the worker's orders to this queue.
     pub(super) fn attach(&self, worker: u64, order_queue: &Arc<OrderQueue>) {
         let mut attached = lock(&self.attached);
-        if attached.by_worker.len() > 2 * attached.swept + SWEPT_MIN {
-            attached.by_worker.retain(|_, line| line.order_queue.strong_count() > 0);
-            attached.swept = attached.by_worker.len();
+        if attached.by_worker.len() > 2 * attached.workers_after_sweep + SWEEP_MIN {
+            attached.by_worker.retain(|_, connection| connection.order_queue.strong_count() > 0);
+            attached.workers_after_sweep = attached.by_worker.len();
         }
-        let line = WorkerConnection { order_queue: Arc::downgrade(order_queue), drained: 0 };
-        let before = attached.by_worker.insert(worker, line);
+        let connection = WorkerConnection { order_queue: Arc::downgrade(order_queue), drained: 0 };
+        let previous = attached.by_worker.insert(worker, connection);
         drop(attached);
-        if let Some(before) = before.and_then(|before| before.order_queue.upgrade()) {
-            before.forget(worker);
+        if let Some(previous) = previous.and_then(|previous| previous.order_queue.upgrade()) {
+            previous.remove_worker(worker);
         }
     }
 
     /// Passes a shard's orders to the workers of this node, and wakes their connections soon afterwards.
-    pub(super) fn hand_out(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
+    pub(super) fn dispatch(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
         let mut attached = lock(&self.attached);
         let mut woken: Vec<Arc<OrderQueue>> = Vec::new();
         // Consecutive orders for the same worker are added to its queue together.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
-            let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
-            let line = attached.by_worker.get_mut(&worker);
-            let Some((order_queue, line)) = line.and_then(|line| Some((line.order_queue.upgrade()?, line)))
+            let worker_orders = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
+            let connection = attached.by_worker.get_mut(&worker);
+            let Some((order_queue, connection)) =
+                connection.and_then(|connection| Some((connection.order_queue.upgrade()?, connection)))
             else {
-                of_worker.for_each(drop);
+                worker_orders.for_each(drop);
                 continue;
             };
-            if order_queue.push(of_worker.filter(|order| line.passes(shard, self.shards, order))) {
+            if order_queue.push(worker_orders.filter(|order| connection.forwards(shard, self.shards, order)))
+            {
                 woken.push(order_queue);
             }
         }
         drop(attached);
         if !woken.is_empty() {
-            wake_behind_answers(woken);
+            wake_after_responses(woken);
         }
     }
 
     /// Called when the state was restored. Passes all orders to workers again. Workers ignore the orders that they
     /// already have.
-    pub(super) fn look(&self, state: &SchedulerState) {
+    pub(super) fn redispatch(&self, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
-        let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
-        let orders = held.flat_map(|held| held.starts.into_iter().map(WorkerOrder::Start).chain(held.stops));
-        self.hand_out(state.shard(), orders);
+        let assignments = workers.into_iter().filter_map(|worker| state.held(worker).ok());
+        let orders = assignments.flat_map(|assignments| {
+            assignments.starts.into_iter().map(WorkerOrder::Start).chain(assignments.stops)
+        });
+        self.dispatch(state.shard(), orders);
     }
 }
 
 /// Wakes connections after the responses to the log entry were sent. A connection that has taken its orders in the
 /// meantime is not woken.
-fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
+fn wake_after_responses(woken: Vec<Arc<OrderQueue>>) {
     let wake = |woken: &[Arc<OrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
     };

@@ -21,7 +21,6 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// The outcome is unknown.
     pub(crate) fn unknown() -> TasksError {
         ControlError::Unknown.into()
     }

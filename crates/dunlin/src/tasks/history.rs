@@ -22,7 +22,7 @@ const PATTERN: &str = "$tasks.>";
 const UNNAMED: &str = "_";
 
 /// Whether a pattern selects events of tasks.
-pub(crate) fn is_of_tasks(pattern: &str) -> bool {
+pub(crate) fn is_tasks_pattern(pattern: &str) -> bool {
     pattern.strip_prefix(TASKS).is_some_and(|rest| rest.starts_with('.'))
 }
 
@@ -31,7 +31,6 @@ pub(crate) fn is_of_tasks(pattern: &str) -> bool {
 pub(super) struct TaskHistory {
     /// The topic; `None` if no events are published.
     topic: Option<Arc<Topic>>,
-    /// The partition of the shard.
     partition: usize,
     epoch: u32,
     /// The number of events so far.
@@ -51,7 +50,7 @@ impl TaskHistory {
                 let pattern = Some(PATTERN.to_owned());
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
-                let topic = node.create_at(TASKS, config, 0)?;
+                let topic = node.create_system_topic(TASKS, config, 0)?;
                 // A subscriber may have read later records at another node.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
@@ -59,7 +58,6 @@ impl TaskHistory {
         })
     }
 
-    /// The history of one shard.
     pub(super) fn of(topic: Option<Arc<Topic>>, shard: u8) -> TaskHistory {
         let (text, parts) = (String::new(), Vec::new());
         TaskHistory { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
@@ -78,17 +76,16 @@ impl TaskHistory {
         }
     }
 
-    /// The epoch, and the number of events so far.
     pub(super) fn epoch_and_count(&self) -> (u32, u64) {
         (self.epoch, self.count)
     }
 
     /// Moves the topic to the event after `count` in this epoch. Its subscribers receive a gap or the notice of a new
     /// epoch.
-    pub(super) fn move_on(&mut self, epoch: u32, count: u64) {
+    pub(super) fn advance_to(&mut self, epoch: u32, count: u64) {
         (self.epoch, self.count) = (epoch, count);
         if let Some(topic) = &self.topic {
-            topic.logs()[self.partition].move_on(Position { epoch, seq: count + 1 });
+            topic.logs()[self.partition].reset_to(Position { epoch, seq: count + 1 });
         }
     }
 
@@ -122,7 +119,7 @@ impl TaskHistory {
             // Nothing more to do. If the topic is closed, the node has stopped, and all its subscribers have ended.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
-                topic.logs()[self.partition].move_on(Position { epoch: self.epoch, seq: self.count + 1 });
+                topic.logs()[self.partition].reset_to(Position { epoch: self.epoch, seq: self.count + 1 });
             }
         }
     }

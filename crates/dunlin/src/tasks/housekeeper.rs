@@ -21,17 +21,15 @@ use crate::control::block_on;
 use crate::node::Node;
 
 /// The interval at which the leader checks the cluster's clock.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of tasks confirmed by one command.
-const TOGETHER_MAX: usize = 1_000;
+const BATCH_MAX: usize = 1_000;
 
-/// Commands to the thread.
 pub(super) enum HousekeeperCommand {
     Publish(Vec<Due>),
     End,
 }
 
-/// A handle to the thread.
 #[derive(Debug)]
 pub(super) struct TasksHousekeeper {
     work: Sender<HousekeeperCommand>,
@@ -75,7 +73,7 @@ impl TasksHousekeeper {
 
 fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &Node) {
     loop {
-        let work = receiver.recv_timeout(LOOK);
+        let work = receiver.recv_timeout(CHECK_INTERVAL);
         let Some(shard) = shard.upgrade() else { return };
         match work {
             Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due),
@@ -111,13 +109,13 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
     }
     if !refused.is_empty() {
         // If this fails, the tasks are due again, because they are not confirmed.
-        let _ = block_on(shard.propose_known(refused));
+        let _ = block_on(shard.propose_decoded(refused));
     }
-    for together in done.chunks(TOGETHER_MAX) {
+    for chunk in done.chunks(BATCH_MAX) {
         let mut commands = Commands::default();
-        commands.push_with(|out| TaskCommand::Published { tasks: together.to_vec() }.encode(out));
+        commands.push_with(|out| TaskCommand::Published { tasks: chunk.to_vec() }.encode(out));
         // If this fails, the tasks are due again, because they are not confirmed.
-        let _ = block_on(shard.propose_known(commands));
+        let _ = block_on(shard.propose_decoded(commands));
     }
 }
 
@@ -138,7 +136,8 @@ fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPubli
     let mark = ProducerMark { producer: shard.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
     let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
     let draft = Draft { meta: Default::default(), payload };
-    let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
+    let published =
+        node.publisher(subject).and_then(|publisher| publisher.with_producer(mark).publish(draft));
     match published {
         // The record was appended by an earlier attempt.
         Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Tasks, TasksError, check_shards};
-use crate::control::{ControlError, StartFailure, refuse_log_of_cluster};
+use crate::control::{ControlError, StartFailure, refuse_cluster_log};
 use crate::node::Node;
-use crate::storage::{Storage, made};
+use crate::storage::{Storage, part_mark};
 
 /// The node's membership in the groups of its cluster's tasks, once it was started.
 #[derive(Debug, Default)]
@@ -25,66 +25,69 @@ impl Node {
     /// Returns the node's membership in the groups of its cluster's tasks. Without [`Node::set_tasks`], the first call
     /// starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn tasks(&self) -> Result<&Arc<Tasks>, TasksError> {
-        if let Some(tasks) = self.tasks_place().tasks.get() {
+        if let Some(tasks) = self.lazy_tasks().tasks.get() {
             return Ok(tasks);
         }
-        let _one_at_a_time = self.tasks_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tasks) = self.tasks_place().tasks.get() {
+        let _one_at_a_time = self.lazy_tasks().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tasks) = self.lazy_tasks().tasks.get() {
             return Ok(tasks);
         }
-        if let Some(why) = self.awaits_cluster() {
+        if let Some(why) = self.missing_cluster_reason() {
             return Err(ControlError::Start(why).into());
         }
-        if let Some(full) = self.tasks_place().failure.full_disk() {
+        if let Some(full) = self.lazy_tasks().failure.full_disk() {
             return Err(full.into());
         }
         let limits = self.config().limits.tasks;
-        let mut is_put_back = false;
-        let started = match self.storage().map(Storage::place) {
+        let mut is_restored = false;
+        let started = match self.storage().map(Storage::disk_and_dir) {
             Some((disk, dir)) => {
                 let shards = dirs(dir, limits.shards);
-                is_put_back = !self.tasks_place().failure.left_own_files()
-                    && !made::is_unchanged(&**disk, dir, DIR, &shards);
-                let place = dir.join(DIR);
+                is_restored = !self.lazy_tasks().failure.has_own_files()
+                    && !part_mark::is_unchanged(&**disk, dir, DIR, &shards);
+                let log_dir = dir.join(DIR);
                 // The other logs are read only if this one is new, or may have been restored from a copy.
-                let checked = match is_put_back || !dunlin_raft::is_begun(&**disk, &place) {
-                    true => refuse_log_of_cluster(disk, dir).map_err(TasksError::from),
+                let checked = match is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
+                    true => refuse_cluster_log(disk, dir).map_err(TasksError::from),
                     false => Ok(()),
                 };
-                let at = Some((Arc::clone(disk), &*place));
-                let tasks = checked.and_then(|()| Tasks::alone(&self.unguarded(), at, limits, is_put_back));
-                tasks.inspect(|_| made::note(&**disk, dir, DIR, &shards))
+                let at = Some((Arc::clone(disk), &*log_dir));
+                let tasks = checked
+                    .and_then(|()| Tasks::start_single_node(&self.unguarded(), at, limits, is_restored));
+                tasks.inspect(|_| part_mark::write_open(&**disk, dir, DIR, &shards))
             }
-            None => Tasks::alone(&self.unguarded(), None, limits, false),
+            None => Tasks::start_single_node(&self.unguarded(), None, limits, false),
         };
         let failed = started.as_ref().err().map(|error| match error {
             TasksError::Agreeing(error) => error.clone(),
             other => ControlError::Start(other.to_string()),
         });
-        self.tasks_place().failure.record(failed, is_put_back);
+        self.lazy_tasks().failure.record(failed, is_restored);
         let tasks = started?;
-        Ok(self.tasks_place().tasks.get_or_init(|| tasks))
+        Ok(self.lazy_tasks().tasks.get_or_init(|| tasks))
     }
 
     /// Ends the membership. A single node then records the modification times of its files.
     pub(crate) fn stop_tasks(&self) {
         let Some(tasks) = self.tasks_if_any() else { return };
         tasks.stop();
-        if let Some((disk, dir)) = self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
-            made::note_closed(&**disk, dir, DIR, &dirs(dir, tasks.limits().shards));
+        if let Some((disk, dir)) =
+            self.storage().map(Storage::disk_and_dir).filter(|_| !self.is_cluster_member())
+        {
+            part_mark::write_closed(&**disk, dir, DIR, &dirs(dir, tasks.limits().shards));
         }
     }
 
     /// Whether the data directory contains tasks of a cluster of one.
     pub(crate) fn has_tasks(&self) -> bool {
-        let place = self.storage().map(Storage::place);
-        !self.is_of_cluster()
-            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
+        let disk_and_dir = self.storage().map(Storage::disk_and_dir);
+        !self.is_cluster_member()
+            && disk_and_dir.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// Returns an error if the configured number of shards differs from the directory's.
     pub(crate) fn check_shards(&self) -> io::Result<()> {
-        match self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
+        match self.storage().map(Storage::disk_and_dir).filter(|_| !self.is_cluster_member()) {
             Some((disk, dir)) => check_shards(&**disk, &dir.join(DIR), self.config().limits.tasks.shards),
             None => Ok(()),
         }
@@ -92,17 +95,16 @@ impl Node {
 
     /// Sets the node's membership in the groups of its cluster's tasks. Returns `false` if the node already has one.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) -> bool {
-        let _one_at_a_time = self.tasks_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tasks_place().tasks.set(tasks).is_ok()
+        let _one_at_a_time = self.lazy_tasks().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lazy_tasks().tasks.set(tasks).is_ok()
     }
 
     /// The node's membership in the groups of its cluster's tasks, if it was started.
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
-        self.tasks_place().tasks.get()
+        self.lazy_tasks().tasks.get()
     }
 }
 
-/// The directories of all shards in a node's data directory.
 fn dirs(dir: &Path, shards: u8) -> Vec<PathBuf> {
     (0..shards).map(|shard| Tasks::dir_of(&dir.join(DIR), shard)).collect()
 }

@@ -18,8 +18,8 @@ use super::housekeeper::HousekeeperCommand;
 
 /// The moment from which the epoch numbers of task events count, 2026-01-01, in ms since the Unix epoch. The next
 /// constant is the time after which the number grows by 1, in ms.
-const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
-const LIFE_UNIT_MS: u64 = 100;
+const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
+const EPOCH_UNIT_MS: u64 = 100;
 
 /// The replicated state of one shard, together with the history, dispatcher and threads that it updates.
 pub(super) struct TasksMachine {
@@ -28,7 +28,7 @@ pub(super) struct TasksMachine {
     history: TaskHistory,
     dispatcher: Arc<Dispatcher>,
     housekeeper: Sender<HousekeeperCommand>,
-    bell: DealerSignal,
+    dealer: DealerSignal,
     /// Buffer for a response.
     encoded: Vec<u8>,
     /// The most frequent response, encoded once.
@@ -41,13 +41,13 @@ impl TasksMachine {
         history: TaskHistory,
         dispatcher: Arc<Dispatcher>,
         housekeeper: Sender<HousekeeperCommand>,
-        bell: DealerSignal,
+        dealer: DealerSignal,
     ) -> TasksMachine {
         let state = SchedulerState::of_shard(SchedulerLimits::default(), shard);
         let mut done = Vec::new();
         TaskCommandOutcome::Done { reply: CommandReply::Done }.encode(&mut done);
         let (effects, encoded, done) = (TaskEffects::default(), Vec::new(), done.into());
-        TasksMachine { state, effects, history, dispatcher, housekeeper, bell, encoded, done }
+        TasksMachine { state, effects, history, dispatcher, housekeeper, dealer, encoded, done }
     }
 
     pub(super) fn state(&self) -> &SchedulerState {
@@ -59,12 +59,14 @@ impl TasksMachine {
         self.history.epoch_and_count().0
     }
 
-    fn take_in(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
+    fn apply_command(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
             // If a state has no epoch yet, the first clock command determines it.
-            (TaskCommand::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
+            (TaskCommand::Clock { unix_ms }, (0, count)) => {
+                self.history.advance_to(epoch_at(*unix_ms), count)
+            }
             (TaskCommand::BeginRestored { unix_ms }, (epoch, count)) => {
-                self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
+                self.history.advance_to(epoch_at(*unix_ms).max(epoch.saturating_add(1)), count);
             }
             _ => {}
         }
@@ -73,8 +75,8 @@ impl TasksMachine {
 }
 
 /// The epoch that begins at this time. A later time gives a higher epoch.
-fn life_of(unix_ms: u64) -> u32 {
-    let units = unix_ms.saturating_sub(LIFE_BEGIN_MS) / LIFE_UNIT_MS;
+fn epoch_at(unix_ms: u64) -> u32 {
+    let units = unix_ms.saturating_sub(EPOCH_ZERO_MS) / EPOCH_UNIT_MS;
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
 }
 
@@ -104,19 +106,19 @@ impl StateMachine for TasksMachine {
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = TaskCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
-        let answered = self.take_in(&command);
-        if answered == (TaskCommandOutcome::Done { reply: CommandReply::Done }) {
+        let outcome = self.apply_command(&command);
+        if outcome == (TaskCommandOutcome::Done { reply: CommandReply::Done }) {
             return self.done.clone();
         }
         self.encoded.clear();
-        answered.encode(&mut self.encoded);
+        outcome.encode(&mut self.encoded);
         Bytes::copy_from_slice(&self.encoded)
     }
 
     fn end_entry(&mut self) {
         let TaskEffects { orders, publishes, events } = &mut self.effects;
         if !orders.is_empty() {
-            self.dispatcher.hand_out(self.state.shard(), orders.drain(..));
+            self.dispatcher.dispatch(self.state.shard(), orders.drain(..));
         }
         if !publishes.is_empty() {
             let due: Vec<TaskPublication> = std::mem::take(publishes);
@@ -127,7 +129,7 @@ impl StateMachine for TasksMachine {
             self.history.record(&self.state, events);
             events.clear();
         }
-        self.bell.ring(&self.state);
+        self.dealer.signal_demand(&self.state);
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
@@ -145,12 +147,12 @@ impl StateMachine for TasksMachine {
         })?;
         let mut restoring = StateRestore::of_shard(self.state.shard());
         for block in blocks {
-            restoring.take(&block).map_err(invalid)?;
+            restoring.read_block(&block).map_err(invalid)?;
         }
-        self.state = restoring.end().map_err(invalid)?;
+        self.state = restoring.finish().map_err(invalid)?;
         self.effects.clear();
-        self.history.move_on(epoch, count);
-        self.dispatcher.look(&self.state);
+        self.history.advance_to(epoch, count);
+        self.dispatcher.redispatch(&self.state);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use super::TasksError;
 
 /// Commands split by shard. Within a shard they keep their order.
 pub(super) struct RoutedCommands {
-    /// The commands of each shard.
     pub(super) commands: Vec<Commands>,
     routes: Vec<ShardRoute>,
 }
@@ -31,12 +30,13 @@ impl RoutedCommands {
     }
 
     /// Returns the responses in the order of the commands, from the responses of each shard.
-    pub(super) fn join(self, answers: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
-        let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
+    pub(super) fn join(self, responses: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
+        let mut responses: Vec<_> = responses.into_iter().map(Vec::into_iter).collect();
         let join = |route: &ShardRoute| match route {
-            ShardRoute::One(shard) => answers[usize::from(*shard)].next().ok_or_else(TasksError::unknown),
+            ShardRoute::One(shard) => responses[usize::from(*shard)].next().ok_or_else(TasksError::unknown),
             ShardRoute::All => {
-                let parts = answers.iter_mut().map(|answers| answers.next().ok_or_else(TasksError::unknown));
+                let parts =
+                    responses.iter_mut().map(|responses| responses.next().ok_or_else(TasksError::unknown));
                 let parts: Vec<Bytes> = parts.collect::<Result<_, _>>()?;
                 let parts =
                     parts.iter().map(|part| TaskCommandOutcome::decode(part)).collect::<Result<_, _>>()?;
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(reply: CommandReply) -> Bytes {
+    fn encode_reply(reply: CommandReply) -> Bytes {
         let mut out = Vec::new();
         TaskCommandOutcome::Done { reply }.encode(&mut out);
         out.into()
@@ -67,28 +67,29 @@ mod tests {
         let shard_of = |name: &String| usize::from(shard_of_tenant(name.as_bytes(), 2));
         let mut commands = Commands::default();
         for name in &names {
-            commands.push_with(|out| TaskCommand::Found { tenant: name.as_bytes() }.encode(out));
-            commands.push_with(|out| TaskCommand::Beat { workers: vec![7] }.encode(out));
+            commands.push_with(|out| TaskCommand::EnsureTenant { tenant: name.as_bytes() }.encode(out));
+            commands.push_with(|out| TaskCommand::Renew { workers: vec![7] }.encode(out));
         }
         let routed = RoutedCommands::of(&commands, 2).unwrap();
         let of_first = names.iter().filter(|name| shard_of(name) == 0).count();
         assert_eq!(routed.commands[0].len(), of_first + names.len());
-        let mut answers = vec![Vec::new(), Vec::new()];
+        let mut responses = vec![Vec::new(), Vec::new()];
         for (at, name) in names.iter().enumerate() {
-            answers[shard_of(name)].push(answer(CommandReply::Changed { tasks: at as u64, more: false }));
-            answers[0].push(answer(CommandReply::Beaten { gone: vec![] }));
-            answers[1].push(answer(CommandReply::Beaten { gone: vec![at as u64] }));
+            responses[shard_of(name)]
+                .push(encode_reply(CommandReply::Changed { tasks: at as u64, more: false }));
+            responses[0].push(encode_reply(CommandReply::Renewed { gone: vec![] }));
+            responses[1].push(encode_reply(CommandReply::Renewed { gone: vec![at as u64] }));
         }
         let expected = (0..names.len() as u64).flat_map(|at| {
             [
-                answer(CommandReply::Changed { tasks: at, more: false }),
-                answer(CommandReply::Beaten { gone: vec![at] }),
+                encode_reply(CommandReply::Changed { tasks: at, more: false }),
+                encode_reply(CommandReply::Renewed { gone: vec![at] }),
             ]
         });
-        assert_eq!(routed.join(answers.clone()).unwrap(), expected.collect::<Vec<_>>());
-        answers[1].pop();
+        assert_eq!(routed.join(responses.clone()).unwrap(), expected.collect::<Vec<_>>());
+        responses[1].pop();
         assert!(
-            RoutedCommands::of(&commands, 2).unwrap().join(answers).is_err(),
+            RoutedCommands::of(&commands, 2).unwrap().join(responses).is_err(),
             "a missing response is an unknown outcome"
         );
     }

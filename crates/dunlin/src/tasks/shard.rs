@@ -42,13 +42,13 @@ pub struct TaskShard {
 struct ShardTransport<T>(T, u8);
 
 impl<T: Transport> Transport for ShardTransport<T> {
-    fn ask(&self, member: &RaftMember, lane: RequestLane, mut request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, member: &RaftMember, lane: RequestLane, mut request: Vec<Bytes>) -> ResponseFuture {
         let mark = match self.1 {
             0 => Bytes::from_static(&[FIRST]),
             shard => Bytes::copy_from_slice(&[ANOTHER, shard]),
         };
         request.insert(0, mark);
-        self.0.ask(member, lane, request)
+        self.0.request(member, lane, request)
     }
 
     fn runtime(&self) -> Option<Handle> {
@@ -65,7 +65,6 @@ pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     }
 }
 
-/// The directory of a shard's log.
 pub(super) fn dir_of(dir: &Path, shard: u8) -> PathBuf {
     match shard {
         0 => dir.to_owned(),
@@ -113,7 +112,7 @@ impl TaskShard {
         let group = self.group().map_err(io::Error::other)?;
         match forward::ForwardedRequest::read(&request) {
             None => group.receive(request).await,
-            Some(request) => Ok(self.answer(&group, request?).await),
+            Some(request) => Ok(self.handle_forwarded(&group, request?).await),
         }
     }
 
@@ -134,11 +133,11 @@ impl TaskShard {
 
     /// The leader of the shard's Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, TasksError> {
-        Ok(self.group()?.lead())
+        Ok(self.group()?.leadership())
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.lead() == Ok(Leadership::Here)
+        self.lead() == Ok(Leadership::Local)
     }
 
     /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
@@ -187,9 +186,9 @@ impl TaskShard {
         Ok(self.group()?.commits())
     }
 
-    /// Calls `look` with the shard's state at this node.
-    pub fn with<R>(&self, look: impl FnOnce(&SchedulerState) -> R) -> Result<R, TasksError> {
-        Ok(self.group()?.with(|machine| look(machine.state())))
+    /// Calls `read` with the shard's state at this node.
+    pub fn with<R>(&self, read: impl FnOnce(&SchedulerState) -> R) -> Result<R, TasksError> {
+        Ok(self.group()?.with(|machine| read(machine.state())))
     }
 
     /// Stops the group; pending calls return errors.

@@ -16,7 +16,7 @@ use crate::control::ControlError;
 /// The pause between two attempts to set a worker's slots.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a worker may take to reconnect before its tasks go to other workers.
-const RETURN: Duration = Duration::from_secs(1);
+const RECONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// A worker's request to receive tasks from this node. The request lists the tasks that the worker still holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,7 +51,8 @@ pub struct WorkerAttachment {
 
 impl From<&dunlin_tasks::AttachRequest<'_>> for WorkerAttachment {
     fn from(attach: &dunlin_tasks::AttachRequest<'_>) -> WorkerAttachment {
-        let dunlin_tasks::AttachRequest { worker, life, slots, ahead, ref has, ref new } = *attach;
+        let dunlin_tasks::AttachRequest { worker, epoch: life, slots, ahead, held: ref has, ref new } =
+            *attach;
         let each = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
         WorkerAttachment {
             worker,
@@ -72,64 +73,67 @@ impl From<&dunlin_tasks::AttachRequest<'_>> for WorkerAttachment {
 }
 
 impl Tasks {
-    /// From now on, passes a worker's orders to this queue. The worker may be known or new. `told` is called with the
-    /// worker's id before the queue receives the first order.
+    /// From now on, passes a worker's orders to this queue. The worker may be known or new. `on_attached` is called
+    /// with the worker's id before the queue receives the first order.
     pub async fn attach(
         &self,
-        asked: &WorkerAttachment,
+        attachment: &WorkerAttachment,
         order_queue: &Arc<OrderQueue>,
-        told: impl FnOnce(AttachResponse),
+        on_attached: impl FnOnce(AttachResponse),
     ) -> Result<u64, TasksError> {
-        let known = self.known(asked).await?;
+        let known = self.renew_known_worker(attachment).await?;
         let worker = match known {
             Some(worker) => worker,
-            None => self.join(asked).await?,
+            None => self.join_worker(attachment).await?,
         };
-        self.enlist(worker, asked).await?;
+        self.enlist_in_other_shards(worker, attachment).await?;
         let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
-        with_all(&groups, &[], |machines| self.begin_orders(machines, worker, asked, order_queue, told))?;
+        with_all_machines(&groups, &[], |machines| {
+            self.start_orders(machines, worker, attachment, order_queue, on_attached)
+        })?;
         if self.shards.len() > 1 {
-            self.dealer.came(worker, asked.slots, asked.ahead);
+            self.dealer.worker_attached(worker, attachment.slots, attachment.ahead);
             return Ok(worker);
         }
         // Attaching is complete when the cluster has set or refused the worker's slots.
         loop {
-            let slots = TaskCommand::Slots { worker, slots: asked.slots, ahead: asked.ahead };
+            let slots = TaskCommand::Slots { worker, slots: attachment.slots, ahead: attachment.ahead };
             // The command sets a value, so it may be sent again.
-            match self.ask(&slots).await {
+            match self.execute(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
                     return Err(ControlError::Stopped(why).into());
                 }
-                Err(_) => self.home().group()?.pause(PAUSE).await,
+                Err(_) => self.first_shard().group()?.pause(PAUSE).await,
             }
         }
     }
 
     /// The worker's previous id, if the cluster still knows it. Renews the lease of that worker.
-    async fn known(&self, asked: &WorkerAttachment) -> Result<Option<u64>, TasksError> {
-        if asked.worker == 0 {
+    async fn renew_known_worker(&self, attachment: &WorkerAttachment) -> Result<Option<u64>, TasksError> {
+        if attachment.worker == 0 {
             return Ok(None);
         }
-        self.home().catch_up().await?;
+        self.first_shard().catch_up().await?;
         // If the id belongs to a worker for other tenants, it counts as unknown.
-        let is_its_own = |machine: &TasksMachine| {
-            machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
+        let is_same_worker = |machine: &TasksMachine| {
+            machine.epoch() == attachment.life
+                && machine.state().is_worker_for(attachment.worker, &attachment.tenants)
         };
-        if !self.home().group()?.with(is_its_own) {
+        if !self.first_shard().group()?.with(is_same_worker) {
             return Ok(None);
         }
-        match self.home().ask(&TaskCommand::Beat { workers: vec![asked.worker] }).await? {
-            CommandReply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
+        match self.first_shard().execute(&TaskCommand::Renew { workers: vec![attachment.worker] }).await? {
+            CommandReply::Renewed { gone } if gone.is_empty() => Ok(Some(attachment.worker)),
             _ => Ok(None),
         }
     }
 
-    async fn join(&self, asked: &WorkerAttachment) -> Result<u64, TasksError> {
-        match self.home().ask(&TaskCommand::Join { worker: asked.new_worker() }).await? {
+    async fn join_worker(&self, attachment: &WorkerAttachment) -> Result<u64, TasksError> {
+        match self.first_shard().execute(&TaskCommand::Join { worker: attachment.new_worker() }).await? {
             CommandReply::Joined { worker } => {
                 // This node must have applied the command that added the worker.
-                self.home().catch_up().await?;
+                self.first_shard().catch_up().await?;
                 Ok(worker)
             }
             _ => Err(TasksError::unknown()),
@@ -137,9 +141,9 @@ impl Tasks {
     }
 
     /// Adds the worker to the other shards, or renews its lease there.
-    async fn enlist(&self, id: u64, asked: &WorkerAttachment) -> Result<(), TasksError> {
+    async fn enlist_in_other_shards(&self, id: u64, attachment: &WorkerAttachment) -> Result<(), TasksError> {
         let others = self.shards[1..].iter().map(|shard| async move {
-            shard.ask(&TaskCommand::Enlist { id, worker: asked.new_worker() }).await?;
+            shard.execute(&TaskCommand::Enlist { id, worker: attachment.new_worker() }).await?;
             shard.catch_up().await
         });
         join_all(others).await.into_iter().collect()
@@ -147,44 +151,46 @@ impl Tasks {
 
     /// Passes on the orders that the cluster has for the worker and that the worker does not hold yet, followed by all
     /// later orders. The state machine applies no command during this call.
-    fn begin_orders(
+    fn start_orders(
         &self,
         machines: &[&TasksMachine],
         worker: u64,
-        asked: &WorkerAttachment,
+        attachment: &WorkerAttachment,
         order_queue: &Arc<OrderQueue>,
-        told: impl FnOnce(AttachResponse),
+        on_attached: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {
         let (mut starts, mut stops) = (Vec::new(), Vec::new());
         for machine in machines {
-            let held = machine.state().held(worker)?;
-            starts.extend(held.starts);
-            stops.extend(held.stops);
+            let orders = machine.state().held(worker)?;
+            starts.extend(orders.starts);
+            stops.extend(orders.stops);
         }
-        let home = machines[0];
+        let first_machine = machines[0];
         let is_held = |&(task, token): &(u64, u64)| {
             starts.iter().any(|start| (start.task, start.token) == (task, token))
         };
-        let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
-        told(AttachResponse { worker, life: home.epoch(), lost });
+        let lost = attachment.has.iter().filter(|has| !is_held(has)).copied().collect();
+        on_attached(AttachResponse { worker, epoch: first_machine.epoch(), lost });
         self.dispatcher.attach(worker, order_queue);
-        order_queue.came(worker, home.state());
-        let has = |start: &dunlin_tasks::TaskStart| asked.has.contains(&(start.task, start.token));
+        order_queue.add_worker(worker, first_machine.state());
+        let has = |start: &dunlin_tasks::TaskStart| attachment.has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(WorkerOrder::Start);
-        self.dispatcher.hand_out(home.state().shard(), missing.chain(stops));
+        self.dispatcher.dispatch(first_machine.state().shard(), missing.chain(stops));
         Ok(())
     }
 }
 
-/// Calls `look` with all state machines at one moment. They are locked in the order of shards, which avoids a deadlock.
-fn with_all<R>(
+/// Calls `read` with all state machines at one moment. They are locked in the order of shards, which avoids a deadlock.
+fn with_all_machines<R>(
     groups: &[Arc<GroupHandle<TasksMachine>>],
-    seen: &[&TasksMachine],
-    look: impl FnOnce(&[&TasksMachine]) -> R,
+    locked: &[&TasksMachine],
+    read: impl FnOnce(&[&TasksMachine]) -> R,
 ) -> R {
     match groups.split_first() {
-        None => look(seen),
-        Some((first, rest)) => first.with(|machine| with_all(rest, &[seen, &[machine]].concat(), look)),
+        None => read(locked),
+        Some((first, rest)) => {
+            first.with(|machine| with_all_machines(rest, &[locked, &[machine]].concat(), read))
+        }
     }
 }
 
@@ -207,32 +213,32 @@ impl WorkerAttachment {
 
 impl Tasks {
     /// Stores when the leases of this connection's workers end, after a heartbeat has renewed them.
-    pub async fn heard(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
-        if !self.home().leads() {
-            self.home().catch_up().await?;
+    pub async fn refresh_leases(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
+        if !self.first_shard().leads() {
+            self.first_shard().catch_up().await?;
         }
-        self.home().with(|state| order_queue.heard(state))
+        self.first_shard().with(|state| order_queue.refresh_leases(state))
     }
 
     /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. The tasks of a
     /// killed process, whose connection ends at once, thus do not wait for the end of the lease. If the worker is alive
     /// and reconnects too late, its results are refused because of their old tokens.
     pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
-        self.home().group()?.pause(RETURN).await;
-        self.home().catch_up().await?;
-        let silent = self.home().with(|state| order_queue.silent(state))?;
+        self.first_shard().group()?.pause(RECONNECT_TIME).await;
+        self.first_shard().catch_up().await?;
+        let silent = self.first_shard().with(|state| order_queue.silent_workers(state))?;
         if silent.is_empty() {
             return Ok(());
         }
         let mut commands = Commands::default();
         silent.iter().for_each(|&worker| commands.push_with(|out| TaskCommand::Leave { worker }.encode(out)));
-        self.propose_known(commands).await.map(drop)
+        self.propose_decoded(commands).await.map(drop)
     }
 
-    /// Like [`Tasks::propose_known`], but for commands that may not have been decoded; returns decoded responses.
+    /// Like [`Tasks::propose_decoded`], but for commands that may not have been decoded; returns decoded responses.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<TaskCommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
-        let answers = self.propose_known(commands).await?;
-        answers.iter().map(|answer| Ok(TaskCommandOutcome::decode(answer)?)).collect()
+        let responses = self.propose_decoded(commands).await?;
+        responses.iter().map(|response| Ok(TaskCommandOutcome::decode(response)?)).collect()
     }
 }

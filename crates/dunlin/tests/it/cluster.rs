@@ -41,31 +41,31 @@ struct TestHub {
     /// Nodes whose connections to all other nodes are cut.
     cut: Mutex<HashSet<u64>>,
     /// Nodes whose feeds deliver no records to other nodes' mirrors.
-    mute: Mutex<HashSet<u64>>,
+    silent_feeds: Mutex<HashSet<u64>>,
     /// Nodes that append forwarded batches but whose responses are lost.
-    unheard: Mutex<HashSet<u64>>,
+    lost_responses: Mutex<HashSet<u64>>,
     /// Pairs of nodes between which records were sent and have not arrived.
-    on_the_way: Mutex<HashSet<(u64, u64)>>,
+    in_transit: Mutex<HashSet<(u64, u64)>>,
     /// Nodes that receive changes of the cluster later. For each, the changes that are held back.
-    late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
+    held_changes: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// Number of batches forwarded to a node that was cut off or whose response was lost.
-    unanswered: AtomicU64,
+    failed_forwards: AtomicU64,
     /// Pairs of nodes. The next feed between the two nodes of a pair ends at once.
-    breaking: Mutex<HashSet<(u64, u64)>>,
+    ending_feeds: Mutex<HashSet<(u64, u64)>>,
     /// Two nodes: just before the first node's next feed begins, topic `t` moves to the second node.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Nodes whose requests for an owner receive no response. The field `is_asking` says whether such a node has made a
-    /// request.
-    unanswered_by: Mutex<HashSet<u64>>,
-    is_asking: AtomicBool,
+    /// Nodes whose requests for an owner receive no response. The field `has_requested` says whether such a node has
+    /// made a request.
+    ignored_nodes: Mutex<HashSet<u64>>,
+    has_requested: AtomicBool,
     /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
-    caught: Mutex<Option<Vec<InFlightBatch>>>,
+    captured: Mutex<Option<Vec<InFlightBatch>>>,
 }
 
 /// The connections of one node to the other nodes.
 #[derive(Debug)]
 struct NodePeers {
-    hall: Weak<TestHub>,
+    hub: Weak<TestHub>,
     id: u64,
     lanes: Mutex<HashMap<u64, mpsc::Sender<InFlightBatch>>>,
 }
@@ -81,7 +81,7 @@ impl TestHub {
     }
 
     /// Sends changes of the agreed state to all nodes whose connections are not cut.
-    fn tell(&self, effects: ControlEffects) {
+    fn deliver_changes(&self, effects: ControlEffects) {
         let nodes: Vec<_> =
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
         for change in effects.changes {
@@ -89,12 +89,12 @@ impl TestHub {
                 if self.cut.lock().unwrap().contains(id) {
                     continue;
                 }
-                let mut late = self.late.lock().unwrap();
-                match late.get_mut(id) {
-                    Some(unheard) => unheard.push(change.bytes.to_vec()),
+                let mut held_changes = self.held_changes.lock().unwrap();
+                match held_changes.get_mut(id) {
+                    Some(changes) => changes.push(change.bytes.to_vec()),
                     None => {
-                        drop(late);
-                        ownership.changed(KeyEvents::new(&change.bytes).unwrap());
+                        drop(held_changes);
+                        ownership.apply_events(KeyEvents::new(&change.bytes).unwrap());
                     }
                 }
             }
@@ -108,115 +108,122 @@ impl TestHub {
             state.advance(self.began.elapsed().as_millis() as u64, &mut effects);
             command.map(|command| state.apply(command, &mut effects))
         };
-        self.tell(effects);
+        self.deliver_changes(effects);
         Ok(reply.transpose()?.unwrap_or(ControlReply::Done))
     }
 }
 
 impl PeerNodes for NodePeers {
-    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
-        let hall =
-            self.hall.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
-        if hall.cut.lock().unwrap().contains(&self.id) {
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+        let hub =
+            self.hub.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
+        if hub.cut.lock().unwrap().contains(&self.id) {
             return Err(ClusterCommandError::Away("cut off".to_owned()));
         }
         while matches!(command, ControlCommand::Place { .. })
-            && hall.unanswered_by.lock().unwrap().contains(&self.id)
+            && hub.ignored_nodes.lock().unwrap().contains(&self.id)
         {
-            hall.is_asking.store(true, Ordering::Relaxed);
+            hub.has_requested.store(true, Ordering::Relaxed);
             thread::sleep(POLL);
         }
-        hall.apply(Some(command))
+        hub.apply(Some(command))
     }
 
-    fn forward_batch(&self, to: u64, run: InFlightBatch) {
-        if let Some(hall) = self.hall.upgrade()
-            && let Some(caught) = &mut *hall.caught.lock().unwrap()
+    fn forward_batch(&self, to: u64, batch: InFlightBatch) {
+        if let Some(hub) = self.hub.upgrade()
+            && let Some(captured) = &mut *hub.captured.lock().unwrap()
         {
-            return caught.push(run);
+            return captured.push(batch);
         }
         let mut lanes = self.lanes.lock().unwrap();
         let lane = lanes.entry(to).or_insert_with(|| {
             let (send, receive) = mpsc::channel::<InFlightBatch>();
-            let (hall, id) = (Weak::clone(&self.hall), self.id);
-            thread::spawn(move || receive.iter().for_each(|run| deliver(&hall, id, to, run)));
+            let (hub, id) = (Weak::clone(&self.hub), self.id);
+            thread::spawn(move || receive.iter().for_each(|batch| deliver(&hub, id, to, batch)));
             send
         });
-        lane.send(run).unwrap();
+        lane.send(batch).unwrap();
     }
 
     fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
-        let (hall, id) = (Weak::clone(&self.hall), self.id);
-        if let Some(hall) = hall.upgrade() {
-            let moves = hall.moves_before_feed.lock().unwrap().take_if(|(of, _)| *of == id);
+        let (hub, id) = (Weak::clone(&self.hub), self.id);
+        if let Some(hub) = hub.upgrade() {
+            let moves = hub.moves_before_feed.lock().unwrap().take_if(|(of, _)| *of == id);
             if let Some((_, to)) = moves {
-                let ownership = hall.nodes.lock().unwrap()[&id].1.clone();
+                let ownership = hub.nodes.lock().unwrap()[&id].1.clone();
                 ownership.move_topic("t", to).unwrap();
             }
         }
         thread::spawn(move || {
-            let why = carry(&hall, id, from, &feed).map_or_else(|why| why, |()| "enough".to_owned());
+            let why = run_feed(&hub, id, from, &feed).map_or_else(|why| why, |()| "enough".to_owned());
             feed.ended(&why);
         });
     }
 }
 
-fn deliver(hall: &Weak<TestHub>, id: u64, to: u64, run: InFlightBatch) {
-    let Some(hall) = hall.upgrade() else { return };
-    while hall.on_the_way.lock().unwrap().contains(&(id, to)) {
+fn deliver(hub: &Weak<TestHub>, id: u64, to: u64, batch: InFlightBatch) {
+    let Some(hub) = hub.upgrade() else { return };
+    while hub.in_transit.lock().unwrap().contains(&(id, to)) {
         thread::sleep(POLL);
     }
-    if hall.is_cut(id, to) {
-        hall.unanswered.fetch_add(1, Ordering::Relaxed);
-        return run.not_taken("cut off");
+    if hub.is_cut(id, to) {
+        hub.failed_forwards.fetch_add(1, Ordering::Relaxed);
+        return batch.not_appended("cut off");
     }
-    let Some(topic) = hall.node(to).topic(&run.topic) else { return run.not_taken("unknown there") };
-    let checked = CheckedBatch::check(&run.frames, run.count, 1 << 20).unwrap();
-    let (partition, mark, expect_last) = (run.partition, run.mark, run.expect_last);
-    let append =
-        BatchAppend { run: checked, partition, mark, expect_last, claim: None, evict: false, relayed: true };
-    match topic.append_run(now_ns(), append) {
-        Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
-        outcome if hall.is_cut(id, to) || hall.unheard.lock().unwrap().contains(&to) => {
+    let Some(topic) = hub.node(to).topic(&batch.topic) else { return batch.not_appended("unknown there") };
+    let checked = CheckedBatch::check(&batch.frames, batch.count, 1 << 20).unwrap();
+    let (partition, mark, expect_last) = (batch.partition, batch.mark, batch.expect_last);
+    let append = BatchAppend {
+        batch: checked,
+        partition,
+        mark,
+        expect_last,
+        claim: None,
+        evict: false,
+        relayed: true,
+    };
+    match topic.append_batch(now_ns(), append) {
+        Err(PublishError::OwnerAway(why)) => batch.not_appended(&why),
+        outcome if hub.is_cut(id, to) || hub.lost_responses.lock().unwrap().contains(&to) => {
             drop(outcome);
-            hall.unanswered.fetch_add(1, Ordering::Relaxed);
-            run.lost("the answer was lost");
+            hub.failed_forwards.fetch_add(1, Ordering::Relaxed);
+            batch.response_lost("the answer was lost");
         }
-        outcome => run.answer(outcome),
+        outcome => batch.complete(outcome),
     }
 }
 
-fn carry(hall: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> Result<(), String> {
-    let options = |start| SubscribeOptions { start, here: true, ..feed.options() };
-    let subscribe = |hall: &TestHub| {
-        let start = match feed.beginning() {
+fn run_feed(hub: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> Result<(), String> {
+    let options = |start| SubscribeOptions { start, local_only: true, ..feed.options() };
+    let subscribe = |hub: &TestHub| {
+        let start = match feed.start_position() {
             FeedStart::At(start) => start,
             FeedStart::After(held) => Start::After(held[0].1),
         };
-        hall.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
+        hub.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
     };
-    let is_reached =
-        |hall: &Arc<TestHub>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
-    let reach = || {
-        let hall = hall.upgrade().ok_or("the test is over")?;
-        if is_reached(&hall) { Ok(hall) } else { Err("cut off") }
+    let is_reachable =
+        |hub: &Arc<TestHub>| !hub.is_cut(id, from) && !hub.silent_feeds.lock().unwrap().contains(&from);
+    let reachable_hub = || {
+        let hub = hub.upgrade().ok_or("the test is over")?;
+        if is_reachable(&hub) { Ok(hub) } else { Err("cut off") }
     };
-    if !feed.is_wanted() || reach()?.breaking.lock().unwrap().remove(&(id, from)) {
+    if !feed.is_needed() || reachable_hub()?.ending_feeds.lock().unwrap().remove(&(id, from)) {
         return Ok(());
     }
-    let mut subscriber = subscribe(&*reach()?)?;
+    let mut subscriber = subscribe(&*reachable_hub()?)?;
     let mut after = Vec::new();
     subscriber.for_each_position(|log, at| after.push((Arc::clone(log), at)));
-    feed.stands(&after);
+    feed.on_accepted(&after);
     let mut frame = Vec::new();
-    while feed.is_wanted() {
-        reach()?;
+    while feed.is_needed() {
+        reachable_hub()?;
         let event = subscriber.next_timeout(POLL).map_err(|error| error.to_string())?;
         let Some(event) = event else { continue };
         loop {
-            match feed.take(&event, &mut frame) {
-                FeedOutcome::Whole => break,
-                FeedOutcome::Later if feed.is_wanted() => thread::sleep(POLL),
+            match feed.apply(&event, &mut frame) {
+                FeedOutcome::Applied => break,
+                FeedOutcome::Retry if feed.is_needed() => thread::sleep(POLL),
                 _ => return Ok(()),
             }
         }
@@ -226,12 +233,12 @@ fn carry(hall: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> Re
 
 /// Nodes that know each other.
 struct TestCluster {
-    hall: Arc<TestHub>,
+    hub: Arc<TestHub>,
     limits: OwnershipLimits,
 }
 
 impl TestCluster {
-    /// Starts nodes that stay members until a test [ends their lease](Stage::end_lease), even on a slow machine.
+    /// Starts nodes that stay members until a test [ends their lease](TestCluster::end_lease), even on a slow machine.
     fn of(nodes: u64) -> TestCluster {
         TestCluster::with(
             nodes,
@@ -248,47 +255,47 @@ impl TestCluster {
     }
 
     fn with(nodes: u64, limits: OwnershipLimits) -> TestCluster {
-        let hall = Arc::new(TestHub {
+        let hub = Arc::new(TestHub {
             state: Mutex::default(),
             began: Instant::now(),
             nodes: Mutex::default(),
             cut: Mutex::default(),
-            mute: Mutex::default(),
-            unheard: Mutex::default(),
-            on_the_way: Mutex::default(),
-            late: Mutex::default(),
-            unanswered: AtomicU64::default(),
-            breaking: Mutex::default(),
+            silent_feeds: Mutex::default(),
+            lost_responses: Mutex::default(),
+            in_transit: Mutex::default(),
+            held_changes: Mutex::default(),
+            failed_forwards: AtomicU64::default(),
+            ending_feeds: Mutex::default(),
             moves_before_feed: Mutex::default(),
-            unanswered_by: Mutex::default(),
-            is_asking: AtomicBool::default(),
-            caught: Mutex::default(),
+            ignored_nodes: Mutex::default(),
+            has_requested: AtomicBool::default(),
+            captured: Mutex::default(),
         });
         let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
-        let stage = TestCluster { hall, limits };
-        (1..=nodes).for_each(|id| stage.start(id));
-        let ticking = Arc::downgrade(&stage.hall);
+        let cluster = TestCluster { hub, limits };
+        (1..=nodes).for_each(|id| cluster.start(id));
+        let ticking = Arc::downgrade(&cluster.hub);
         thread::spawn(move || {
-            while let Some(hall) = ticking.upgrade() {
-                hall.apply(None).unwrap();
-                drop(hall);
+            while let Some(hub) = ticking.upgrade() {
+                hub.apply(None).unwrap();
+                drop(hub);
                 thread::sleep(POLL);
             }
         });
         until("all nodes are members", || {
-            (1..=nodes).all(|id| stage.ownership(id).nodes().len() == nodes as usize)
+            (1..=nodes).all(|id| cluster.ownership(id).nodes().len() == nodes as usize)
         });
-        stage
+        cluster
     }
 
     fn start(&self, id: u64) {
-        self.enter(id, Node::start(Config::default()).unwrap());
+        self.add_node(id, Node::start(Config::default()).unwrap());
     }
 
-    fn enter(&self, id: u64, node: Node) {
+    fn add_node(&self, id: u64, node: Node) {
         let ownership = self.join_with(id, node);
-        ownership.settle_all(&self.hall.state.lock().unwrap().clone());
-        ownership.take_part(Vec::new()).unwrap();
+        ownership.apply_state(&self.hub.state.lock().unwrap().clone());
+        ownership.begin_membership(Vec::new()).unwrap();
         until("the node is a member", || ownership.has_lease());
     }
 
@@ -298,24 +305,24 @@ impl TestCluster {
     }
 
     fn join_with(&self, id: u64, node: Node) -> Arc<Ownership> {
-        let peers = NodePeers { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
+        let peers = NodePeers { hub: Arc::downgrade(&self.hub), id, lanes: Mutex::default() };
         let ownership = node.join_cluster(id, Arc::new(peers), self.limits);
-        self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
+        self.hub.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
         ownership
     }
 
     fn node(&self, id: u64) -> Node {
-        self.hall.node(id)
+        self.hub.node(id)
     }
 
     fn ownership(&self, id: u64) -> Arc<Ownership> {
-        self.hall.nodes.lock().unwrap()[&id].1.clone()
+        self.hub.nodes.lock().unwrap()[&id].1.clone()
     }
 
     /// Creates a topic owned by this node.
-    fn topic_at(&self, id: u64, name: &str) {
+    fn create_topic_at(&self, id: u64, name: &str) {
         self.node(id).create_topic(name, TopicConfig::default(), false).unwrap();
-        let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
+        let nodes: Vec<u64> = self.hub.nodes.lock().unwrap().keys().copied().collect();
         until("all nodes know the topic", || {
             nodes.iter().all(|&other| self.node(other).topic(name).is_some())
         });
@@ -326,43 +333,43 @@ impl TestCluster {
     }
 
     fn owner(&self, name: &str) -> (u64, u32) {
-        let state = self.hall.state.lock().unwrap();
-        let there = state.placement(name.as_bytes()).unwrap();
-        (there.owner, there.epoch)
+        let state = self.hub.state.lock().unwrap();
+        let placement = state.placement(name.as_bytes()).unwrap();
+        (placement.owner, placement.epoch)
     }
 
     fn until_owned_by(&self, name: &str, id: u64) {
-        let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
+        let nodes: Vec<u64> = self.hub.nodes.lock().unwrap().keys().copied().collect();
         let reached = |other: &u64| {
             let topic = self.node(*other).topic(name).unwrap();
-            self.ownership(*other).owner_of(&topic).0 == id || self.hall.is_cut(*other, id)
+            self.ownership(*other).owner_of(&topic).0 == id || self.hub.is_cut(*other, id)
         };
         until("all nodes know the owner", || nodes.iter().all(reached));
         until("the owner knows", || !self.node(id).topic(name).unwrap().logs()[0].is_mirror());
     }
 
     fn cut(&self, id: u64) {
-        self.hall.cut.lock().unwrap().insert(id);
+        self.hub.cut.lock().unwrap().insert(id);
     }
 
     /// Ends the lease of a node whose connections are cut.
     fn end_lease(&self, id: u64) {
-        let lease = self.hall.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
-        self.hall.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
+        let lease = self.hub.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
+        self.hub.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
     /// Waits until `times` more batches were forwarded without a response.
-    fn until_unanswered(&self, times: u64) {
-        let before = self.hall.unanswered.load(Ordering::Relaxed);
+    fn until_failed_forwards(&self, times: u64) {
+        let before = self.hub.failed_forwards.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {
-            self.hall.unanswered.load(Ordering::Relaxed) >= before + times
+            self.hub.failed_forwards.load(Ordering::Relaxed) >= before + times
         });
     }
 
-    fn mend(&self, id: u64) {
-        self.hall.cut.lock().unwrap().remove(&id);
-        let state = self.hall.state.lock().unwrap().clone();
-        self.ownership(id).settle_all(&state);
+    fn reconnect(&self, id: u64) {
+        self.hub.cut.lock().unwrap().remove(&id);
+        let state = self.hub.state.lock().unwrap().clone();
+        self.ownership(id).apply_state(&state);
     }
 }
 
@@ -371,11 +378,11 @@ fn from(start: Start) -> SubscribeOptions {
 }
 
 /// The next `count` events that the subscriber receives, as text.
-fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.len() < count {
+fn next_events(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
+    let mut events = Vec::new();
+    while events.len() < count {
         let event = subscriber.next_timeout(PATIENCE).unwrap();
-        told.push(match event.unwrap_or_else(|| panic!("nothing after {told:?}")) {
+        events.push(match event.unwrap_or_else(|| panic!("nothing after {events:?}")) {
             Event::Record(record) => String::from_utf8_lossy(record.payload()).into_owned(),
             Event::Notice(Notice::EpochChanged(changed)) => {
                 format!("epoch after {} of {:?}", changed.last_seen, changed.known_through)
@@ -383,7 +390,7 @@ fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
             Event::Notice(other) => format!("{other:?}"),
         });
     }
-    told
+    events
 }
 
 fn publish(node: &Node, subject: &str, payload: &str) -> Position {
@@ -392,66 +399,66 @@ fn publish(node: &Node, subject: &str, payload: &str) -> Position {
 
 #[test]
 fn records_from_any_node_reach_all_nodes_in_one_order() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(2, "t");
-    let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(2, "t");
+    let mut readers = [1, 2, 3].map(|id| cluster.node(id).subscribe("t", &from(Start::Latest)).unwrap());
     for (n, id) in [1, 2, 3, 1, 3].into_iter().enumerate() {
-        assert_eq!(publish(&stage.node(id), "t", &format!("{n} by {id}")).seq, n as u64 + 1);
+        assert_eq!(publish(&cluster.node(id), "t", &format!("{n} by {id}")).seq, n as u64 + 1);
     }
     let all = ["0 by 1", "1 by 2", "2 by 3", "3 by 1", "4 by 3"];
-    readers.iter_mut().for_each(|reader| assert_eq!(told(reader, 5), all));
+    readers.iter_mut().for_each(|reader| assert_eq!(next_events(reader, 5), all));
     for id in [1, 2, 3] {
-        let mut late = stage.node(id).subscribe("t", &from(Start::Earliest)).unwrap();
-        assert_eq!(told(&mut late, 5), all, "from the earliest, at node {id}");
+        let mut late = cluster.node(id).subscribe("t", &from(Start::Earliest)).unwrap();
+        assert_eq!(next_events(&mut late, 5), all, "from the earliest, at node {id}");
     }
 }
 
 #[test]
 fn subscribers_of_a_moved_topic_get_an_epoch_without_a_loss() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
-    publish(&stage.node(3), "t", "before");
-    stage.ownership(3).move_topic("t", 2).unwrap();
-    stage.until_owned_by("t", 2);
-    publish(&stage.node(1), "t", "after");
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    let mut readers = [1, 2, 3].map(|id| cluster.node(id).subscribe("t", &from(Start::Latest)).unwrap());
+    publish(&cluster.node(3), "t", "before");
+    cluster.ownership(3).move_topic("t", 2).unwrap();
+    cluster.until_owned_by("t", 2);
+    publish(&cluster.node(1), "t", "after");
     for reader in &mut readers {
-        assert_eq!(told(reader, 3), ["before", "epoch after 1 of Some(1)", "after"]);
+        assert_eq!(next_events(reader, 3), ["before", "epoch after 1 of Some(1)", "after"]);
     }
 }
 
 #[test]
 fn publishing_continues_while_a_topic_moves_back_and_forth() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
-    let node = stage.node(2);
-    let moved = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&moved);
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    let mut reader = cluster.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    let node = cluster.node(2);
+    let is_finished = Arc::new(AtomicBool::new(false));
+    let finished = Arc::clone(&is_finished);
     let publishing = thread::spawn(move || {
         let mut publisher = node.publisher("t").unwrap();
         let mut count = 0_u64;
-        while !ends.load(Ordering::Relaxed) {
+        while !finished.load(Ordering::Relaxed) {
             publisher.publish(count.to_string().as_str()).unwrap();
             count += 1;
         }
         count
     });
     let published = || {
-        let owner = stage.node(stage.owner("t").0);
+        let owner = cluster.node(cluster.owner("t").0);
         owner.topic("t").unwrap().logs()[0].last().seq
     };
     for to in [2, 3, 1, 2, 3] {
         let before = published();
         until("publishing continues", || published() > before);
-        stage.ownership(1).move_topic("t", to).unwrap();
-        stage.until_owned_by("t", to);
+        cluster.ownership(1).move_topic("t", to).unwrap();
+        cluster.until_owned_by("t", to);
     }
-    moved.store(true, Ordering::Relaxed);
+    is_finished.store(true, Ordering::Relaxed);
     let count = publishing.join().unwrap();
     let mut next = 0;
     while next < count {
-        let event = told(&mut reader, 1).remove(0);
+        let event = next_events(&mut reader, 1).remove(0);
         match event.parse::<u64>() {
             Ok(n) => {
                 assert_eq!(n, next);
@@ -467,64 +474,64 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 
 #[test]
 fn epoch_change_by_failover_reports_an_unknown_last_record() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
-    publish(&stage.node(2), "t", "before");
-    assert_eq!(told(&mut reader, 1), ["before"]);
-    stage.cut(1);
-    stage.end_lease(1);
-    publish(&stage.node(2), "t", "after");
-    assert_eq!(told(&mut reader, 2), ["epoch after 1 of None", "after"]);
-    assert_ne!(stage.owner("t").0, 1);
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    let mut reader = cluster.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&cluster.node(2), "t", "before");
+    assert_eq!(next_events(&mut reader, 1), ["before"]);
+    cluster.cut(1);
+    cluster.end_lease(1);
+    publish(&cluster.node(2), "t", "after");
+    assert_eq!(next_events(&mut reader, 2), ["epoch after 1 of None", "after"]);
+    assert_ne!(cluster.owner("t").0, 1);
 }
 
 #[test]
 fn deposed_owner_accepts_no_record_until_it_rejoins() {
-    let stage = TestCluster::with_short_leases(3);
-    stage.topic_at(1, "t");
-    let mut reader = stage.node(1).subscribe("t", &from(Start::Latest)).unwrap();
-    publish(&stage.node(1), "t", "before");
-    stage.cut(1);
-    let refused = || stage.node(1).publisher("t").unwrap().publish("into the void").is_err();
+    let cluster = TestCluster::with_short_leases(3);
+    cluster.create_topic_at(1, "t");
+    let mut reader = cluster.node(1).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&cluster.node(1), "t", "before");
+    cluster.cut(1);
+    let refused = || cluster.node(1).publisher("t").unwrap().publish("into the void").is_err();
     until("the node does not know that it is the owner", refused);
-    let known = stage.node(1).topic("t").unwrap().logs()[0].last().seq;
-    assert_eq!(told(&mut reader, known as usize)[0], "before");
-    publish(&stage.node(2), "t", "elsewhere");
-    stage.mend(1);
-    publish(&stage.node(1), "t", "again");
+    let known = cluster.node(1).topic("t").unwrap().logs()[0].last().seq;
+    assert_eq!(next_events(&mut reader, known as usize)[0], "before");
+    publish(&cluster.node(2), "t", "elsewhere");
+    cluster.reconnect(1);
+    publish(&cluster.node(1), "t", "again");
     let changed = format!("epoch after {known} of None");
-    assert_eq!(told(&mut reader, 3), [&changed, "elsewhere", "again"]);
+    assert_eq!(next_events(&mut reader, 3), [&changed, "elsewhere", "again"]);
 }
 
 #[test]
 fn slow_reader_of_a_remote_history_loses_no_record() {
-    let stage = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
-    stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    until("both nodes know the topic", || stage.node(2).topic("t").is_some());
-    let mut publisher = stage.node(1).publisher("t").unwrap();
+    cluster.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    until("both nodes know the topic", || cluster.node(2).topic("t").is_some());
+    let mut publisher = cluster.node(1).publisher("t").unwrap();
     let mut payload = vec![b' '; 4_000];
     for n in 1..=4_000_u64 {
         payload[..8].copy_from_slice(format!("{n:08}").as_bytes());
         publisher.publish(payload.as_slice()).unwrap();
     }
-    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].info().oldest_seq, 1, "at the owner");
-    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(cluster.node(1).topic("t").unwrap().logs()[0].info().oldest_seq, 1, "at the owner");
+    let mut reader = cluster.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
     assert!(reader.wait(Some(PATIENCE)).unwrap(), "the mirror is fed before the subscriber reads");
     for n in 1..=4_000_u64 {
-        assert_eq!(told(&mut reader, 1)[0].trim(), format!("{n:08}"));
+        assert_eq!(next_events(&mut reader, 1)[0].trim(), format!("{n:08}"));
     }
 }
 
 /// A subscriber that reads a topic at the moment when it is notified.
-struct AtOnce {
+struct ImmediateReader {
     newcomers: Arc<NewLogs>,
     reading: Mutex<Option<Subscriber>>,
 }
 
-impl Wake for AtOnce {
-    fn wake(self: Arc<AtOnce>) {
+impl Wake for ImmediateReader {
+    fn wake(self: Arc<ImmediateReader>) {
         for (log, filter) in self.newcomers.take() {
             let cursor = Cursor::new(log, &from(Start::Earliest), filter, ConsumeMode::Reads).unwrap();
             *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, Wait::Parked));
@@ -534,168 +541,174 @@ impl Wake for AtOnce {
 
 #[test]
 fn waiting_subscriber_reads_a_topic_created_at_another_node() {
-    let stage = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let waiter = Waiter::new();
-    let at_once = Arc::new(AtOnce { newcomers: NewLogs::waking(waiter.clone()), reading: Mutex::default() });
-    assert!(waiter.set_waker(&Waker::from(Arc::clone(&at_once))));
-    let newcomers = || Arc::clone(&at_once.newcomers);
-    let waiting = stage.node(2).select(
+    let immediate_reader = Arc::new(ImmediateReader {
+        newcomers: NewLogs::with_waiter(waiter.clone()),
+        reading: Mutex::default(),
+    });
+    assert!(waiter.set_waker(&Waker::from(Arc::clone(&immediate_reader))));
+    let newcomers = || Arc::clone(&immediate_reader.newcomers);
+    let waiting = cluster.node(2).select(
         &Pattern::parse("t.*").unwrap(),
         Start::Latest,
         MissingTopicPolicy::Await,
         newcomers,
     );
     assert!(waiting.unwrap().logs.is_empty());
-    stage.topic_at(1, "t.t");
-    until("it is read", || at_once.reading.lock().unwrap().is_some());
-    publish(&stage.node(1), "t.t", "first");
-    let mut reading = at_once.reading.lock().unwrap().take().unwrap();
+    cluster.create_topic_at(1, "t.t");
+    until("it is read", || immediate_reader.reading.lock().unwrap().is_some());
+    publish(&cluster.node(1), "t.t", "first");
+    let mut reading = immediate_reader.reading.lock().unwrap().take().unwrap();
     // The subscriber may have begun to read before the owner's epoch was known.
     let is_record = |event: &String| !event.starts_with("epoch");
-    assert_eq!(std::iter::repeat_with(|| told(&mut reading, 1).remove(0)).find(is_record).unwrap(), "first");
+    assert_eq!(
+        std::iter::repeat_with(|| next_events(&mut reading, 1).remove(0)).find(is_record).unwrap(),
+        "first"
+    );
 }
 
 #[test]
 fn subscriber_gets_records_when_the_owner_becomes_reachable() {
-    let stage = TestCluster::of(2);
-    stage.topic_at(1, "t");
-    stage.hall.mute.lock().unwrap().insert(1);
-    let mut reader = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
-    publish(&stage.node(1), "t", "meanwhile");
-    stage.hall.mute.lock().unwrap().clear();
-    assert_eq!(told(&mut reader, 1), ["meanwhile"]);
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    cluster.hub.silent_feeds.lock().unwrap().insert(1);
+    let mut reader = cluster.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&cluster.node(1), "t", "meanwhile");
+    cluster.hub.silent_feeds.lock().unwrap().clear();
+    assert_eq!(next_events(&mut reader, 1), ["meanwhile"]);
 }
 
 #[test]
 fn topic_of_a_lost_owner_moves_although_it_has_no_publisher() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    publish(&stage.node(1), "t", "first");
-    let readers = [Start::Latest, Start::Earliest].map(|start| stage.node(3).subscribe("t", &from(start)));
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    publish(&cluster.node(1), "t", "first");
+    let readers = [Start::Latest, Start::Earliest].map(|start| cluster.node(3).subscribe("t", &from(start)));
     let [mut newest, mut oldest] = readers.map(Result::unwrap);
-    assert_eq!(told(&mut oldest, 1), ["first"]);
+    assert_eq!(next_events(&mut oldest, 1), ["first"]);
     drop(newest);
-    stage.cut(1);
-    stage.end_lease(1);
+    cluster.cut(1);
+    cluster.end_lease(1);
     // The topic has no publishers and no other subscribers.
-    assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
-    assert_ne!(stage.owner("t").0, 1);
-    newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
-    publish(&stage.node(2), "t", "second");
+    assert_eq!(next_events(&mut oldest, 1), ["epoch after 1 of None"]);
+    assert_ne!(cluster.owner("t").0, 1);
+    newest = cluster.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&cluster.node(2), "t", "second");
     assert_eq!(
-        (told(&mut oldest, 1), told(&mut newest, 1)),
+        (next_events(&mut oldest, 1), next_events(&mut newest, 1)),
         (vec!["second".to_owned()], vec!["second".to_owned()])
     );
 }
 
 #[test]
 fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    publish(&stage.node(1), "t", "first");
-    let mut reader = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 1), ["first"]);
-    stage.ownership(1).move_topic("t", 2).unwrap();
-    stage.until_owned_by("t", 2);
-    publish(&stage.node(2), "t", "second");
-    assert_eq!(told(&mut reader, 2), ["epoch after 1 of Some(1)", "second"]);
-    let first = stage.node(1).topic("t").unwrap();
-    until("the node does not read there any more", || !first.logs()[0].is_read());
-    publish(&stage.node(2), "t", "third");
-    assert_eq!(told(&mut reader, 1), ["third"]);
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    publish(&cluster.node(1), "t", "first");
+    let mut reader = cluster.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(next_events(&mut reader, 1), ["first"]);
+    cluster.ownership(1).move_topic("t", 2).unwrap();
+    cluster.until_owned_by("t", 2);
+    publish(&cluster.node(2), "t", "second");
+    assert_eq!(next_events(&mut reader, 2), ["epoch after 1 of Some(1)", "second"]);
+    let first = cluster.node(1).topic("t").unwrap();
+    until("the node does not read there any more", || !first.logs()[0].has_subscribers());
+    publish(&cluster.node(2), "t", "third");
+    assert_eq!(next_events(&mut reader, 1), ["third"]);
 }
 
 #[test]
 fn restarted_node_does_not_repeat_an_old_topic_move() {
-    let stage = TestCluster::of(3);
-    stage.topic_at(1, "t");
-    let before = stage.hall.state.lock().unwrap().clone();
-    stage.ownership(1).move_topic("t", 2).unwrap();
-    stage.until_owned_by("t", 2);
-    let (_, epoch) = stage.owner("t");
-    let last = ["1", "2", "3"].map(|payload| publish(&stage.node(3), "t", payload))[2];
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t");
+    let before = cluster.hub.state.lock().unwrap().clone();
+    cluster.ownership(1).move_topic("t", 2).unwrap();
+    cluster.until_owned_by("t", 2);
+    let (_, epoch) = cluster.owner("t");
+    let last = ["1", "2", "3"].map(|payload| publish(&cluster.node(3), "t", payload))[2];
     assert_eq!(last.epoch, epoch);
     // The node restarts and receives all agreed changes one after another.
-    let ownership = stage.join(2);
-    ownership.settle_all(&before);
-    let now = stage.hall.state.lock().unwrap().clone();
-    ownership.settle("t", &now.placement(b"t").unwrap()).unwrap();
-    let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
-    ownership.take_part(Vec::new()).unwrap();
-    assert_eq!(told(&mut reader, 1), ["epoch after 3 of None"]);
+    let ownership = cluster.join(2);
+    ownership.apply_state(&before);
+    let now = cluster.hub.state.lock().unwrap().clone();
+    ownership.apply_placement("t", &now.placement(b"t").unwrap()).unwrap();
+    let mut reader = cluster.node(2).subscribe("t", &from(Start::After(last))).unwrap();
+    ownership.begin_membership(Vec::new()).unwrap();
+    assert_eq!(next_events(&mut reader, 1), ["epoch after 3 of None"]);
 }
 
 #[test]
 fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
-    let stage = TestCluster::of(2);
-    stage.topic_at(1, "t");
-    let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
-    let before = stage.hall.state.lock().unwrap().clone();
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&cluster.node(2), "t", payload))[4];
+    let before = cluster.hub.state.lock().unwrap().clone();
     // Both nodes restart. The second node receives the changes only after the first node has begun new epochs and
     // appended records.
-    let ownership = stage.join(2);
-    ownership.settle_all(&before);
-    stage.start(1);
-    until("another epoch has begun", || stage.owner("t").1 > last.epoch);
-    until("the owner knows", || !stage.node(1).topic("t").unwrap().logs()[0].is_mirror());
+    let ownership = cluster.join(2);
+    ownership.apply_state(&before);
+    cluster.start(1);
+    until("another epoch has begun", || cluster.owner("t").1 > last.epoch);
+    until("the owner knows", || !cluster.node(1).topic("t").unwrap().logs()[0].is_mirror());
     for payload in ["a", "b"] {
-        publish(&stage.node(1), "t", payload);
+        publish(&cluster.node(1), "t", payload);
     }
-    let _newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
-    until("the mirror is fed", || stage.node(2).topic("t").unwrap().logs()[0].is_placed());
-    let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
-    assert_eq!(told(&mut reader, 3), ["epoch after 5 of None", "a", "b"]);
+    let _newest = cluster.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    until("the mirror is fed", || cluster.node(2).topic("t").unwrap().logs()[0].is_positioned());
+    let mut reader = cluster.node(2).subscribe("t", &from(Start::After(last))).unwrap();
+    assert_eq!(next_events(&mut reader, 3), ["epoch after 5 of None", "a", "b"]);
 }
 
 #[test]
 fn publish_waits_while_the_response_of_the_owner_is_missing() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
-    let stage = TestCluster::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
-    stage.topic_at(1, "t");
-    stage.hall.unheard.lock().unwrap().insert(1);
-    let node = stage.node(2);
+    let cluster = TestCluster::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
+    cluster.create_topic_at(1, "t");
+    cluster.hub.lost_responses.lock().unwrap().insert(1);
+    let node = cluster.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
-    let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
+    let publishing = thread::spawn(move || node.publisher("t").unwrap().with_producer(mark).publish("once"));
     // This is longer than a publisher waits for an owner.
-    let until_ns = now_ns() + 2 * stage.limits.owner_wait_max.as_nanos() as u64;
+    let until_ns = now_ns() + 2 * cluster.limits.owner_wait_max.as_nanos() as u64;
     while now_ns() < until_ns {
-        stage.until_unanswered(1);
+        cluster.until_failed_forwards(1);
     }
-    stage.hall.unheard.lock().unwrap().clear();
+    cluster.hub.lost_responses.lock().unwrap().clear();
     assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
-    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
+    assert_eq!(cluster.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
 }
 
 #[test]
 fn retry_after_an_unknown_outcome_is_stored_only_once() {
-    let stage = TestCluster::of(1);
+    let cluster = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
-    stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
+    cluster.add_node(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    stage.node(2).create_topic("t", config, false).unwrap();
+    cluster.node(2).create_topic("t", config, false).unwrap();
     until("the other node knows both", || {
-        stage.node(1).topic("t").is_some() && stage.ownership(1).nodes().len() == 2
+        cluster.node(1).topic("t").is_some() && cluster.ownership(1).nodes().len() == 2
     });
-    assert_eq!(stage.owner("t").0, 2);
-    stage.hall.unheard.lock().unwrap().insert(2);
+    assert_eq!(cluster.owner("t").0, 2);
+    cluster.hub.lost_responses.lock().unwrap().insert(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
-    let publish = || stage.node(1).publisher("t").unwrap().identified(mark).publish("once");
+    let publish = || cluster.node(1).publisher("t").unwrap().with_producer(mark).publish("once");
     let outcome = publish();
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
-    stage.hall.unheard.lock().unwrap().clear();
+    cluster.hub.lost_responses.lock().unwrap().clear();
     assert_eq!(publish().unwrap().position.seq, 1);
-    assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
+    assert_eq!(cluster.node(2).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
 }
 
 #[test]
 fn node_without_a_lease_accepts_no_record_as_owner() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
-    let stage = TestCluster::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
-    stage.topic_at(1, "t");
-    stage.topic_at(2, "own");
-    let (_, epoch) = stage.owner("t");
-    stage.cut(2);
-    let node = stage.node(2);
+    let cluster = TestCluster::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
+    cluster.create_topic_at(1, "t");
+    cluster.create_topic_at(2, "own");
+    let (_, epoch) = cluster.owner("t");
+    cluster.cut(2);
+    let node = cluster.node(2);
     let publishing = thread::spawn(move || {
         loop {
             match node.publisher("t").unwrap().publish("waits") {
@@ -706,20 +719,23 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     });
     // The node's lease ends, and the topic gets another owner.
     until("the node knows that it owns nothing", || {
-        stage.node(2).publisher("own").unwrap().publish("x").is_err()
+        cluster.node(2).publisher("own").unwrap().publish("x").is_err()
     });
     for to in [3, 1] {
-        stage.ownership(1).move_topic("t", to).unwrap();
-        until("it is moved", || !stage.node(to).topic("t").unwrap().logs()[0].is_mirror());
+        cluster.ownership(1).move_topic("t", to).unwrap();
+        until("it is moved", || !cluster.node(to).topic("t").unwrap().logs()[0].is_mirror());
     }
-    let state = stage.hall.state.lock().unwrap().clone();
+    let state = cluster.hub.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
-    stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
+    cluster
+        .ownership(2)
+        .apply_placement("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now })
+        .unwrap();
     // When this call returns, node 2 has tried to append the waiting batch, because it still believes that it owns the
     // topic.
-    assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
-    stage.mend(2);
+    assert!(cluster.node(2).publisher("t").unwrap().publish("tried").is_err());
+    cluster.reconnect(2);
     let position = publishing.join().unwrap().unwrap().position;
     assert_eq!(position.epoch, now.epoch);
-    until("the owner has the record", || stage.node(1).topic("t").unwrap().logs()[0].last() == position);
+    until("the owner has the record", || cluster.node(1).topic("t").unwrap().logs()[0].last() == position);
 }

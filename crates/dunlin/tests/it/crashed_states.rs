@@ -226,10 +226,10 @@ fn log_shorter_than_its_saved_state_continues_after_that_state() {
     assert!(next.epoch > last.epoch && next.seq == saved + 1, "{next}, saved {saved}");
     let options = SubscribeOptions { start: Start::After(last), ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("book", &options).unwrap();
-    let told = subscriber.try_next().unwrap();
+    let event = subscriber.try_next().unwrap();
     assert!(
-        matches!(&told, Some(Event::Notice(Notice::EpochChanged(changed))) if changed.known_through.is_none()),
-        "{told:?}"
+        matches!(&event, Some(Event::Notice(Notice::EpochChanged(changed))) if changed.known_through.is_none()),
+        "{event:?}"
     );
     drop(subscriber);
     let checksum = checksum_of(&node.topic("book").unwrap());

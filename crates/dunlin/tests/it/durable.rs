@@ -115,8 +115,8 @@ fn restarts_without_new_records_report_no_loss() {
             node = open(&disk).0;
             for &after in &seen {
                 let (numbers, epochs) = read(&node, "a", Start::After(after));
-                let told: Vec<_> = epochs.iter().map(|changed| changed.known_through).collect();
-                assert!(numbers.is_empty() && told == [Some(records)], "{after:?}: {epochs:?}");
+                let known: Vec<_> = epochs.iter().map(|changed| changed.known_through).collect();
+                assert!(numbers.is_empty() && known == [Some(records)], "{after:?}: {epochs:?}");
                 assert_eq!(epochs[0].new_first.seq, records + 1);
             }
             let here = node.topic("a").unwrap().logs()[0].last();
@@ -141,16 +141,16 @@ fn retry_after_a_crash_returns_the_position_of_the_first_try() {
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
-    let mut publisher = node.publisher("a").unwrap().identified(mark(1));
+    let mut publisher = node.publisher("a").unwrap().with_producer(mark(1));
     (1..=50u64).for_each(|n| publisher.send(&n.to_le_bytes()).unwrap());
     let first = publisher.flush().unwrap().unwrap().position;
     disk.crash();
     drop((publisher, node));
     let (node, _) = open(&disk);
-    let mut again = node.publisher("a").unwrap().identified(mark(50));
-    let retried = again.publish(&50u64.to_le_bytes()).unwrap();
+    let mut retrying = node.publisher("a").unwrap().with_producer(mark(50));
+    let retried = retrying.publish(&50u64.to_le_bytes()).unwrap();
     assert_eq!((retried.duplicate, retried.position), (true, first));
-    assert!(!again.publish(&51u64.to_le_bytes()).unwrap().duplicate);
+    assert!(!retrying.publish(&51u64.to_le_bytes()).unwrap().duplicate);
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
 }
 
@@ -183,30 +183,30 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
     publish(&node, "a", 1..=10);
-    disk.set_room(disk.used() + 200_000);
+    disk.set_capacity(disk.used() + 200_000);
     let mut publisher = node.publisher("a").unwrap();
-    let mut taken = 10;
+    let mut last_seq = 10;
     let refused = loop {
         match publisher.publish(&[7; 5_000]) {
-            Ok(receipt) => taken = receipt.position.seq,
+            Ok(receipt) => last_seq = receipt.position.seq,
             Err(refused) => break refused,
         }
-        assert!(taken < 200, "the disk never fills up");
+        assert!(last_seq < 200, "the disk never fills up");
     };
     assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}");
     let info = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(
         (info.next_seq, info.stored.unwrap().synced_seq),
-        (taken + 1, taken),
+        (last_seq + 1, last_seq),
         "refused before numbering"
     );
-    disk.set_room(u64::MAX);
+    disk.set_capacity(u64::MAX);
     let position = dunlin_wait::find("there is room", || match publisher.publish(&[8; 5_000]) {
         Ok(receipt) => Some(receipt.position),
         Err(PublishError::DiskFull(_)) => None,
         Err(other) => panic!("{other}"),
     });
-    assert_eq!(position.seq, taken + 1);
+    assert_eq!(position.seq, last_seq + 1);
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn durable_topic_is_created_once_a_full_disk_has_room() {
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
     publish(&node, "a", 1..=1);
-    disk.set_room(disk.used());
+    disk.set_capacity(disk.used());
     let refused = node.create_topic("b", durable(), false).unwrap_err();
     assert!(matches!(refused, TopicError::DiskFull(_)), "{refused}");
     assert_eq!(Refused::from(&refused).code, ErrorCode::DiskFull);
     assert!(node.topic("b").is_none());
-    disk.set_room(u64::MAX);
+    disk.set_capacity(u64::MAX);
     node.create_topic("b", durable(), false).unwrap();
     assert_eq!(publish(&node, "b", 1..=1).position.seq, 1);
 }
@@ -272,16 +272,16 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
 
 #[test]
 fn state_survives_a_crash_without_its_records() {
-    keeps_its_state(Retention { bytes: 256 << 10, ..Retention::default() });
+    check_kept_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 
 #[test]
 fn state_outlives_records_removed_by_age() {
     let age = Some(Duration::from_nanos(1));
-    keeps_its_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
+    check_kept_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
 }
 
-fn keeps_its_state(retention: Retention) {
+fn check_kept_state(retention: Retention) {
     let disk = FakeDisk::new(8);
     let reducer = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
     let config = TopicConfig { retention, reducer: Some(reducer), ..durable() };
@@ -313,8 +313,8 @@ fn keeps_its_state(retention: Retention) {
 fn directory_in_use_or_absent_is_refused() {
     let disk = FakeDisk::new(9);
     let (_node, _) = open(&disk);
-    let again = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));
-    assert!(matches!(again, Err(StorageError::InUse(_))));
+    let reopened = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));
+    assert!(matches!(reopened, Err(StorageError::InUse(_))));
     let refused = crate::node().create_topic("a", durable(), false).unwrap_err();
     assert_eq!(refused, TopicError::NoDataDir);
     assert!(refused.to_string().contains("--data-dir"));

@@ -11,11 +11,11 @@ use dunlin::{ClaimedRecord, DeadLetters, Node, ShareOptions, WorkEvent, WorkMemb
 
 const SOON: Option<Duration> = Some(dunlin_wait::PATIENCE);
 
-fn sharing() -> ShareOptions {
+fn share_from_start() -> ShareOptions {
     ShareOptions { start: Start::Earliest, ..Default::default() }
 }
 
-fn working() -> WorkOptions {
+fn work_from_start() -> WorkOptions {
     WorkOptions { start: Start::Earliest, ..Default::default() }
 }
 
@@ -57,6 +57,6 @@ fn gap_of(event: WorkEvent) -> Option<(u64, u64)> {
     }
 }
 
-fn dropping() -> WorkOptions {
-    WorkOptions { dead_letters: DeadLetters::Drop, ..working() }
+fn without_dead_letters() -> WorkOptions {
+    WorkOptions { dead_letters: DeadLetters::Drop, ..work_from_start() }
 }

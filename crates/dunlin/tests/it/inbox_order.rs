@@ -16,27 +16,27 @@ use dunlin_wait::until;
 struct Nodes {
     state: Mutex<ControlState>,
     ownerships: Mutex<Vec<Arc<Ownership>>>,
-    handed: Mutex<Vec<(u64, InFlightBatch)>>,
+    forwarded: Mutex<Vec<(u64, InFlightBatch)>>,
 }
 
 #[derive(Debug)]
 struct Link(Weak<Nodes>);
 
 impl PeerNodes for Link {
-    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         let nodes =
             self.0.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
         let mut effects = ControlEffects::default();
         let reply = nodes.state.lock().unwrap().apply(command, &mut effects);
         let ownerships = nodes.ownerships.lock().unwrap().clone();
         for change in effects.changes {
-            ownerships.iter().for_each(|of| of.changed(KeyEvents::new(&change.bytes).unwrap()));
+            ownerships.iter().for_each(|of| of.apply_events(KeyEvents::new(&change.bytes).unwrap()));
         }
         Ok(reply?)
     }
 
-    fn forward_batch(&self, to: u64, run: InFlightBatch) {
-        self.0.upgrade().unwrap().handed.lock().unwrap().push((to, run));
+    fn forward_batch(&self, to: u64, batch: InFlightBatch) {
+        self.0.upgrade().unwrap().forwarded.lock().unwrap().push((to, batch));
     }
 
     fn feed(&self, _from: u64, feed: Arc<MirrorFeed>) {
@@ -52,8 +52,8 @@ impl Nodes {
         for (id, node) in (1..=3).zip(&of_cluster) {
             let ownership = node.join_cluster(id, Arc::new(Link(Arc::downgrade(&nodes))), limits);
             nodes.ownerships.lock().unwrap().push(Arc::clone(&ownership));
-            ownership.settle_all(&nodes.state.lock().unwrap().clone());
-            ownership.take_part(Vec::new()).unwrap();
+            ownership.apply_state(&nodes.state.lock().unwrap().clone());
+            ownership.begin_membership(Vec::new()).unwrap();
         }
         let first = nodes.ownerships.lock().unwrap()[0].clone();
         until("all nodes are members", || first.nodes().len() == 3);
@@ -61,24 +61,24 @@ impl Nodes {
     }
 
     /// The forwarded records that have no response yet, each with its destination.
-    fn handed(&self) -> Vec<(u64, String)> {
-        let text = |run: &InFlightBatch| {
-            let (frame, _) = Frame::split(&run.frames).unwrap();
+    fn forwarded(&self) -> Vec<(u64, String)> {
+        let text = |batch: &InFlightBatch| {
+            let (frame, _) = Frame::split(&batch.frames).unwrap();
             String::from_utf8(frame.payload().to_vec()).unwrap()
         };
-        self.handed.lock().unwrap().iter().map(|(to, run)| (*to, text(run))).collect()
+        self.forwarded.lock().unwrap().iter().map(|(to, batch)| (*to, text(batch))).collect()
     }
 
-    fn until_handed(&self, expected: &[(u64, &str)]) {
+    fn until_forwarded(&self, expected: &[(u64, &str)]) {
         let expected: Vec<_> = expected.iter().map(|(to, text)| (*to, (*text).to_owned())).collect();
-        until("the record is forwarded", || self.handed().len() >= expected.len());
-        assert_eq!(self.handed(), expected);
+        until("the record is forwarded", || self.forwarded().len() >= expected.len());
+        assert_eq!(self.forwarded(), expected);
     }
 
     /// Sets the response to the first record that has none.
-    fn answer(&self, outcome: Result<Receipt, PublishError>) {
-        let (_, run) = self.handed.lock().unwrap().remove(0);
-        run.answer(outcome);
+    fn respond(&self, outcome: Result<Receipt, PublishError>) {
+        let (_, batch) = self.forwarded.lock().unwrap().remove(0);
+        batch.complete(outcome);
     }
 }
 
@@ -92,7 +92,7 @@ fn inbox(node: &Node) -> OwningTopic {
     node.owner_for(Subject::parse("_INBOX.me.1").unwrap(), 1).unwrap()
 }
 
-fn taken() -> Result<Receipt, PublishError> {
+fn appended() -> Result<Receipt, PublishError> {
     Ok(Receipt {
         partition: 0,
         position: Position { epoch: 1, seq: 1 },
@@ -102,7 +102,7 @@ fn taken() -> Result<Receipt, PublishError> {
     })
 }
 
-fn not_there() -> Result<Receipt, PublishError> {
+fn no_inbox() -> Result<Receipt, PublishError> {
     Err(PublishError::NoTopic("_INBOX.me.>".to_owned()))
 }
 
@@ -112,15 +112,15 @@ fn replies_stay_in_order_during_the_search_for_their_inbox() {
     let inbox = inbox(&node);
     publish(&inbox, "first");
     publish(&inbox, "second");
-    nodes.until_handed(&[(2, "first")]);
-    nodes.answer(not_there());
-    nodes.until_handed(&[(3, "first")]);
+    nodes.until_forwarded(&[(2, "first")]);
+    nodes.respond(no_inbox());
+    nodes.until_forwarded(&[(3, "first")]);
     publish(&inbox, "third");
-    nodes.until_handed(&[(3, "first")]);
-    nodes.answer(taken());
-    nodes.until_handed(&[(3, "second"), (3, "third")]);
+    nodes.until_forwarded(&[(3, "first")]);
+    nodes.respond(appended());
+    nodes.until_forwarded(&[(3, "second"), (3, "third")]);
     publish(&inbox, "fourth");
-    nodes.until_handed(&[(3, "second"), (3, "third"), (3, "fourth")]);
+    nodes.until_forwarded(&[(3, "second"), (3, "third"), (3, "fourth")]);
 }
 
 #[test]
@@ -128,16 +128,16 @@ fn refused_replies_are_resent_before_newer_ones() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     publish(&inbox, "found");
-    nodes.until_handed(&[(2, "found")]);
-    nodes.answer(taken());
+    nodes.until_forwarded(&[(2, "found")]);
+    nodes.respond(appended());
     // The client closes the inbox and opens it again.
     ["first", "second"].iter().for_each(|text| publish(&inbox, text));
-    nodes.until_handed(&[(2, "first"), (2, "second")]);
-    nodes.answer(not_there());
+    nodes.until_forwarded(&[(2, "first"), (2, "second")]);
+    nodes.respond(no_inbox());
     publish(&inbox, "third");
-    nodes.until_handed(&[(2, "second")]);
-    nodes.answer(not_there());
-    nodes.until_handed(&[(2, "first"), (2, "second"), (2, "third")]);
+    nodes.until_forwarded(&[(2, "second")]);
+    nodes.respond(no_inbox());
+    nodes.until_forwarded(&[(2, "first"), (2, "second"), (2, "third")]);
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn all_pending_replies_to_an_unknown_inbox_are_refused() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     ["first", "second", "third"].iter().for_each(|text| publish(&inbox, text));
-    nodes.until_handed(&[(2, "first")]);
-    nodes.answer(not_there());
-    nodes.until_handed(&[(3, "first")]);
-    nodes.answer(not_there());
+    nodes.until_forwarded(&[(2, "first")]);
+    nodes.respond(no_inbox());
+    nodes.until_forwarded(&[(3, "first")]);
+    nodes.respond(no_inbox());
     // Later records wait for the result of the first search.
-    nodes.until_handed(&[(2, "second")]);
-    nodes.answer(not_there());
-    nodes.until_handed(&[(3, "second")]);
-    nodes.answer(not_there());
+    nodes.until_forwarded(&[(2, "second")]);
+    nodes.respond(no_inbox());
+    nodes.until_forwarded(&[(3, "second")]);
+    nodes.respond(no_inbox());
     publish(&inbox, "fourth");
-    nodes.until_handed(&[(2, "fourth")]);
+    nodes.until_forwarded(&[(2, "fourth")]);
 }

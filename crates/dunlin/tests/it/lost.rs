@@ -63,13 +63,13 @@ fn log_files(disk: &FakeDisk) -> Vec<PathBuf> {
     names.into_iter().map(|name| dir.join(name)).collect()
 }
 
-fn take_away(disk: &FakeDisk, path: &Path) {
+fn remove_file(disk: &FakeDisk, path: &Path) {
     disk.remove(path).unwrap();
     disk.sync_dir(path.parent().unwrap()).unwrap();
 }
 
 /// Checks that every number up to `last` was either read once or reported as lost once.
-fn assert_whole(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
+fn assert_complete(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
     let mut all: Vec<u64> = numbers.to_vec();
     gaps.iter().for_each(|&(first, last)| all.extend(first..=last));
     all.sort_unstable();
@@ -86,12 +86,12 @@ fn missing_last_file_is_an_exact_gap() {
     drop(node);
     let files = log_files(&disk);
     assert!(files.len() > 2, "{files:?}");
-    take_away(&disk, files.last().unwrap());
+    remove_file(&disk, files.last().unwrap());
 
     let (node, found) = open(&disk);
     assert!(!found[0].clean && found[0].remarks.iter().any(|remark| remark.contains("lost")), "{found:?}");
     let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
-    assert_whole(&numbers, &gaps, 10, RECORDS);
+    assert_complete(&numbers, &gaps, 10, RECORDS);
     assert_eq!(gaps.len(), 1);
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
     // A subscriber that had read everything misses no record and receives no record twice.
@@ -110,12 +110,12 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     let last = publish(&node, "a", 1..=RECORDS);
     disk.crash();
     drop(node);
-    take_away(&disk, log_files(&disk).last().unwrap());
+    remove_file(&disk, log_files(&disk).last().unwrap());
     let (node, found) = open(&disk);
     assert!(!found[0].clean && !found[0].remarks.is_empty(), "{found:?}");
     let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
     let known = epochs[0].new_first.seq - 1;
-    assert_whole(&numbers, &gaps, 10, known);
+    assert_complete(&numbers, &gaps, 10, known);
     assert!(known < RECORDS, "the last record was not noted");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
     // This start makes the files consistent again. The next start therefore reports nothing.
@@ -155,15 +155,15 @@ fn subscriber_of_an_epoch_lost_on_disk_gets_a_higher_epoch() {
     disk.crash();
     drop(node);
     let (node, _) = open(&disk);
-    let gone = publish(&node, "a", 51..=60);
-    assert!(gone.epoch > old.epoch);
+    let lost = publish(&node, "a", 51..=60);
+    assert!(lost.epoch > old.epoch);
     disk.crash();
     drop(node);
-    take_away(&disk, log_files(&disk).last().unwrap());
+    remove_file(&disk, log_files(&disk).last().unwrap());
     for start in 0..3 {
         let (node, _) = open(&disk);
-        let (_, _, epochs) = read(&node, gone);
-        assert!(epochs[0].new_first.epoch > gone.epoch, "{start}: {epochs:?}");
+        let (_, _, epochs) = read(&node, lost);
+        assert!(epochs[0].new_first.epoch > lost.epoch, "{start}: {epochs:?}");
         publish(&node, "a", 1..=5);
         node.stop();
     }
@@ -249,8 +249,8 @@ fn pipe_in_place_of_a_log_file_refuses_only_its_topic() {
     node.stop();
     drop(node);
     let pipe = dir.path().join("logs/00000001-0/0000000007-00000000000000000001-ca8216fa9058d0fa.log");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let created = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(created.success());
     let (node, found) = open();
     let refused = found.iter().find(|topic| topic.name == "a").unwrap();
     assert!(refused.refused.as_ref().is_some_and(|why| why.contains("pipe")), "{found:?}");

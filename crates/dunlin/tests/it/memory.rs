@@ -5,7 +5,7 @@ use dunlin::{Config, Node, NodeLimits, TopicError};
 
 use crate::{all, from_earliest, node};
 
-fn with_memory(memory_bytes_max: u64) -> Node {
+fn node_with_memory(memory_bytes_max: u64) -> Node {
     let limits = NodeLimits { memory_bytes_max, idle_bytes_max: 0, ..NodeLimits::default() };
     Node::start(Config { limits, ..Config::default() }).unwrap()
 }
@@ -16,18 +16,18 @@ fn names(node: &Node) -> Vec<String> {
 
 #[test]
 fn topic_beyond_the_memory_budget_is_refused() {
-    let node = with_memory(1 << 20);
-    let mut made = 0;
+    let node = node_with_memory(1 << 20);
+    let mut created = 0;
     let refused = loop {
-        match node.create_topic(&format!("many.{made}"), TopicConfig::default(), false) {
-            Ok(_) => made += 1,
+        match node.create_topic(&format!("many.{created}"), TopicConfig::default(), false) {
+            Ok(_) => created += 1,
             Err(refused) => break refused,
         }
     };
     assert_eq!(refused, TopicError::Limit { limit: "memory_bytes_max", value: 1 << 20 });
-    assert!((300..1_000).contains(&made), "{made}");
+    assert!((300..1_000).contains(&created), "{created}");
     assert!(node.budget().used() <= 1 << 20);
-    for n in 0..made {
+    for n in 0..created {
         node.delete_topic(&format!("many.{n}")).unwrap();
     }
     assert_eq!(node.budget().used(), 0, "deleting topics frees their memory");
@@ -35,7 +35,7 @@ fn topic_beyond_the_memory_budget_is_refused() {
 
 #[test]
 fn partitions_and_topic_names_count_towards_the_memory_budget() {
-    let node = with_memory(1 << 20);
+    let node = node_with_memory(1 << 20);
     node.create_topic("plain", TopicConfig::default(), false).unwrap();
     let plain = node.budget().used();
     node.create_topic(&"long".repeat(60), TopicConfig::default(), false).unwrap();
@@ -51,7 +51,7 @@ fn partitions_and_topic_names_count_towards_the_memory_budget() {
 
 #[test]
 fn refused_record_leaves_no_topic() {
-    let node = with_memory(1 << 20);
+    let node = node_with_memory(1 << 20);
     let subject = Subject::parse("new.one").unwrap();
     let too_large = node.owner_for(subject, 9 << 20).err();
     assert!(
@@ -95,18 +95,18 @@ fn concurrent_creation_and_removal_lose_no_accepted_record() {
         .map(|_| {
             let node = node.clone();
             std::thread::spawn(move || {
-                let mut taken = 0;
-                for turn in 0..2_000 {
+                let mut accepted = 0;
+                for round in 0..2_000 {
                     let owner = node.owner_for(Subject::parse("shared").unwrap(), 1).unwrap();
                     // The topic may have been deleted. Another thread then creates it.
-                    if turn % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
-                        taken += 1;
+                    if round % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
+                        accepted += 1;
                     }
                 }
-                taken
+                accepted
             })
         })
         .collect();
-    let taken: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-    assert_eq!(all(&mut node.subscribe("shared", &from_earliest()).unwrap()).len(), taken);
+    let accepted: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(all(&mut node.subscribe("shared", &from_earliest()).unwrap()).len(), accepted);
 }

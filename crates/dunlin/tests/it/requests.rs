@@ -31,11 +31,13 @@ fn request_without_responder_is_refused() {
 fn late_reply_does_not_answer_the_next_request() {
     let node = node();
     let mut requester = node.requester(&SubscribeOptions::default()).unwrap();
-    let mut asked = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
+    let mut requests = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
     assert!(requester.request("slow", "1", Duration::from_millis(1)).is_err());
     let reply_to = {
         use dunlin::topic::{Event, Subscribe};
-        let Ok(Some(Event::Record(record))) = asked.try_next() else { panic!("the request was published") };
+        let Ok(Some(Event::Record(record))) = requests.try_next() else {
+            panic!("the request was published")
+        };
         record.frame.reply().unwrap().to_owned()
     };
     node.publisher(&reply_to).unwrap().publish("late").unwrap();

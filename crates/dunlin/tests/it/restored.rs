@@ -55,14 +55,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn put_back(from: &Path, to: &Path) {
+fn restore(from: &Path, to: &Path) {
     fs::remove_dir_all(to).unwrap();
     copy(from, to);
 }
 
-/// Publishes `1` and `2`, takes a backup, publishes `3` and `4`, and lets `put_back` restore files. Returns the last
+/// Publishes `1` and `2`, takes a backup, publishes `3` and `4`, and lets `restore` restore files. Returns the last
 /// position.
-fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Position) {
+fn with_backup_restored_by(restore: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Position) {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, _) = open(&dir);
@@ -76,12 +76,12 @@ fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Positio
     let last = publish(&node, &["3", "4"]);
     node.stop();
     drop(node);
-    put_back(&backup, &dir);
+    restore(&backup, &dir);
     (folder, last)
 }
 
 /// Checks that a subscriber that has read the lost records is informed of the loss, and receives all later records.
-fn assert_goes_on_anew(dir: &Path, last: Position) {
+fn assert_continues_in_new_epoch(dir: &Path, last: Position) {
     let (node, found) = open(dir);
     assert!(found[0].remarks.iter().any(|remark| remark.contains("restored from a backup")), "{found:?}");
     let next = publish(&node, &["new 3", "new 4", "new 5"]);
@@ -103,29 +103,30 @@ fn assert_goes_on_anew(dir: &Path, last: Position) {
 
 #[test]
 fn data_directory_from_a_backup_begins_a_new_epoch() {
-    let (folder, last) = backed_up_and(put_back);
-    assert_goes_on_anew(&folder.path().join("data"), last);
+    let (folder, last) = with_backup_restored_by(restore);
+    assert_continues_in_new_epoch(&folder.path().join("data"), last);
 }
 
 #[test]
 fn topics_and_logs_from_a_backup_begin_a_new_epoch() {
-    let (folder, last) = backed_up_and(|backup, dir| {
+    let (folder, last) = with_backup_restored_by(|backup, dir| {
         for part in ["topics", "logs"] {
-            put_back(&backup.join(part), &dir.join(part));
+            restore(&backup.join(part), &dir.join(part));
         }
     });
-    assert_goes_on_anew(&folder.path().join("data"), last);
+    assert_continues_in_new_epoch(&folder.path().join("data"), last);
 }
 
 #[test]
 fn files_overwritten_by_a_backup_begin_a_new_epoch() {
-    let (folder, last) = backed_up_and(copy);
-    assert_goes_on_anew(&folder.path().join("data"), last);
+    let (folder, last) = with_backup_restored_by(copy);
+    assert_continues_in_new_epoch(&folder.path().join("data"), last);
 }
 
 #[test]
 fn logs_from_a_backup_are_reported_with_a_new_epoch() {
-    let (folder, last) = backed_up_and(|backup, dir| put_back(&backup.join("logs"), &dir.join("logs")));
+    let (folder, last) =
+        with_backup_restored_by(|backup, dir| restore(&backup.join("logs"), &dir.join("logs")));
     let (node, _) = open(&folder.path().join("data"));
     let next = publish(&node, &["new"]);
     assert!(next.epoch > last.epoch && next.seq == 5, "{next} after {last}");
@@ -135,7 +136,7 @@ fn logs_from_a_backup_are_reported_with_a_new_epoch() {
 
 #[test]
 fn moved_data_directory_continues_its_epoch() {
-    let (folder, last) = backed_up_and(|_, _| {});
+    let (folder, last) = with_backup_restored_by(|_, _| {});
     let moved = folder.path().join("moved");
     fs::rename(folder.path().join("data"), &moved).unwrap();
     let (node, found) = open(&moved);
@@ -201,7 +202,7 @@ fn node_refuses_keys_and_tasks_whose_files_were_removed() {
 }
 
 /// A node that has published `1` and `2` to its durable topic.
-fn published(dir: &Path) -> (Node, Position) {
+fn node_with_two_records(dir: &Path) -> (Node, Position) {
     let (node, _) = open(dir);
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     node.create_topic("a", config, false).unwrap();
@@ -211,7 +212,7 @@ fn published(dir: &Path) -> (Node, Position) {
 
 /// Opens the restored files. Checks that a subscriber at any of these positions is informed that the end of its epoch
 /// is unknown, at this start and at later ones.
-fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
+fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {
         let (node, found) = open(dir);
@@ -231,13 +232,13 @@ fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
 fn copy_of_a_running_node_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
-    let (node, second) = published(&dir);
+    let (node, second) = node_with_two_records(&dir);
     copy(&dir, &backup);
     let last = publish(&node, &["3", "4"]);
     node.stop();
     drop(node);
-    put_back(&backup, &dir);
-    assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }]);
+    restore(&backup, &dir);
+    assert_unknown_ends(&dir, &[second, last, Position { seq: 3, ..last }]);
 }
 
 /// Another epoch existed between the epoch of the copy and the epoch after the copy was restored. The copy does not
@@ -246,19 +247,19 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
 fn restored_copy_reports_unknown_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
-    let (node, second) = published(&dir);
+    let (node, second) = node_with_two_records(&dir);
     copy(&dir, &backup);
     node.stop();
     drop(node);
-    put_back(&backup, &dir);
+    restore(&backup, &dir);
     let (node, _) = open(&dir);
     let last = publish(&node, &["3", "4"]);
     assert!(last.epoch > second.epoch);
     node.stop();
     drop(node);
-    put_back(&backup, &dir);
+    restore(&backup, &dir);
     let unread = Position { seq: 2, ..last };
-    assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }, unread]);
+    assert_unknown_ends(&dir, &[second, last, Position { seq: 3, ..last }, unread]);
 }
 
 #[test]
@@ -283,8 +284,8 @@ fn damaged_copy_reports_an_unknown_last_record() {
         ("directory removed", |log| fs::remove_dir_all(log.parent().unwrap()).unwrap()),
     ];
     for (name, damage) in damages {
-        let (folder, last) = backed_up_and(|backup, dir| {
-            put_back(backup, dir);
+        let (folder, last) = with_backup_restored_by(|backup, dir| {
+            restore(backup, dir);
             let mut files: Vec<_> = fs::read_dir(dir.join("logs/00000001-0"))
                 .unwrap()
                 .map(|entry| entry.unwrap().path())
@@ -293,7 +294,7 @@ fn damaged_copy_reports_an_unknown_last_record() {
             damage(&files[0]);
         });
         println!("{name}");
-        assert_vouches_for_nothing(&folder.path().join("data"), &[last, Position { seq: 2, ..last }]);
+        assert_unknown_ends(&folder.path().join("data"), &[last, Position { seq: 2, ..last }]);
     }
 }
 
@@ -302,7 +303,7 @@ fn damaged_copy_reports_an_unknown_last_record() {
 fn replaced_log_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
-    let (node, second) = published(&dir);
+    let (node, second) = node_with_two_records(&dir);
     copy(&dir, &backup);
     let last = publish(&node, &["3", "4"]);
     drop(node);
@@ -315,13 +316,13 @@ fn replaced_log_reports_an_unknown_last_record() {
         fs::copy(file(&backup, &name), &new).unwrap();
         fs::rename(new, file(&dir, &name)).unwrap();
     }
-    assert_vouches_for_nothing(&dir, &[second, last]);
+    assert_unknown_ends(&dir, &[second, last]);
 }
 
 #[test]
 fn node_restarted_after_a_kill_knows_its_last_record() {
     let folder = tempfile::tempdir().unwrap();
-    let (node, last) = published(folder.path());
+    let (node, last) = node_with_two_records(folder.path());
     drop(node);
     let (node, found) = open(folder.path());
     assert!(!found[0].clean && found[0].remarks.is_empty(), "{found:?}");
@@ -338,19 +339,19 @@ fn node_restarted_after_a_kill_knows_its_last_record() {
 fn removed_log_and_position_file_are_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let (node, last) = published(dir);
+    let (node, last) = node_with_two_records(dir);
     node.stop();
     drop(node);
     fs::remove_dir_all(dir.join("logs")).unwrap();
     fs::remove_file(dir.join("topics/00000001-0.stored")).unwrap();
-    assert_vouches_for_nothing(dir, &[Position { seq: 0, ..last }, Position { seq: 1, ..last }, last]);
+    assert_unknown_ends(dir, &[Position { seq: 0, ..last }, Position { seq: 1, ..last }, last]);
 }
 
 #[test]
 fn emptied_log_and_removed_position_file_are_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let (node, last) = published(dir);
+    let (node, last) = node_with_two_records(dir);
     node.stop();
     drop(node);
     for entry in fs::read_dir(dir.join("logs/00000001-0")).unwrap() {
@@ -360,7 +361,7 @@ fn emptied_log_and_removed_position_file_are_a_loss() {
         }
     }
     fs::remove_file(dir.join("topics/00000001-0.stored")).unwrap();
-    assert_vouches_for_nothing(dir, &[Position { seq: 0, ..last }, last]);
+    assert_unknown_ends(dir, &[Position { seq: 0, ..last }, last]);
 }
 
 #[test]
@@ -382,13 +383,13 @@ fn topic_without_any_record_reports_no_loss() {
 }
 
 /// Puts a key and submits a task; returns the last positions of `$kv` and `$tasks`.
-fn change(node: &Node, name: &str) -> [Position; 2] {
+fn put_and_submit(node: &Node, name: &str) -> [Position; 2] {
     let put = state::ControlCommand::Put { key: name.as_bytes(), value: b"", lease: 0 };
-    block_on(node.control().unwrap().ask(&put)).unwrap();
+    block_on(node.control().unwrap().execute(&put)).unwrap();
     let new = vec![scheduler::NewTask::new(b"kind", name.as_bytes())];
     let tasks = node.tasks().unwrap();
-    block_on(tasks.ask(&scheduler::TaskCommand::Found { tenant: b"tenant" })).unwrap();
-    block_on(tasks.ask(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new })).unwrap();
+    block_on(tasks.execute(&scheduler::TaskCommand::EnsureTenant { tenant: b"tenant" })).unwrap();
+    block_on(tasks.execute(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new })).unwrap();
     positions(node)
 }
 
@@ -397,13 +398,13 @@ fn positions(node: &Node) -> [Position; 2] {
 }
 
 /// Checks that a watch continues in the epoch of the given positions, and receives only records that it can know.
-fn assert_goes_on(dir: &Path, before: [Position; 2]) {
+fn assert_continues(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);
     for (pattern, last) in [(KV, before[0]), ("$tasks.>", before[1])] {
         assert_eq!(read_of(&node, pattern, last), (Vec::new(), Vec::new()));
     }
-    let after = change(&node, "one more");
+    let after = put_and_submit(&node, "one more");
     assert_eq!(after.map(|position| position.epoch), before.map(|position| position.epoch));
     node.stop();
 }
@@ -414,7 +415,7 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
         let (mut node, _) = open(&dir);
-        let early = change(&node, "1");
+        let early = put_and_submit(&node, "1");
         if is_running {
             copy(&dir, &backup);
         } else {
@@ -424,26 +425,26 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
             node = open(&dir).0;
         }
         for n in 2..5 {
-            change(&node, &n.to_string());
+            put_and_submit(&node, &n.to_string());
         }
-        let last = change(&node, "5");
+        let last = put_and_submit(&node, "5");
         assert_eq!(last.map(|position| position.epoch), early.map(|position| position.epoch));
         node.stop();
         drop(node);
-        put_back(&backup, &dir);
+        restore(&backup, &dir);
         let (node, _) = open(&dir);
         let mut next = positions(&node);
         for n in 0..8 {
-            next = change(&node, &format!("new {n}"));
+            next = put_and_submit(&node, &format!("new {n}"));
         }
-        for (place, pattern) in [KV, "$tasks.>"].into_iter().enumerate() {
+        for (index, pattern) in [KV, "$tasks.>"].into_iter().enumerate() {
             assert!(
-                next[place].epoch > last[place].epoch,
+                next[index].epoch > last[index].epoch,
                 "{pattern}: {} after {}",
-                next[place],
-                last[place]
+                next[index],
+                last[index]
             );
-            for position in [early[place], last[place]] {
+            for position in [early[index], last[index]] {
                 let (_, epochs) = read_of(&node, pattern, position);
                 let [changed] = &epochs[..] else { panic!("{pattern}, {position}: {epochs:?}") };
                 assert_eq!((changed.old, changed.known_through), (position.epoch, None), "{pattern}");
@@ -452,24 +453,25 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
         node.stop();
         drop(node);
         // After this start, the files count as the node's own.
-        assert_goes_on(&dir, next);
+        assert_continues(&dir, next);
     }
 }
 
 /// The next numbers that a node assigns: of a lease, of a lock's fencing token, of a revision, and of a task.
 fn next_numbers(node: &Node) -> [u64; 4] {
     let control = node.control().unwrap();
-    let granted = block_on(control.ask(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
+    let granted = block_on(control.execute(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
     let state::ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
     let token = block_on(control.acquire(b"lock", lease, b"")).unwrap();
     let put = state::ControlCommand::Put { key: b"key", value: b"", lease };
-    let changed = block_on(control.ask(&put)).unwrap();
+    let changed = block_on(control.execute(&put)).unwrap();
     let state::ControlReply::Changed { revision, .. } = changed else { panic!("{changed:?}") };
-    block_on(control.ask(&state::ControlCommand::Revoke { lease })).unwrap();
+    block_on(control.execute(&state::ControlCommand::Revoke { lease })).unwrap();
     let tasks = node.tasks().unwrap();
-    block_on(tasks.ask(&scheduler::TaskCommand::Found { tenant: b"tenant" })).unwrap();
+    block_on(tasks.execute(&scheduler::TaskCommand::EnsureTenant { tenant: b"tenant" })).unwrap();
     let new = vec![scheduler::NewTask::new(b"kind", b"")];
-    let submitted = block_on(tasks.ask(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new }));
+    let submitted =
+        block_on(tasks.execute(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new }));
     let Ok(scheduler::CommandReply::Submitted { tasks, .. }) = submitted else { panic!("{submitted:?}") };
     [lease, token, revision, tasks[0].task]
 }
@@ -490,7 +492,7 @@ fn restored_node_reuses_no_lease_token_revision_or_task_id() {
     let before = next_numbers(&node);
     node.stop();
     drop(node);
-    put_back(&backup, &dir);
+    restore(&backup, &dir);
     let (node, _) = open(&dir);
     let after = next_numbers(&node);
     assert!(after.iter().zip(before).all(|(after, before)| *after > before), "{after:?} after {before:?}");
@@ -499,26 +501,26 @@ fn restored_node_reuses_no_lease_token_revision_or_task_id() {
 
 #[test]
 fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
-    for (place, part) in ["control", "tasks"].into_iter().enumerate() {
+    for (index, part) in ["control", "tasks"].into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
         let (node, _) = open(&dir);
-        change(&node, "1");
+        put_and_submit(&node, "1");
         node.stop();
         drop(node);
         copy(&dir, &backup);
         let (node, _) = open(&dir);
-        let last = change(&node, "2");
+        let last = put_and_submit(&node, "2");
         node.stop();
         drop(node);
-        put_back(&backup.join(part), &dir.join(part));
+        restore(&backup.join(part), &dir.join(part));
         // The keys or the tasks alone are older than their mark says. The operator decides to continue with the data
         // that remains.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
-        let next = change(&node, "3");
-        assert!(next[place].epoch > last[place].epoch, "{part}");
-        assert_eq!(next[1 - place].epoch, last[1 - place].epoch, "{part}");
+        let next = put_and_submit(&node, "3");
+        assert!(next[index].epoch > last[index].epoch, "{part}");
+        assert_eq!(next[1 - index].epoch, last[1 - index].epoch, "{part}");
         node.stop();
     }
 }
@@ -527,18 +529,18 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
 fn keys_and_tasks_with_emptied_mark_files_begin_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
-    let last = change(&node, "1");
+    let last = put_and_submit(&node, "1");
     node.stop();
     drop(node);
     for part in ["control.made", "tasks.made"] {
         fs::write(folder.path().join(part), "").unwrap();
     }
     let (node, _) = open(folder.path());
-    let next = change(&node, "2");
-    assert!((0..2).all(|place| next[place].epoch > last[place].epoch), "{next:?} after {last:?}");
+    let next = put_and_submit(&node, "2");
+    assert!((0..2).all(|index| next[index].epoch > last[index].epoch), "{next:?} after {last:?}");
     node.stop();
     drop(node);
-    assert_goes_on(folder.path(), next);
+    assert_continues(folder.path(), next);
 }
 
 #[test]
@@ -546,15 +548,15 @@ fn moved_or_killed_node_keeps_the_epoch_of_keys_and_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, moved) = (folder.path().join("data"), folder.path().join("moved"));
     let (node, _) = open(&dir);
-    change(&node, "1");
+    put_and_submit(&node, "1");
     node.stop();
     drop(node);
     fs::rename(&dir, &moved).unwrap();
     let (node, _) = open(&moved);
-    let last = change(&node, "2");
+    let last = put_and_submit(&node, "2");
     // Stops the keys and tasks without writing the marks of their files, as in a node that is killed.
     node.control().unwrap().stop();
     node.tasks().unwrap().stop();
     drop(node);
-    assert_goes_on(&moved, last);
+    assert_continues(&moved, last);
 }

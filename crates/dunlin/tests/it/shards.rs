@@ -16,8 +16,8 @@ fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
 
 fn submit(node: &Node, tenant: &str) -> u64 {
     let (tasks, tenant) = (node.tasks().unwrap(), tenant.as_bytes());
-    block_on(tasks.ask(&TaskCommand::Found { tenant })).unwrap();
-    match block_on(tasks.ask(&TaskCommand::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
+    block_on(tasks.execute(&TaskCommand::EnsureTenant { tenant })).unwrap();
+    match block_on(tasks.execute(&TaskCommand::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
         Ok(CommandReply::Submitted { tasks, .. }) => tasks[0].task,
         other => panic!("{other:?}"),
     }

@@ -26,8 +26,8 @@ fn run(seed: u64) -> Vec<(u64, u64)> {
     let publishers = instruments.list().iter().map(|one| node.publisher(&one.topic()).unwrap()).collect();
     let start_ns = now_ns();
     let mut simulation = Simulation::open(&instruments, seed, start_ns, publishers).unwrap();
-    let ran = simulation.run_until(start_ns + 100_000_000, || false).unwrap();
-    assert_eq!(ran.records, 400);
+    let progress = simulation.run_until(start_ns + 100_000_000, || false).unwrap();
+    assert_eq!(progress.records, 400);
     assert_eq!((simulation.published(0), simulation.published(1)), (301, 101));
     let options = SubscribeOptions { start: Start::Snapshot, ..SubscribeOptions::default() };
     let mut replica =
@@ -52,11 +52,11 @@ fn simulation_ends_on_a_stop_request() {
     let publishers = instruments.list().iter().map(|one| node.publisher(&one.topic()).unwrap()).collect();
     let start_ns = now_ns();
     let mut simulation = Simulation::open(&instruments, 1, start_ns, publishers).unwrap();
-    let mut asked = 0;
+    let mut calls = 0;
     simulation
         .run_until(u64::MAX, || {
-            asked += 1;
-            asked == 3
+            calls += 1;
+            calls == 3
         })
         .unwrap();
     let mut all =

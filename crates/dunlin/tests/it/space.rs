@@ -17,8 +17,8 @@ const REGION: RegionId = RegionId(1);
 fn host(node: &Node) -> Host<3, Walk> {
     let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
-    let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
-    Host::new(setup, walk, Partition::even(3, &[REGION]), Some(stage))
+    let topics = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
+    Host::new(setup, walk, Partition::even(3, &[REGION]), Some(topics))
 }
 
 fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
@@ -34,7 +34,7 @@ fn region_replaces_its_topic_if_a_subscriber_created_it() {
     begin(&mut host).unwrap();
     host.spawn(&Entity::at(7, [1.0; 3])).unwrap();
     host.tick(1);
-    drop(host.take_turn());
+    drop(host.take_output());
     assert_eq!(host.counts().unpublished, 0);
     assert!(
         all(&mut early).contains(&format!("{topic} deleted")),
@@ -53,8 +53,10 @@ fn region_keeps_the_topic_that_was_prepared_for_it() {
     host.prepare(REGION).unwrap();
     let mut subscriber = node.subscribe(&topic_of(WORLD, REGION), &SubscribeOptions::default()).unwrap();
     begin(&mut host).unwrap();
-    let told = subscriber.try_next().unwrap();
-    assert!(told.is_some_and(|event| !matches!(event, dunlin::topic::Event::Notice(Notice::Deleted { .. }))));
+    let event = subscriber.try_next().unwrap();
+    assert!(
+        event.is_some_and(|event| !matches!(event, dunlin::topic::Event::Notice(Notice::Deleted { .. })))
+    );
 }
 
 #[test]
@@ -74,8 +76,8 @@ fn spawn_error_names_an_invalid_position_or_id() {
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
     let regions = [RegionId(1), RegionId(2), RegionId(3)];
-    let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
-    let mut host = Host::new(setup, walk, Partition::even(3, &regions), Some(stage));
+    let topics = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
+    let mut host = Host::new(setup, walk, Partition::even(3, &regions), Some(topics));
     let (low, high) = ([1.0; 3], [99.0; 3]);
     let (here, elsewhere) = (host.owner_of(&low), host.owner_of(&high));
     let middle = regions.into_iter().find(|region| ![here, elsewhere].contains(region)).unwrap();
@@ -98,12 +100,12 @@ fn spawn_error_names_an_invalid_position_or_id() {
 /// Delivers messages between two hosts until there are none left.
 fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     loop {
-        let turns = hosts.each_mut().map(Host::take_turn);
-        if turns.iter().all(|turn| turn.messages.is_empty()) {
+        let outputs = hosts.each_mut().map(Host::take_output);
+        if outputs.iter().all(|output| output.messages.is_empty()) {
             return;
         }
-        for (from, turn) in turns.into_iter().enumerate() {
-            turn.messages.iter().for_each(|(to, bytes)| hosts[1 - from].receive(*to, bytes, now_ns));
+        for (from, output) in outputs.into_iter().enumerate() {
+            output.messages.iter().for_each(|(to, bytes)| hosts[1 - from].receive(*to, bytes, now_ns));
         }
     }
 }
@@ -123,11 +125,11 @@ fn entity_that_returned_to_its_region_is_no_duplicate() {
         host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
         host
     });
-    hosts[0].meet(regions[1], 1, 0).unwrap();
-    hosts[1].meet(regions[0], 1, 0).unwrap();
+    hosts[0].record_peer_epoch(regions[1], 1, 0).unwrap();
+    hosts[1].record_peer_epoch(regions[0], 1, 0).unwrap();
     exchange(&mut hosts, 0);
     let (stays, goes) = (EntityId(1), EntityId(2));
-    let key = |at: &[f32; 3]| Morton::key(hosts[0].setup().world.place(at));
+    let key = |at: &[f32; 3]| Morton::key(hosts[0].setup().world.grid_point(at));
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 10.0 } else { 90.0 });
     let mut own: Vec<_> = (0..8).map(corner).filter(|at| hosts[0].owner_of(at) == regions[0]).collect();
     own.sort_unstable_by_key(key);
@@ -146,10 +148,10 @@ fn entity_that_returned_to_its_region_is_no_duplicate() {
             });
             exchange(&mut hosts, now_ns);
         }
-        assert_eq!(hosts[1].holding(goes).is_some(), version == 2, "version {version}");
+        assert_eq!(hosts[1].find_entity(goes).is_some(), version == 2, "version {version}");
     }
     for id in [stays, goes] {
-        hosts[0].take_back(id, regions[1]);
+        hosts[0].remove_duplicate(id, regions[1]);
     }
-    assert_eq!((hosts[0].holding(stays), hosts[0].holding(goes).is_some()), (None, true));
+    assert_eq!((hosts[0].find_entity(stays), hosts[0].find_entity(goes).is_some()), (None, true));
 }

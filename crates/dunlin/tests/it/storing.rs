@@ -13,7 +13,7 @@ use dunlin_wait::PATIENCE;
 
 /// A disk with a gate for each topic. While the gate is shut, writes to the topic's logs wait.
 #[derive(Debug, Clone)]
-struct Gated {
+struct GatedDisk {
     disk: FakeDisk,
     gates: Arc<(Mutex<Gates>, Condvar)>,
 }
@@ -22,29 +22,29 @@ struct Gated {
 struct Gates {
     /// The topics whose gates are shut. Topics are numbered in the order of creation.
     shut: BTreeSet<u64>,
-    at_the_gate: Option<u64>,
+    waiting_topic: Option<u64>,
 }
 
 #[derive(Debug)]
 struct GatedFile {
     file: Box<dyn DiskFile>,
     topic: Option<u64>,
-    disk: Gated,
+    disk: GatedDisk,
 }
 
 /// Opens all gates at the end of a test, because a node that stops waits for its writes.
-struct OpenAtLast(Gated);
+struct OpenAtEnd(GatedDisk);
 
-impl Drop for OpenAtLast {
+impl Drop for OpenAtEnd {
     fn drop(&mut self) {
         self.0.gates.0.lock().unwrap_or_else(PoisonError::into_inner).shut.clear();
         self.0.gates.1.notify_all();
     }
 }
 
-impl Gated {
-    fn new(seed: u64) -> Gated {
-        Gated { disk: FakeDisk::new(seed), gates: Arc::default() }
+impl GatedDisk {
+    fn new(seed: u64) -> GatedDisk {
+        GatedDisk { disk: FakeDisk::new(seed), gates: Arc::default() }
     }
 
     fn shut(&self, topics: &[u64]) {
@@ -59,18 +59,18 @@ impl Gated {
     /// Blocks until a write to the topic has arrived at the gate.
     fn wait_for(&self, topic: u64) {
         let gates = self.gates.0.lock().unwrap();
-        let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
+        let elsewhere = |gates: &mut Gates| gates.waiting_topic != Some(topic);
         let (_gates, timeout) = self.gates.1.wait_timeout_while(gates, PATIENCE, elsewhere).unwrap();
         assert!(!timeout.timed_out(), "no thread writes to topic {topic}");
     }
 
-    fn pass(&self, topic: u64) {
+    fn pass_gate(&self, topic: u64) {
         let mut gates = self.gates.0.lock().unwrap();
         while gates.shut.contains(&topic) {
-            gates.at_the_gate = Some(topic);
+            gates.waiting_topic = Some(topic);
             self.gates.1.notify_all();
             gates = self.gates.1.wait(gates).unwrap();
-            gates.at_the_gate = None;
+            gates.waiting_topic = None;
         }
     }
 
@@ -81,7 +81,7 @@ impl Gated {
     }
 }
 
-impl Disk for Gated {
+impl Disk for GatedDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.disk.create_dir(dir)
     }
@@ -125,7 +125,7 @@ impl DiskFile for GatedFile {
         self.file.read_at(out, at)
     }
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
-        self.topic.iter().for_each(|&topic| self.disk.pass(topic));
+        self.topic.iter().for_each(|&topic| self.disk.pass_gate(topic));
         self.file.write_at(parts, at)
     }
     fn set_bytes(&self, bytes: u64) -> io::Result<()> {
@@ -137,7 +137,7 @@ impl DiskFile for GatedFile {
 }
 
 /// A node with topics `1`, `2`, ….
-fn node(disk: &Gated, topics: u64) -> Node {
+fn node(disk: &GatedDisk, topics: u64) -> Node {
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), &PathBuf::from("/data")).unwrap();
     let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
@@ -171,14 +171,14 @@ fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
 
 #[test]
 fn flush_stores_records_during_another_topics_slow_sync() {
-    let disk = Gated::new(1);
+    let disk = GatedDisk::new(1);
     let node = node(&disk, 3);
     let mut publishers = ["1", "2", "3"].map(|topic| node.publisher(topic).unwrap());
     let record = [7; 1_000];
-    let mut reads_along = reader(&node, "1");
+    let mut concurrent_reader = reader(&node, "1");
     publishers[0].publish(&record).unwrap();
-    assert_eq!(read(&mut reads_along, 1), 1);
-    let _open = OpenAtLast(disk.clone());
+    assert_eq!(read(&mut concurrent_reader, 1), 1);
+    let _open = OpenAtEnd(disk.clone());
     disk.shut(&[2, 3]);
     publishers[2].send(&record).unwrap();
     disk.wait_for(3);
@@ -191,7 +191,7 @@ fn flush_stores_records_during_another_topics_slow_sync() {
     publishers[0].send(&record).unwrap();
     let receipt = publishers[0].flush().unwrap().unwrap();
     assert_eq!((receipt.position.seq, receipt.acknowledged), (302, AckLevel::Synced));
-    assert_eq!((read(&mut reads_along, 2), read(&mut reader(&node, "1"), 1)), (302, 302));
+    assert_eq!((read(&mut concurrent_reader, 2), read(&mut reader(&node, "1"), 1)), (302, 302));
     disk.open_gate(2);
     for publisher in &mut publishers {
         publisher.flush().unwrap();
@@ -202,7 +202,7 @@ fn flush_stores_records_during_another_topics_slow_sync() {
 
 #[test]
 fn last_records_are_stored_after_a_publisher_stops_flushing() {
-    let disk = Gated::new(2);
+    let disk = GatedDisk::new(2);
     let node = node(&disk, 1);
     let mut publisher = node.publisher("1").unwrap();
     let mut subscriber = reader(&node, "1");
@@ -229,7 +229,7 @@ fn last_records_are_stored_after_a_publisher_stops_flushing() {
 
 #[test]
 fn records_of_publishers_with_and_without_flush_are_all_stored() {
-    let disk = Gated::new(3);
+    let disk = GatedDisk::new(3);
     let node = node(&disk, 1);
     thread::scope(|scope| {
         for waits in [true, true, false] {

@@ -6,12 +6,12 @@ use dunlin::topic::{
 use crate::{from_earliest, node};
 
 /// The configuration of a topic that retains some hundred records of 100 bytes.
-fn short() -> TopicConfig {
+fn short_retention() -> TopicConfig {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     TopicConfig { retention, ..TopicConfig::default() }
 }
 
-fn named(name: &str) -> SubscribeOptions {
+fn named_options(name: &str) -> SubscribeOptions {
     SubscribeOptions { name: name.to_owned(), protocol: "test", ..from_earliest() }
 }
 
@@ -28,9 +28,10 @@ fn busiest_topics_and_slowest_subscriptions_come_first() {
     for (topic, records) in [("a", 1), ("b", 3), ("c", 2)] {
         publish(&node, topic, records);
     }
-    let _one = node.subscribe("a", &named("one")).unwrap();
-    let _three = node.subscribe("b", &named("three")).unwrap();
-    let _none = node.subscribe("c", &SubscribeOptions { start: Start::Latest, ..named("none") }).unwrap();
+    let _one = node.subscribe("a", &named_options("one")).unwrap();
+    let _three = node.subscribe("b", &named_options("three")).unwrap();
+    let _none =
+        node.subscribe("c", &SubscribeOptions { start: Start::Latest, ..named_options("none") }).unwrap();
     let survey = node.survey(2, 2);
     let busiest: Vec<_> =
         survey.busiest.iter().map(|seen| (seen.topic.name(), seen.totals.records)).collect();
@@ -50,7 +51,7 @@ fn totals_include_removed_records_and_deleted_topics() {
         node.survey(1, 0).totals.bytes
     };
     assert!((100..200).contains(&bytes_of_one), "{bytes_of_one}");
-    node.create_topic("t", short(), false).unwrap();
+    node.create_topic("t", short_retention(), false).unwrap();
     publish(&node, "t", 5_000);
     let survey = node.survey(1, 0);
     assert_eq!((survey.totals.records, survey.totals.bytes), (5_001, 5_001 * bytes_of_one));
@@ -63,8 +64,8 @@ fn totals_include_removed_records_and_deleted_topics() {
 #[test]
 fn survey_shows_losses_of_a_slow_subscriber_with_times() {
     let node = node();
-    node.create_topic("t", short(), false).unwrap();
-    let mut slow = node.subscribe("t", &named("slow")).unwrap();
+    node.create_topic("t", short_retention(), false).unwrap();
+    let mut slow = node.subscribe("t", &named_options("slow")).unwrap();
     publish(&node, "t", 5_000);
     let before = node.survey(1, 1);
     assert_eq!(before.totals.losses, LossCounters::default(), "no subscriber was notified yet");

@@ -20,7 +20,7 @@ fn durable() -> TopicConfig {
 }
 
 /// Creates a topic with three records in a directory. Returns the text of its topic file.
-fn with_topic(dir: &Path) -> String {
+fn write_topic(dir: &Path) -> String {
     let (node, _) = open(dir);
     node.create_topic("a", durable(), false).unwrap();
     let mut publisher = node.publisher("a.x").unwrap();
@@ -52,7 +52,7 @@ fn assert_refused(node: &Node, reason: &str) {
 #[test]
 fn damaged_topic_file_is_reported_with_its_topic_name() {
     let folder = tempfile::tempdir().unwrap();
-    let text = with_topic(folder.path());
+    let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");
     for (line, damaged) in [
         ("name a", "name b"),
@@ -79,7 +79,7 @@ fn invisible_characters_are_allowed_in_old_topic_names_only() {
     // Release 0.1.0 allowed this character.
     let old = "a\u{3164}";
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let text = with_topic(folder.path());
+    let text = write_topic(folder.path());
     let older: Vec<_> = text
         .lines()
         .filter(|line| !line.starts_with("checksum ") && !line.starts_with("pattern "))
@@ -102,7 +102,7 @@ fn invisible_characters_are_allowed_in_old_topic_names_only() {
 #[test]
 fn log_without_a_topic_file_is_kept_and_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let text = with_topic(folder.path());
+    let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");
     std::fs::remove_file(&file).unwrap();
     let (node, found) = open(folder.path());
@@ -122,10 +122,10 @@ fn log_without_a_topic_file_is_kept_and_refused() {
 #[test]
 fn refused_topic_is_deleted_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
-    let text = with_topic(folder.path());
+    let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");
-    for is_there in [true, false] {
-        if is_there {
+    for has_file in [true, false] {
+        if has_file {
             std::fs::write(&file, text.replace("name a", "name b")).unwrap();
         } else {
             std::fs::remove_file(&file).unwrap();
@@ -145,14 +145,14 @@ fn refused_topic_is_deleted_by_its_name() {
         node.stop();
         drop(node);
         assert_eq!(names(&folder.path().join("topics")), [""; 0]);
-        with_topic(folder.path());
+        write_topic(folder.path());
     }
 }
 
 #[test]
 fn interrupted_deletion_is_finished_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
-    with_topic(folder.path());
+    write_topic(folder.path());
     let (topics, logs) = (folder.path().join("topics"), folder.path().join("logs"));
     std::fs::rename(topics.join("00000001.topic"), topics.join("00000001.deleted")).unwrap();
     // A creation that was not completed leaves a log without records.

@@ -11,7 +11,7 @@ use dunlin_wait::until;
 
 use crate::{all, from_earliest, node};
 
-fn owning(pattern: &str) -> TopicConfig {
+fn with_pattern(pattern: &str) -> TopicConfig {
     TopicConfig { pattern: Some(pattern.to_owned()), ..TopicConfig::default() }
 }
 
@@ -45,7 +45,7 @@ fn node_without_auto_create_refuses_unknown_subjects() {
 #[test]
 fn topic_orders_all_subjects_of_its_pattern() {
     let node = node();
-    node.create_topic("orders", owning("orders.>"), false).unwrap();
+    node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
     for (subject, payload) in [("orders.eu", "1"), ("orders.us.east", "2"), ("orders.eu", "3")] {
         node.publisher(subject).unwrap().publish(payload).unwrap();
     }
@@ -58,10 +58,10 @@ fn topic_orders_all_subjects_of_its_pattern() {
 #[test]
 fn topic_name_is_a_valid_subject_only_if_a_pattern_matches_it() {
     let node = node();
-    node.create_topic("orders", owning("orders.>"), false).unwrap();
-    node.create_topic("other", owning("x"), false).unwrap();
+    node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
+    node.create_topic("other", with_pattern("x"), false).unwrap();
     assert_eq!(node.publisher("orders").err(), Some(PublishError::NoTopic("orders".to_owned())));
-    node.create_topic("x", owning("y.*"), false).unwrap();
+    node.create_topic("x", with_pattern("y.*"), false).unwrap();
     node.publisher("x").unwrap().publish("1").unwrap();
     assert_eq!(all(&mut node.subscribe("x", &from_earliest()).unwrap()), ["x=1"]);
     assert_eq!(node.with_topic("x", |topic| topic.pattern().to_owned()).as_deref(), Some("y.*"));
@@ -81,7 +81,7 @@ fn only_one_of_many_overlapping_topic_creations_succeeds() {
                 scope.spawn(move || {
                     node.create_topic(
                         &format!("t{round}.{pattern}x").replace(['*', '>'], "w"),
-                        owning(pattern),
+                        with_pattern(pattern),
                         false,
                     )
                 })
@@ -97,8 +97,8 @@ fn only_one_of_many_overlapping_topic_creations_succeeds() {
 #[test]
 fn overlapping_pattern_is_refused() {
     let node = node();
-    node.create_topic("orders", owning("orders.>"), false).unwrap();
-    let refused = node.create_topic("eu", owning("*.eu"), false).err();
+    node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
+    let refused = node.create_topic("eu", with_pattern("*.eu"), false).err();
     assert_eq!(refused, Some(TopicError::Overlaps("orders".to_owned())));
 }
 
@@ -180,8 +180,8 @@ fn pages_list_each_topic_once_for_every_kind_of_pattern() {
     for name in ["a", "a.b", "c.x", "d"] {
         node.publisher(name).unwrap();
     }
-    node.create_topic("b", owning("q.>"), false).unwrap();
-    node.create_topic("c", owning("c.y.*"), false).unwrap();
+    node.create_topic("b", with_pattern("q.>"), false).unwrap();
+    node.create_topic("c", with_pattern("c.y.*"), false).unwrap();
     let (mut names, mut after) = (Vec::new(), String::new());
     loop {
         let page = node.topics(None, &after, 1);
@@ -281,7 +281,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 
 #[test]
 fn log_forgets_producers_beyond_producers_max() {
-    let again = |producers_max| {
+    let retry = |producers_max| {
         let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
         let node = Node::start(Config {
             limits: NodeLimits { topic, ..NodeLimits::default() },
@@ -290,11 +290,11 @@ fn log_forgets_producers_beyond_producers_max() {
         .unwrap();
         let publish = |producer| {
             let mark = ProducerMark { producer, producer_epoch: 1, producer_seq: 1 };
-            node.publisher("ticks").unwrap().identified(mark).publish("x").unwrap().duplicate
+            node.publisher("ticks").unwrap().with_producer(mark).publish("x").unwrap().duplicate
         };
         assert!(!publish(1) && !publish(2));
         publish(1)
     };
-    assert!(again(2), "the retry is recognized");
-    assert!(!again(1), "the second record displaced the first");
+    assert!(retry(2), "the retry is recognized");
+    assert!(!retry(1), "the second record displaced the first");
 }

@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer};
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawInstruments {
     pub instruments: Vec<RawInstrument>,
-    #[serde(alias = "defaultUpdatesPerSec", deserialize_with = "whole")]
+    #[serde(alias = "defaultUpdatesPerSec", deserialize_with = "integer")]
     pub default_updates_per_sec: i64,
-    #[serde(alias = "resetProbabilityPpm", deserialize_with = "whole")]
+    #[serde(alias = "resetProbabilityPpm", deserialize_with = "integer")]
     pub reset_probability_ppm: i64,
     #[serde(alias = "allowCrossedBooks")]
     pub allow_crossed_books: bool,
@@ -25,31 +25,31 @@ pub(super) struct RawInstrument {
     #[serde(alias = "instrumentId")]
     pub instrument_id: String,
     pub symbol: String,
-    #[serde(alias = "publishDepth", deserialize_with = "whole")]
+    #[serde(alias = "publishDepth", deserialize_with = "integer")]
     pub publish_depth: i64,
-    #[serde(alias = "tickSize", deserialize_with = "whole")]
+    #[serde(alias = "tickSize", deserialize_with = "integer")]
     pub tick_size: i64,
-    #[serde(alias = "basePrice", deserialize_with = "whole")]
+    #[serde(alias = "basePrice", deserialize_with = "integer")]
     pub base_price: i64,
-    #[serde(alias = "levelsPerSide", deserialize_with = "whole")]
+    #[serde(alias = "levelsPerSide", deserialize_with = "integer")]
     pub levels_per_side: i64,
-    #[serde(alias = "updatesPerSec", deserialize_with = "whole")]
+    #[serde(alias = "updatesPerSec", deserialize_with = "integer")]
     pub updates_per_sec: i64,
-    #[serde(deserialize_with = "real")]
+    #[serde(deserialize_with = "float")]
     pub volatility: f64,
 }
 
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-    deserializer.deserialize_any(Whole)
+fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    deserializer.deserialize_any(IntegerVisitor)
 }
 
-fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    deserializer.deserialize_any(Real)
+fn float<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    deserializer.deserialize_any(FloatVisitor)
 }
 
-struct Whole;
+struct IntegerVisitor;
 
-impl Visitor<'_> for Whole {
+impl Visitor<'_> for IntegerVisitor {
     type Value = i64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,9 +69,9 @@ impl Visitor<'_> for Whole {
     }
 }
 
-struct Real;
+struct FloatVisitor;
 
-impl Visitor<'_> for Real {
+impl Visitor<'_> for FloatVisitor {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

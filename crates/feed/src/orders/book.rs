@@ -41,13 +41,13 @@ pub(super) struct RemovedOrder {
     pub(super) side: Side,
     /// The sequence number of the record that added the order. A subscriber that never saw the order need not receive
     /// its removal.
-    pub(super) born: u64,
+    pub(super) added_seq: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<QueuedOrder>,
-    /// For each order, its neighbours in its queue. The index is the order's place.
+    /// For each order, its neighbours in its queue. The index is the order's slot.
     links: Vec<Links>,
     index: IdIndex,
     /// The price levels of the bids, then those of the asks.
@@ -102,34 +102,34 @@ impl OrderBook {
 
     #[inline(always)]
     pub(super) fn find(&self, id: u64) -> Option<u32> {
-        self.index.find(id, |place| self.links[place as usize].id == id)
+        self.index.find(id, |slot| self.links[slot as usize].id == id)
     }
 
     pub(super) fn order(&self, id: u64) -> Option<Order> {
-        self.find(id).map(|place| self.order_at(place))
+        self.find(id).map(|slot| self.order_at(slot))
     }
 
-    fn order_at(&self, place: u32) -> Order {
-        let QueuedOrder { id, side, price, size, .. } = *self.orders.at(place);
+    fn order_at(&self, slot: u32) -> Order {
+        let QueuedOrder { id, side, price, size, .. } = *self.orders.at(slot);
         Order { id, side, price, size }
     }
 
     pub(super) fn queue(&self, side: Side, key: i64) -> impl Iterator<Item = Order> + '_ {
         let mut next = self.ladder(side).get(key).map_or(NONE, |queue| queue.first);
         std::iter::from_fn(move || {
-            let place = next;
-            next = self.links.get(place as usize)?.behind;
-            Some(self.order_at(place))
+            let slot = next;
+            next = self.links.get(slot as usize)?.behind;
+            Some(self.order_at(slot))
         })
     }
 
     pub(super) fn queue_position(&self, id: u64) -> Option<QueuePosition> {
         let mut position = QueuePosition { orders_ahead: 0, size_ahead: 0 };
-        let mut place = self.links[self.find(id)? as usize].ahead;
-        while place != NONE {
+        let mut slot = self.links[self.find(id)? as usize].ahead;
+        while slot != NONE {
             position.orders_ahead += 1;
-            position.size_ahead += self.orders.at(place).size;
-            place = self.links[place as usize].ahead;
+            position.size_ahead += self.orders.at(slot).size;
+            slot = self.links[slot as usize].ahead;
         }
         Some(position)
     }
@@ -143,39 +143,49 @@ impl OrderBook {
         self.total = self.total.checked_add(size).ok_or(EntryError::TotalTooLarge)?;
         self.priority += 1;
         let priority = self.priority;
-        let held = QueuedOrder { id, price, size, priority, born: seq, queued: seq, changed: seq, side };
-        let place = self.orders.insert(seq, held);
-        if place as usize >= self.links.len() {
-            self.links.resize(self.orders.places(), Links::UNUSED);
+        let queued = QueuedOrder {
+            id,
+            price,
+            size,
+            priority,
+            added_seq: seq,
+            queued_seq: seq,
+            changed_seq: seq,
+            side,
+        };
+        let slot = self.orders.insert(seq, queued);
+        if slot as usize >= self.links.len() {
+            self.links.resize(self.orders.slot_count(), Links::UNUSED);
         }
-        self.index.insert(id, place);
+        self.index.insert(id, slot);
         self.checksum = self.checksum.wrapping_add(checksum::order(side, id, price, size));
-        self.enqueue(seq, place, order);
+        self.enqueue(seq, slot, order);
         Ok(())
     }
 
     #[inline]
     pub(super) fn change(&mut self, seq: u64, id: u64, price: i64, size: i64) -> Result<(), EntryError> {
-        let place = self.find(id).ok_or(EntryError::UnknownOrder { id })?;
-        let before = self.order_at(place);
+        let slot = self.find(id).ok_or(EntryError::UnknownOrder { id })?;
+        let before = self.order_at(slot);
         self.total = (self.total - before.size).checked_add(size).ok_or(EntryError::TotalTooLarge)?;
         let side = before.side;
         self.checksum = self
             .checksum
             .wrapping_sub(checksum::order(side, id, before.price, before.size))
             .wrapping_add(checksum::order(side, id, price, size));
-        let keeps_place = price == before.price && size <= before.size;
-        if keeps_place {
-            self.ladders[side as usize].touch(ladder::key(side, price), seq).size -= before.size - size;
+        let keeps_position = price == before.price && size <= before.size;
+        if keeps_position {
+            self.ladders[side as usize].get_or_insert(ladder::key(side, price), seq).size -=
+                before.size - size;
         } else {
-            self.dequeue(seq, place, before);
-            self.enqueue(seq, place, Order { id, side, price, size });
+            self.dequeue(seq, slot, before);
+            self.enqueue(seq, slot, Order { id, side, price, size });
         }
-        let held = self.orders.at_mut(place, seq);
-        (held.price, held.size, held.changed) = (price, size, seq);
-        if !keeps_place {
+        let queued = self.orders.at_mut(slot, seq);
+        (queued.price, queued.size, queued.changed_seq) = (price, size, seq);
+        if !keeps_position {
             self.priority += 1;
-            (held.priority, held.queued) = (self.priority, seq);
+            (queued.priority, queued.queued_seq) = (self.priority, seq);
         }
         Ok(())
     }
@@ -183,20 +193,20 @@ impl OrderBook {
     #[inline]
     pub(super) fn delete(&mut self, seq: u64, id: u64) -> Result<(), EntryError> {
         let links = &self.links;
-        let place = self.index.remove(id, |place| links[place as usize].id == id);
-        let place = place.ok_or(EntryError::UnknownOrder { id })?;
-        let QueuedOrder { side, price, size, born, .. } = self.orders.remove(place);
-        self.dequeue(seq, place, Order { id, side, price, size });
+        let slot = self.index.remove(id, |slot| links[slot as usize].id == id);
+        let slot = slot.ok_or(EntryError::UnknownOrder { id })?;
+        let QueuedOrder { side, price, size, added_seq, .. } = self.orders.remove(slot);
+        self.dequeue(seq, slot, Order { id, side, price, size });
         self.total -= size;
         self.checksum = self.checksum.wrapping_sub(checksum::order(side, id, price, size));
         let max = self.limits.removals(self.orders.len());
-        self.removals.push(seq, RemovedOrder { id, side, born }, max);
+        self.removals.push(seq, RemovedOrder { id, side, added_seq }, max);
         Ok(())
     }
 
     pub(super) fn clear(&mut self, seq: u64, side: Side) {
-        let of_side = self.orders.iter().filter(|(_, held)| held.side == side);
-        let ids: Vec<u64> = of_side.map(|(_, held)| held.id).collect();
+        let of_side = self.orders.iter().filter(|(_, order)| order.side == side);
+        let ids: Vec<u64> = of_side.map(|(_, order)| order.id).collect();
         for id in ids {
             // This cannot fail: every id was found just before.
             let _ = self.delete(seq, id);
@@ -204,40 +214,40 @@ impl OrderBook {
         self.cleared[side as usize] = seq;
     }
 
-    /// Forgets the changes up to `seq`.
-    pub(super) fn forget_changes(&mut self, seq: u64) {
-        self.removals.restart(seq);
+    /// Discards the changes up to `seq`.
+    pub(super) fn discard_changes(&mut self, seq: u64) {
+        self.removals.discard_through(seq);
         self.cleared = [seq, seq];
     }
 
     /// Puts an order behind all others of its price.
     #[inline(always)]
-    fn enqueue(&mut self, seq: u64, place: u32, order: Order) {
+    fn enqueue(&mut self, seq: u64, slot: u32, order: Order) {
         let Order { id, side, price, size } = order;
-        let queue = self.ladders[side as usize].touch(ladder::key(side, price), seq);
+        let queue = self.ladders[side as usize].get_or_insert(ladder::key(side, price), seq);
         queue.size += size;
-        let ahead = std::mem::replace(&mut queue.last, place);
+        let ahead = std::mem::replace(&mut queue.last, slot);
         if ahead == NONE {
-            queue.first = place;
+            queue.first = slot;
         } else {
             let links = &mut self.links[ahead as usize];
-            links.behind = place;
+            links.behind = slot;
             self.checksum = self.checksum.wrapping_add(checksum::neighbours(links.id, id));
         }
-        self.links[place as usize] = Links { id, ahead, behind: NONE };
+        self.links[slot as usize] = Links { id, ahead, behind: NONE };
     }
 
     /// Takes an order out of its queue.
     #[inline(always)]
-    fn dequeue(&mut self, seq: u64, place: u32, order: Order) {
+    fn dequeue(&mut self, seq: u64, slot: u32, order: Order) {
         let Order { side, price, size, .. } = order;
-        let Links { ahead, behind, .. } = self.links[place as usize];
+        let Links { ahead, behind, .. } = self.links[slot as usize];
         let (ladder, key) = (&mut self.ladders[side as usize], ladder::key(side, price));
         if ahead == NONE && behind == NONE {
             ladder.remove(key);
             return;
         }
-        let queue = ladder.touch(key, seq);
+        let queue = ladder.get_or_insert(key, seq);
         queue.size -= size;
         if ahead == NONE {
             queue.first = behind;

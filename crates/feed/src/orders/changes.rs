@@ -13,29 +13,29 @@ impl OrderBook {
     /// Appends the changes after `seq`; `false` if not all are known, or if they are longer than a snapshot.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
-        if !self.losses_since(seq, payload) {
+        if !self.write_removals_since(seq, payload) {
             return false;
         }
         let mut queued: Vec<&QueuedOrder> = Vec::new();
-        for held in self.orders.near_changes_since(seq).filter(|held| held.changed > seq) {
-            if held.queued > seq {
-                queued.push(held);
+        for order in self.orders.near_changes_since(seq).filter(|order| order.changed_seq > seq) {
+            if order.queued_seq > seq {
+                queued.push(order);
             } else {
-                OrderEntry::Change { id: held.id, price: held.price, size: held.size }.encode(payload);
+                OrderEntry::Change { id: order.id, price: order.price, size: order.size }.encode(payload);
             }
         }
-        queued.sort_unstable_by_key(|held| held.priority);
-        for QueuedOrder { side, id, price, size, born, .. } in queued.into_iter().copied() {
-            if born <= seq {
+        queued.sort_unstable_by_key(|order| order.priority);
+        for QueuedOrder { side, id, price, size, added_seq, .. } in queued.into_iter().copied() {
+            if added_seq <= seq {
                 OrderEntry::Delete { id }.encode(payload);
             }
             OrderEntry::Add { side, id, price, size }.encode(payload);
         }
-        snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+        snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
     /// Appends the removals after record `seq`. Returns `false` if not all of them are known.
-    fn losses_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+    fn write_removals_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;
         let removed = self.removals.since(seq);
         if removed.is_none() && !Side::BOTH.into_iter().all(cleared) {
@@ -44,9 +44,9 @@ impl OrderBook {
         for side in Side::BOTH.into_iter().filter(|side| cleared(*side)) {
             OrderEntry::Clear { side }.encode(payload);
         }
-        let unseen = |gone: &&RemovedOrder| gone.born > seq || cleared(gone.side);
-        for gone in removed.into_iter().flatten().filter(|gone| !unseen(gone)) {
-            OrderEntry::Delete { id: gone.id }.encode(payload);
+        let unseen = |order: &&RemovedOrder| order.added_seq > seq || cleared(order.side);
+        for order in removed.into_iter().flatten().filter(|order| !unseen(order)) {
+            OrderEntry::Delete { id: order.id }.encode(payload);
         }
         true
     }

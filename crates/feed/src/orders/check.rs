@@ -29,7 +29,7 @@ impl<'a> AppendCheck<'a> {
         match *entry {
             OrderEntry::Add { side, id, price, size } => {
                 self.orders.check_units(price, size)?;
-                if self.is_there(id) {
+                if self.exists(id) {
                     return Err(EntryError::DuplicateOrder { id });
                 }
                 self.last = Some((id, Some(side)));
@@ -39,11 +39,11 @@ impl<'a> AppendCheck<'a> {
             }
             OrderEntry::Change { id, price, size } => {
                 self.orders.check_units(price, size)?;
-                self.check_there(id)?;
+                self.check_exists(id)?;
                 self.check_total(size)
             }
             OrderEntry::Delete { id } => {
-                self.check_there(id)?;
+                self.check_exists(id)?;
                 self.last = Some((id, None));
                 Ok(())
             }
@@ -55,19 +55,19 @@ impl<'a> AppendCheck<'a> {
         }
     }
 
-    fn is_there(&self, id: u64) -> bool {
+    fn exists(&self, id: u64) -> bool {
         if !self.before.is_empty()
             && let Some(side) = self.before.get(&id)
         {
             return side.is_some();
         }
         let book = &self.orders.book;
-        let cleared = |place| self.cleared != [false; 2] && self.cleared[book.orders.at(place).side as usize];
-        book.find(id).is_some_and(|place| !cleared(place))
+        let cleared = |slot| self.cleared != [false; 2] && self.cleared[book.orders.at(slot).side as usize];
+        book.find(id).is_some_and(|slot| !cleared(slot))
     }
 
-    fn check_there(&self, id: u64) -> Result<(), EntryError> {
-        if self.is_there(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
+    fn check_exists(&self, id: u64) -> Result<(), EntryError> {
+        if self.exists(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
     }
 
     /// Checks that the sum of all sizes does not overflow when `size` is added. Deletions in the same append are

@@ -23,15 +23,15 @@ impl FrozenOrders {
 impl FrozenState for FrozenOrders {
     fn write(&self, out: &mut Vec<u8>) {
         let mut orders: Vec<&QueuedOrder> = self.orders.iter().collect();
-        orders.sort_unstable_by_key(|held| {
-            (held.side, std::cmp::Reverse(ladder::key(held.side, held.price)), held.priority)
+        orders.sort_unstable_by_key(|order| {
+            (order.side, std::cmp::Reverse(ladder::key(order.side, order.price)), order.priority)
         });
-        let bids = orders.partition_point(|held| held.side == Side::Bid);
+        let bids = orders.partition_point(|order| order.side == Side::Bid);
         snapshot::write_head(out, StateKind::Orders, bids, orders.len() - bids);
-        for held in orders {
-            out.extend_from_slice(&held.id.to_le_bytes());
-            out.extend_from_slice(&held.price.to_le_bytes());
-            out.extend_from_slice(&held.size.to_le_bytes());
+        for order in orders {
+            out.extend_from_slice(&order.id.to_le_bytes());
+            out.extend_from_slice(&order.price.to_le_bytes());
+            out.extend_from_slice(&order.size.to_le_bytes());
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Finds an order's place by its id.
+//! Finds an order's slot by its id.
 //!
 //! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back, so that
-//! no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash distinguishes most other ids, so
+//! no tombstones remain. An entry is a slot and 32 bits of the id's hash. The hash distinguishes most other ids, so
 //! that their orders need not be read. Growing needs no rehash. Publishers choose ids, so each index has a secret hash
 //! key.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// An empty entry. In other entries, the lower half is the place plus one, and the upper half is the hash.
+/// An empty entry. In other entries, the lower half is the slot plus one, and the upper half is the hash.
 const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;
 
-/// Places by id.
+/// Slots by id.
 #[derive(Debug)]
 pub(super) struct IdIndex {
     entries: Vec<u64>,
@@ -29,27 +29,27 @@ impl Default for IdIndex {
 }
 
 impl IdIndex {
-    /// Finds the place for an id; `is_it` decides among entries with the same hash.
+    /// Finds the slot of an id; `matches` decides among entries with the same hash.
     #[inline(always)]
-    pub(super) fn find(&self, id: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        self.probe(id, is_it).map(|(_, place)| place)
+    pub(super) fn find(&self, id: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
+        self.probe(id, matches).map(|(_, slot)| slot)
     }
 
     /// Inserts an id that is not in the index.
     #[inline(always)]
-    pub(super) fn insert(&mut self, id: u64, place: u32) {
+    pub(super) fn insert(&mut self, id: u64, slot: u32) {
         if (self.len + 1) * 2 > self.entries.len() {
             self.grow();
         }
         self.len += 1;
-        let entry = u64::from(self.hash(id)) << 32 | u64::from(place + 1);
-        self.put(entry);
+        let entry = u64::from(self.hash(id)) << 32 | u64::from(slot + 1);
+        self.insert_entry(entry);
     }
 
-    /// Removes an id and returns its place.
+    /// Removes an id and returns its slot.
     #[inline(always)]
-    pub(super) fn remove(&mut self, id: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let (mut hole, place) = self.probe(id, is_it)?;
+    pub(super) fn remove(&mut self, id: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
+        let (mut hole, slot) = self.probe(id, matches)?;
         let mut at = hole;
         loop {
             at = self.next(at);
@@ -58,7 +58,7 @@ impl IdIndex {
                 break;
             }
             // The entry moves into the hole if a search for it would otherwise end at the hole.
-            let (from_home, from_hole) = (at.wrapping_sub(self.home(entry)), at.wrapping_sub(hole));
+            let (from_home, from_hole) = (at.wrapping_sub(self.home_index(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;
                 hole = at;
@@ -66,7 +66,7 @@ impl IdIndex {
         }
         self.entries[hole] = EMPTY;
         self.len -= 1;
-        Some(place)
+        Some(slot)
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -74,25 +74,25 @@ impl IdIndex {
     }
 
     #[inline(always)]
-    fn probe(&self, id: u64, is_it: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
+    fn probe(&self, id: u64, matches: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let hash = self.hash(id);
-        let mut at = self.home(u64::from(hash) << 32);
+        let mut at = self.home_index(u64::from(hash) << 32);
         loop {
             let entry = self.entries[at];
             if entry == EMPTY {
                 return None;
             }
-            let place = (entry as u32).wrapping_sub(1);
-            if (entry >> 32) as u32 == hash && is_it(place) {
-                return Some((at, place));
+            let slot = (entry as u32).wrapping_sub(1);
+            if (entry >> 32) as u32 == hash && matches(slot) {
+                return Some((at, slot));
             }
             at = self.next(at);
         }
     }
 
     #[inline(always)]
-    fn put(&mut self, entry: u64) {
-        let mut at = self.home(entry);
+    fn insert_entry(&mut self, entry: u64) {
+        let mut at = self.home_index(entry);
         while self.entries[at] != EMPTY {
             at = self.next(at);
         }
@@ -103,7 +103,7 @@ impl IdIndex {
     fn grow(&mut self) {
         self.bits += 1;
         let before = std::mem::replace(&mut self.entries, vec![EMPTY; 1 << self.bits]);
-        before.into_iter().filter(|entry| *entry != EMPTY).for_each(|entry| self.put(entry));
+        before.into_iter().filter(|entry| *entry != EMPTY).for_each(|entry| self.insert_entry(entry));
     }
 
     #[inline(always)]
@@ -113,7 +113,7 @@ impl IdIndex {
     }
 
     #[inline(always)]
-    fn home(&self, entry: u64) -> usize {
+    fn home_index(&self, entry: u64) -> usize {
         (entry >> (64 - self.bits)) as usize
     }
 
@@ -143,18 +143,18 @@ mod tests {
             let (mut index, mut map) = (IdIndex::default(), HashMap::new());
             let mut ids = Vec::new();
             for (insert, id) in steps {
-                let is_it = |place: u32| ids[place as usize] == id;
-                prop_assert_eq!(index.find(id, is_it), map.get(&id).copied());
+                let matches = |slot: u32| ids[slot as usize] == id;
+                prop_assert_eq!(index.find(id, matches), map.get(&id).copied());
                 if !insert {
-                    prop_assert_eq!(index.remove(id, is_it), map.remove(&id));
+                    prop_assert_eq!(index.remove(id, matches), map.remove(&id));
                 } else if let Entry::Vacant(vacant) = map.entry(id) {
-                    let place = ids.len() as u32;
+                    let slot = ids.len() as u32;
                     ids.push(id);
-                    index.insert(id, place);
-                    vacant.insert(place);
+                    index.insert(id, slot);
+                    vacant.insert(slot);
                 }
             }
-            let found = map.iter().all(|(id, place)| index.find(*id, |place| ids[place as usize] == *id) == Some(*place));
+            let found = map.iter().all(|(id, slot)| index.find(*id, |slot| ids[slot as usize] == *id) == Some(*slot));
             prop_assert!(found);
             prop_assert_eq!(index.len, map.len());
         }

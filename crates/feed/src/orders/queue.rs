@@ -14,11 +14,11 @@ pub(super) struct QueuedOrder {
     /// The priority in the queue: a number that grows with each order that enters a queue.
     pub(super) priority: u64,
     /// The sequence number of the record that added the order.
-    pub(super) born: u64,
+    pub(super) added_seq: u64,
     /// The sequence number of the record with which the order took its place in the queue.
-    pub(super) queued: u64,
+    pub(super) queued_seq: u64,
     /// The sequence number of the record that changed the order last.
-    pub(super) changed: u64,
+    pub(super) changed_seq: u64,
     pub(super) side: Side,
 }
 

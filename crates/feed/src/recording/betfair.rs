@@ -37,7 +37,7 @@ const MS: u64 = 1_000_000;
 #[derive(Debug, Default)]
 pub struct Betfair {
     books: Vec<RecordedBook>,
-    books_told: usize,
+    books_reported: usize,
     runners: Vec<BetfairRunner>,
     /// Books of a market by runner id and handicap (hundredths), ordered for images.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
@@ -105,17 +105,19 @@ impl Betfair {
     }
 
     /// Reads one line, without its end.
-    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
+    pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
         }
-        let mut defect = |tally: &mut BetfairTally, what| {
+        let mut defect = |tally: &mut BetfairTally, kind| {
             tally.defects += 1;
-            sink(RecordingItem::Defect(Defect { line: number, what }));
+            sink(RecordingItem::Defect(Defect { line: line_number, kind }));
         };
         let message: BetfairMessage<'_> = match serde_json::from_slice(line) {
             Ok(message) => message,
-            Err(error) => return defect(&mut self.tally, DefectKind::NotAMessage { why: place(&error) }),
+            Err(error) => {
+                return defect(&mut self.tally, DefectKind::NotAMessage { why: error_text(&error) });
+            }
         };
         if message.op.as_deref() != Some("mcm") {
             self.tally.other_messages += 1;
@@ -133,21 +135,21 @@ impl Betfair {
             }
             self.tally.conflated += u64::from(market.con == Some(true));
             if market.img == Some(true) {
-                self.begin_image(&market.id);
+                self.start_image(&market.id);
             }
             for definition in market.definition.into_iter().flat_map(|market| market.runners) {
-                if let Err(what) = self.define(&market.id, definition) {
-                    defect(&mut self.tally, what);
+                if let Err(kind) = self.apply_definition(&market.id, definition) {
+                    defect(&mut self.tally, kind);
                 }
             }
             for change in market.rc.into_iter().flatten() {
                 self.tally.runner_changes += 1;
-                if let Err(what) = self.change(&market.id, &change) {
-                    defect(&mut self.tally, what);
+                if let Err(kind) = self.change(&market.id, &change) {
+                    defect(&mut self.tally, kind);
                 }
             }
         }
-        self.hand_out(time_ms.saturating_mul(MS), sink);
+        self.emit_records(time_ms.saturating_mul(MS), sink);
     }
 
     /// Books so far: runners in the order of their first definition or change.
@@ -161,28 +163,28 @@ impl Betfair {
     }
 
     /// Clears all books of the market.
-    fn begin_image(&mut self, market: &str) {
+    fn start_image(&mut self, market: &str) {
         self.tally.images += 1;
-        for &number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
-            let runner = &mut self.runners[number];
+        for &book_number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
+            let runner = &mut self.runners[book_number];
             if !runner.is_changed() {
-                self.changed.push(number);
+                self.changed.push(book_number);
             }
             runner.clear();
         }
     }
 
-    fn define(&mut self, market: &str, definition: Definition<'_>) -> Result<(), DefectKind> {
-        let number = self.number(market, definition.id, definition.hc.map(|hc| hc.get()))?;
+    fn apply_definition(&mut self, market: &str, definition: Definition<'_>) -> Result<(), DefectKind> {
+        let book_number = self.book_number(market, definition.id, definition.hc.map(|hc| hc.get()))?;
         if let Some(name) = definition.name {
-            self.books[number].name = Some(name.into_owned());
+            self.books[book_number].name = Some(name.into_owned());
         }
         Ok(())
     }
 
     /// Applies a runner's change as a whole, or not at all.
     fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), DefectKind> {
-        let number = self.number(market, change.id, change.hc.map(|hc| hc.get()))?;
+        let book_number = self.book_number(market, change.id, change.hc.map(|hc| hc.get()))?;
         let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
         if sides.iter().all(|(_, pairs)| pairs.is_none()) {
             self.tally.best_offers_only += u64::from(change.batb.is_some() || change.batl.is_some());
@@ -193,7 +195,7 @@ impl Betfair {
         let levels: Vec<(Side, i64, i64)> = pairs
             .map(|(side, pair)| level(change.id, pair).map(|(price, size)| (side, price, size)))
             .collect::<Result<_, _>>()?;
-        let runner = &mut self.runners[number];
+        let runner = &mut self.runners[book_number];
         let was_changed = runner.is_changed();
         for (side, price, size) in levels {
             if size > 0 {
@@ -205,13 +207,13 @@ impl Betfair {
             }
         }
         if runner.is_changed() && !was_changed {
-            self.changed.push(number);
+            self.changed.push(book_number);
         }
         Ok(())
     }
 
     /// Number of a runner's book, created if missing.
-    fn number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, DefectKind> {
+    fn book_number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, DefectKind> {
         let bad = |error| DefectKind::BadLevel { runner: id, field: "hc", error };
         let handicap = handicap.map_or(Ok(0), |text| decimal::read(text.as_bytes(), DECIMALS));
         let handicap = handicap.map_err(|error| bad(error.into()))?;
@@ -219,33 +221,33 @@ impl Betfair {
             Some(runners) => runners,
             None => self.markets.entry(market.to_owned()).or_default(),
         };
-        if let Some(number) = market_runners.get(&(id, handicap)) {
-            return Ok(*number);
+        if let Some(book_number) = market_runners.get(&(id, handicap)) {
+            return Ok(*book_number);
         }
         if self.runners.len() >= RUNNERS_MAX {
             return Err(DefectKind::TooManyRunners { runner: id });
         }
-        let number = self.runners.len();
-        market_runners.insert((id, handicap), number);
+        let book_number = self.runners.len();
+        market_runners.insert((id, handicap), book_number);
         self.runners.push(BetfairRunner::default());
         let token = if handicap == 0 { id.to_string() } else { format!("{id}_{handicap}") };
         let scale =
             Scale { price_decimals: DECIMALS, size_decimals: DECIMALS, price_min: 1, ..Scale::default() };
         self.books.push(RecordedBook { topic: topic(market, &token), name: None, kind: kind::BOOK, scale });
         self.tally.runners += 1;
-        Ok(number)
+        Ok(book_number)
     }
 
-    fn hand_out(&mut self, event_time_ns: u64, sink: &mut ItemSink<'_>) {
-        for (book, recorded) in self.books.iter().enumerate().skip(self.books_told) {
+    fn emit_records(&mut self, event_time_ns: u64, sink: &mut ItemSink<'_>) {
+        for (book, recorded) in self.books.iter().enumerate().skip(self.books_reported) {
             sink(RecordingItem::Book { book, recorded });
         }
-        self.books_told = self.books.len();
+        self.books_reported = self.books.len();
         for book in self.changed.drain(..) {
             let payload = self.runners[book].payload();
             self.tally.records += 1;
             sink(RecordingItem::Record { book, event_time_ns, payload });
-            self.runners[book].begin_message();
+            self.runners[book].end_message();
         }
     }
 }
@@ -256,7 +258,7 @@ fn topic(market: &str, runner: &str) -> String {
 
 fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind> {
     let [price, size] = pair.0;
-    let number = |field, text: &str, min, wanted| {
+    let parse = |field, text: &str, min, wanted| {
         let value = decimal::read(text.as_bytes(), DECIMALS);
         let error = match value {
             Ok(value) if (min..=UNITS_MAX).contains(&value) => return Ok(value),
@@ -265,10 +267,10 @@ fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind
         };
         Err(DefectKind::BadLevel { runner, field, error })
     };
-    Ok((number("price", price.get(), 1, "a price")?, number("size", size.get(), 0, "a size")?))
+    Ok((parse("price", price.get(), 1, "a price")?, parse("size", size.get(), 0, "a size")?))
 }
 
 /// Returns the text of a parser's error without its line number, because each message is parsed as a single line.
-fn place(error: &serde_json::Error) -> String {
+fn error_text(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -48,7 +48,7 @@ pub struct Bitstamp {
     columns: Heading,
     /// Rows of the opening, until a row of another time comes.
     opening: Option<Vec<(u64, BitstampRow)>>,
-    standing: OpenOrders,
+    open_orders: OpenOrders,
     evict_phantoms: bool,
     /// Rows that may be closing rows, until another row comes.
     closing: Vec<(u64, BitstampRow)>,
@@ -78,7 +78,7 @@ impl Bitstamp {
             book: [RecordedBook { topic, name: Some(options.market.clone()), kind: kind::ORDERS, scale }],
             columns: Heading::Awaited,
             opening: Some(Vec::new()),
-            standing: OpenOrders::default(),
+            open_orders: OpenOrders::default(),
             evict_phantoms: options.evict_phantoms,
             closing: Vec::new(),
             payload: Vec::new(),
@@ -93,7 +93,7 @@ impl Bitstamp {
     }
 
     /// Reads one line, without its end.
-    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
+    pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
         }
@@ -109,23 +109,23 @@ impl Bitstamp {
                         self.columns = Heading::Read(columns);
                         sink(RecordingItem::Book { book: 0, recorded: &self.book[0] });
                     }
-                    Err(what) => {
+                    Err(kind) => {
                         self.columns = Heading::Unusable;
-                        self.leave_out(number, what, sink);
+                        self.report_defect(line_number, kind, sink);
                     }
                 }
                 return;
             }
         };
         match row {
-            Ok(row) => self.sort_in(number, row, sink),
-            Err(what) => self.leave_out(number, what, sink),
+            Ok(row) => self.hold_back_or_apply(line_number, row, sink),
+            Err(kind) => self.report_defect(line_number, kind, sink),
         }
     }
 
     /// Ends the recording.
     pub fn end(&mut self, sink: &mut ItemSink<'_>) {
-        self.open(sink);
+        self.emit_opening(sink);
         self.tally.closing += self.closing.len() as u64;
         self.closing.clear();
     }
@@ -141,41 +141,41 @@ impl Bitstamp {
     }
 
     /// Holds a row back while it may belong to the opening or the closing.
-    fn sort_in(&mut self, number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
+    fn hold_back_or_apply(&mut self, line_number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same =
                 |first: &BitstampRow| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
             if row.action == RowAction::Created && rows.first().is_none_or(|(_, first)| same(first)) {
-                rows.push((number, row));
+                rows.push((line_number, row));
                 return;
             }
-            self.open(sink);
+            self.emit_opening(sink);
         }
         let closing = row.action == RowAction::Deleted && row.local_ms == row.exchange_ms;
         let same = self.closing.last().is_none_or(|(_, held)| held.exchange_ms == row.exchange_ms);
         if closing && same && self.closing.len() < CLOSING_ROWS_MAX {
-            self.closing.push((number, row));
+            self.closing.push((line_number, row));
             return;
         }
-        for (number, held) in std::mem::take(&mut self.closing) {
-            self.event(number, &held, sink);
+        for (line_number, held) in std::mem::take(&mut self.closing) {
+            self.apply_row(line_number, &held, sink);
         }
-        self.event(number, &row, sink);
+        self.apply_row(line_number, &row, sink);
     }
 
     /// Ends the opening: emits its orders as one record, or a few if there are very many.
-    fn open(&mut self, sink: &mut ItemSink<'_>) {
+    fn emit_opening(&mut self, sink: &mut ItemSink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
         let mut payload = Vec::new();
         for side in Side::BOTH {
             OrderEntry::Clear { side }.encode(&mut payload);
         }
-        for (number, row) in rows {
-            match self.standing.open(&row, &mut self.tally) {
+        for (line_number, row) in rows {
+            match self.open_orders.add_opening_order(&row, &mut self.tally) {
                 Ok(Some(entry)) => entry.encode(&mut payload),
                 Ok(None) => {}
-                Err(what) => self.leave_out(number, what, sink),
+                Err(kind) => self.report_defect(line_number, kind, sink),
             }
             if payload.len() >= OPENING_PAYLOAD_BYTES {
                 self.tally.records += 1;
@@ -189,41 +189,41 @@ impl Bitstamp {
         }
     }
 
-    fn event(&mut self, number: u64, row: &BitstampRow, sink: &mut ItemSink<'_>) {
+    fn apply_row(&mut self, line_number: u64, row: &BitstampRow, sink: &mut ItemSink<'_>) {
         let time_ns = row.exchange_ms.saturating_mul(MS);
         self.tally.times_back += u64::from(row.exchange_ms < self.last_time_ms);
         self.last_time_ms = row.exchange_ms;
-        self.prove(number, row.exchange_ms, sink);
-        match self.standing.event(row, &mut self.tally) {
-            Ok(Some(entry)) => self.record_one(time_ns, &entry, sink),
+        self.report_phantoms(line_number, row.exchange_ms, sink);
+        match self.open_orders.apply_row(row, &mut self.tally) {
+            Ok(Some(entry)) => self.emit_entry(time_ns, &entry, sink),
             Ok(None) => {}
-            Err(what) => self.leave_out(number, what, sink),
+            Err(kind) => self.report_defect(line_number, kind, sink),
         }
     }
 
     /// Reports phantoms that are proven by now, and deletes them if that is configured.
-    fn prove(&mut self, line: u64, now_ms: u64, sink: &mut ItemSink<'_>) {
-        for phantom in self.standing.prove(line, now_ms) {
+    fn report_phantoms(&mut self, line: u64, now_ms: u64, sink: &mut ItemSink<'_>) {
+        for phantom in self.open_orders.take_proven_phantoms(line, now_ms) {
             self.tally.phantoms += 1;
             let id = phantom.id;
             sink(RecordingItem::Phantom(phantom));
             if self.evict_phantoms {
-                self.standing.evict(id);
+                self.open_orders.evict(id);
                 self.tally.evicted += 1;
-                self.record_one(now_ms.saturating_mul(MS), &OrderEntry::Delete { id }, sink);
+                self.emit_entry(now_ms.saturating_mul(MS), &OrderEntry::Delete { id }, sink);
             }
         }
     }
 
-    fn record_one(&mut self, event_time_ns: u64, entry: &OrderEntry, sink: &mut ItemSink<'_>) {
+    fn emit_entry(&mut self, event_time_ns: u64, entry: &OrderEntry, sink: &mut ItemSink<'_>) {
         self.payload.clear();
         entry.encode(&mut self.payload);
         self.tally.records += 1;
         sink(RecordingItem::Record { book: 0, event_time_ns, payload: &self.payload });
     }
 
-    fn leave_out(&mut self, line: u64, what: DefectKind, sink: &mut ItemSink<'_>) {
+    fn report_defect(&mut self, line: u64, kind: DefectKind, sink: &mut ItemSink<'_>) {
         self.tally.defects += 1;
-        sink(RecordingItem::Defect(Defect { line, what }));
+        sink(RecordingItem::Defect(Defect { line, kind }));
     }
 }

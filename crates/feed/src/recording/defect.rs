@@ -5,12 +5,12 @@ use crate::side::Side;
 
 /// A part of a recording that could not be read, with its line number and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[error("line {line}: {kind}")]
 pub struct Defect {
     /// Line number, from 1.
     pub line: u64,
     /// Kind of defect.
-    pub what: DefectKind,
+    pub kind: DefectKind,
 }
 
 /// The reason why a line of a recording was skipped; some variants skip only a part of it.
@@ -100,12 +100,12 @@ pub enum DefectKind {
         id: u64,
     },
     /// An event moves an order to the other side.
-    #[error("order {id} is on the {held} side, not on the {found} side")]
+    #[error("order {id} is on the {created} side, not on the {found} side")]
     OtherSide {
         /// Id of the order.
         id: u64,
         /// Side at creation.
-        held: Side,
+        created: Side,
         /// Side in the event.
         found: Side,
     },

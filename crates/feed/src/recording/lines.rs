@@ -11,7 +11,7 @@ type OnLine<'a> = dyn FnMut(u64, Result<&[u8], DefectKind>) + 'a;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// The start of an incomplete line.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
     count: u64,
@@ -26,9 +26,9 @@ impl Lines {
     pub(super) fn push(&mut self, mut bytes: &[u8], on_line: &mut OnLine<'_>) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let line = &bytes[..end];
-            if self.begun.is_empty() && !self.skipping && line.len() <= LINE_BYTES_MAX {
+            if self.partial.is_empty() && !self.skipping && line.len() <= LINE_BYTES_MAX {
                 self.count += 1;
-                on_line(self.count, Ok(whole(line)));
+                on_line(self.count, Ok(without_carriage_return(line)));
             } else {
                 self.extend(line);
                 self.end(on_line);
@@ -40,29 +40,29 @@ impl Lines {
 
     /// Ends the last line, if one was begun.
     pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
-        if self.begun.is_empty() && !self.skipping {
+        if self.partial.is_empty() && !self.skipping {
             return;
         }
         self.count += 1;
         match std::mem::take(&mut self.skipping) {
             true => on_line(self.count, Err(DefectKind::TooLong)),
-            false => on_line(self.count, Ok(whole(&self.begun))),
+            false => on_line(self.count, Ok(without_carriage_return(&self.partial))),
         }
-        self.begun.clear();
+        self.partial.clear();
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.begun.len() + bytes.len() > LINE_BYTES_MAX {
+        if self.partial.len() + bytes.len() > LINE_BYTES_MAX {
             self.skipping = true;
-            self.begun = Vec::new();
+            self.partial = Vec::new();
         }
         if !self.skipping {
-            self.begun.extend_from_slice(bytes);
+            self.partial.extend_from_slice(bytes);
         }
     }
 }
 
-fn whole(line: &[u8]) -> &[u8] {
+fn without_carriage_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
@@ -71,15 +71,15 @@ mod tests {
     use super::*;
 
     fn lines(pieces: &[&[u8]]) -> Vec<(u64, Option<String>)> {
-        let (mut lines, mut seen) = (Lines::default(), Vec::new());
-        let mut note = |number, line: Result<&[u8], DefectKind>| {
-            seen.push((number, line.ok().map(|line| String::from_utf8_lossy(line).into_owned())));
+        let (mut lines, mut collected) = (Lines::default(), Vec::new());
+        let mut collect = |number, line: Result<&[u8], DefectKind>| {
+            collected.push((number, line.ok().map(|line| String::from_utf8_lossy(line).into_owned())));
         };
         for piece in pieces {
-            lines.push(piece, &mut note);
+            lines.push(piece, &mut collect);
         }
-        lines.end(&mut note);
-        seen
+        lines.end(&mut collect);
+        collected
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct StateChange<'a, F> {
     /// Position now.
     pub to: Position,
     /// Cause of the change.
-    pub by: ChangeCause<'a>,
+    pub cause: ChangeCause<'a>,
     /// The state now.
     pub state: &'a F,
 }
@@ -22,12 +22,12 @@ pub struct StateChange<'a, F> {
 impl<F> StateChange<'_, F> {
     /// Event time, ns since the Unix epoch; for merged records, the event time of the last one.
     pub fn event_time_ns(&self) -> Option<u64> {
-        self.by.frame()?.event_time_ns()
+        self.cause.frame()?.event_time_ns()
     }
 
     /// Time of the append, ns since the Unix epoch; `None` for snapshots.
     pub fn append_time_ns(&self) -> Option<u64> {
-        Some(self.by.frame()?.append_time_ns())
+        Some(self.cause.frame()?.append_time_ns())
     }
 }
 
@@ -79,7 +79,7 @@ pub enum ReplicaFault {
         why: String,
     },
     /// The log began a new epoch, which does not continue the state at this position. The owner sends the new state.
-    BeganAnew {
+    NewEpoch {
         /// Position of the last record in the old state.
         last: Position,
         /// New epoch of the log.

@@ -12,7 +12,7 @@ pub(super) struct InstrumentLane {
     instruments: Vec<usize>,
     taken: u64,
     /// Index of the next record's instrument in `instruments`.
-    turn: usize,
+    next_index: usize,
     /// Intended time of the next record, rounded down to nanoseconds.
     at_ns: u64,
     /// Fraction of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
@@ -32,7 +32,7 @@ impl InstrumentLane {
             rate,
             instruments: Vec::new(),
             taken: 0,
-            turn: 0,
+            next_index: 0,
             at_ns: start_ns,
             part: 0,
             per_second: 0,
@@ -61,7 +61,7 @@ impl InstrumentLane {
 
     #[inline(always)]
     pub(super) fn next(&self) -> DueRecord {
-        DueRecord { at_ns: self.at_ns, instrument: self.instruments[self.turn] }
+        DueRecord { at_ns: self.at_ns, instrument: self.instruments[self.next_index] }
     }
 
     #[inline(always)]
@@ -73,12 +73,12 @@ impl InstrumentLane {
             self.part -= self.per_second;
             self.at_ns += 1;
         }
-        self.turn = if self.turn + 1 == self.instruments.len() { 0 } else { self.turn + 1 };
+        self.next_index = if self.next_index + 1 == self.instruments.len() { 0 } else { self.next_index + 1 };
     }
 
     /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start. The due records are therefore all j with
-    /// j × second < (then + 1) × `per_second`.
-    pub(super) fn meant_by(&self, now_ns: u64) -> u64 {
+    /// j × second < (`since_ns` + 1) × `per_second`.
+    pub(super) fn scheduled_by(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);
         u64::try_from(beyond.div_ceil(u128::from(SECOND_NS))).unwrap_or(u64::MAX)

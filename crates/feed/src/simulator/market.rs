@@ -10,7 +10,7 @@
 //! updates remove.
 
 use super::SimulatedUpdate;
-use super::half::SimulatedSide;
+use super::side::SimulatedSide;
 use crate::book::BookEntry;
 use crate::instruments::{Instrument, Instruments};
 use crate::random::{Random, below};
@@ -36,7 +36,7 @@ pub(super) struct SimulatedMarket {
     tick_size: i64,
     levels: i64,
     reset_ppm: u64,
-    crossing: bool,
+    may_cross: bool,
     walk: Walk,
     middle: i64,
     bids: SimulatedSide,
@@ -55,15 +55,20 @@ struct Walk {
 }
 
 impl SimulatedMarket {
-    pub(super) fn new(instrument: &Instrument, all: &Instruments, seed: u64, index: u64) -> SimulatedMarket {
+    pub(super) fn new(
+        instrument: &Instrument,
+        instruments: &Instruments,
+        seed: u64,
+        index: u64,
+    ) -> SimulatedMarket {
         let levels = i64::from(instrument.levels_per_side);
         let span = 2 * levels as usize + 2 * CROSSING_TICKS as usize + 4;
         let mut market = SimulatedMarket {
             base_price: instrument.base_price,
             tick_size: instrument.tick_size,
             levels,
-            reset_ppm: all.reset_probability_ppm.into(),
-            crossing: all.allow_crossed_books,
+            reset_ppm: instruments.reset_probability_ppm.into(),
+            may_cross: instruments.allow_crossed_books,
             walk: Walk::new(instrument),
             middle: 0,
             bids: SimulatedSide::new(span),
@@ -77,29 +82,29 @@ impl SimulatedMarket {
     /// Appends a record's payload.
     #[inline(always)]
     pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> SimulatedUpdate {
-        let (walking, changing) = (self.random.next(), self.random.next());
-        self.walk.go(walking);
-        if below(1_000_000, walking >> 40, 24) < self.reset_ppm {
+        let (walk_bits, change_bits) = (self.random.next(), self.random.next());
+        self.walk.step(walk_bits);
+        if below(1_000_000, walk_bits >> 40, 24) < self.reset_ppm {
             self.middle = self.walk.fair;
             self.seed();
-            self.write_whole(payload);
+            self.write_book(payload);
             return SimulatedUpdate::Reset;
         }
-        self.follow();
-        match self.level_to_remove(changing) {
+        self.follow_fair_price();
+        match self.level_to_remove(change_bits) {
             Some((side, key)) => self.remove(side, key, payload),
-            None => self.change(changing, payload),
+            None => self.change(change_bits, payload),
         }
         SimulatedUpdate::Level
     }
 
     /// Appends the payload of a record that replaces any book by this one.
-    pub(super) fn write_whole(&self, payload: &mut Vec<u8>) {
+    pub(super) fn write_book(&self, payload: &mut Vec<u8>) {
         for side in [Side::Bid, Side::Ask] {
             BookEntry::Clear { side }.encode(payload);
         }
-        for (side, half) in [(Side::Bid, &self.bids), (Side::Ask, &self.asks)] {
-            for (key, size) in half.iter() {
+        for (side, side_book) in [(Side::Bid, &self.bids), (Side::Ask, &self.asks)] {
+            for (key, size) in side_book.iter() {
                 BookEntry::Set { side, price: self.price(side, key), size: size.into() }.encode(payload);
             }
         }
@@ -108,30 +113,30 @@ impl SimulatedMarket {
     /// Seeds full sides one tick off the middle, with decreasing sizes.
     fn seed(&mut self) {
         let (levels, middle) = (self.levels, self.middle);
-        for (half, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
-            half.clear();
+        for (side_book, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
+            side_book.clear();
             for at in 0..levels {
-                half.set(touch - at, (500 + (levels - at) * 10) as u32);
+                side_book.set(touch - at, (500 + (levels - at) * 10) as u32);
             }
         }
     }
 
     /// Moves the middle by a tick towards the fair price, unless the book still follows the last move.
     #[inline(always)]
-    fn follow(&mut self) {
-        let behind = self.walk.fair - self.middle;
-        if behind != 0
+    fn follow_fair_price(&mut self) {
+        let distance = self.walk.fair - self.middle;
+        if distance != 0
             && self.misplaced_level(Side::Bid).is_none()
             && self.misplaced_level(Side::Ask).is_none()
         {
-            self.middle += behind.signum();
+            self.middle += distance.signum();
         }
     }
 
     /// Level to remove before any other change.
     #[inline(always)]
     fn level_to_remove(&self, bits: u64) -> Option<(Side, i64)> {
-        if self.crossing && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
+        if self.may_cross && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
             return None;
         }
         let level = |side| self.misplaced_level(side).map(|key| (side, key));
@@ -141,9 +146,9 @@ impl SimulatedMarket {
     /// A level on the wrong side of the middle, or too far from it.
     #[inline(always)]
     fn misplaced_level(&self, side: Side) -> Option<i64> {
-        let (half, limit) = (self.half(side), self.limit(side));
-        let crossing = half.best().filter(|best| *best > limit);
-        crossing.or_else(|| half.worst().filter(|worst| *worst < limit - 2 * self.levels))
+        let (side_book, limit) = (self.side_book(side), self.limit(side));
+        let crossing = side_book.best().filter(|best| *best > limit);
+        crossing.or_else(|| side_book.worst().filter(|worst| *worst < limit - 2 * self.levels))
     }
 
     /// Makes an ordinary update from random bits. Bit 0 selects the side, bits 8 to 23 the kind, bits 24 to 47 the
@@ -153,17 +158,17 @@ impl SimulatedMarket {
         let side = if bits & 1 == 0 { Side::Bid } else { Side::Ask };
         let offset = below(self.levels as u64, (bits >> 24) & 0xff_ffff, 24) as i64;
         let key = self.limit(side) - offset;
-        let half = self.half(side);
-        if half.levels() > LEVELS_KEPT
+        let side_book = self.side_book(side);
+        if side_book.levels() > LEVELS_KEPT
             && below(100, (bits >> 8) & 0xffff, 16) < REMOVALS
-            && let Some(key) = half.near(key)
+            && let Some(key) = side_book.near(key)
         {
             return self.remove(side, key, payload);
         }
-        let beyond = if self.crossing { self.crossing_ticks() } else { 0 };
+        let beyond = if self.may_cross { self.crossing_ticks() } else { 0 };
         let key = if beyond > 0 { self.limit(side) + beyond } else { key };
         let size = 1 + below(SIZE_MAX, bits >> 48, 16);
-        self.half_mut(side).set(key, size as u32);
+        self.side_book_mut(side).set(key, size as u32);
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
@@ -176,7 +181,7 @@ impl SimulatedMarket {
 
     #[inline(always)]
     fn remove(&mut self, side: Side, key: i64, payload: &mut Vec<u8>) {
-        self.half_mut(side).remove(key);
+        self.side_book_mut(side).remove(key);
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
@@ -198,14 +203,14 @@ impl SimulatedMarket {
         self.base_price + ticks * self.tick_size
     }
 
-    fn half(&self, side: Side) -> &SimulatedSide {
+    fn side_book(&self, side: Side) -> &SimulatedSide {
         match side {
             Side::Bid => &self.bids,
             Side::Ask => &self.asks,
         }
     }
 
-    fn half_mut(&mut self, side: Side) -> &mut SimulatedSide {
+    fn side_book_mut(&mut self, side: Side) -> &mut SimulatedSide {
         match side {
             Side::Bid => &mut self.bids,
             Side::Ask => &mut self.asks,
@@ -217,8 +222,8 @@ impl Walk {
     /// The variance of a step equals the squared volatility, because a step has probability `volatility² ÷ step²`.
     fn new(instrument: &Instrument) -> Walk {
         let step = instrument.volatility.ceil().max(1.0);
-        let share = instrument.volatility / step;
-        let chance = (share * share * (1_u64 << 32) as f64) as u64;
+        let step_ratio = instrument.volatility / step;
+        let chance = (step_ratio * step_ratio * (1_u64 << 32) as f64) as u64;
         let levels = i64::from(instrument.levels_per_side);
         let (base_price, tick_size) = (instrument.base_price, instrument.tick_size);
         Walk {
@@ -233,7 +238,7 @@ impl Walk {
     /// Moves the price by random bits. The lower 32 bits decide whether there is a step, and bit 32 is its direction.
     /// The price stays between `min` and `max`.
     #[inline(always)]
-    fn go(&mut self, bits: u64) {
+    fn step(&mut self, bits: u64) {
         if bits & 0xffff_ffff < self.chance {
             let step = if bits & (1 << 32) == 0 { self.step } else { -self.step };
             self.fair = (self.fair + step).clamp(self.min, self.max);

@@ -18,7 +18,7 @@ pub fn try_states(bytes: &[u8]) {
                 for (seq, payload) in (1..).zip(rest.chunks(record_bytes)) {
                     try_record(&mut *state, seq, payload);
                 }
-                comes_back(&mut *state, make_reducer(kind, &BTreeMap::new()).unwrap());
+                check_restored_copy(&mut *state, make_reducer(kind, &BTreeMap::new()).unwrap());
             }
         }
     }
@@ -27,7 +27,7 @@ pub fn try_states(bytes: &[u8]) {
 /// Checks that an accepted snapshot equals the snapshot that the state then writes.
 fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
-        assert_eq!(written(state), bytes);
+        assert_eq!(snapshot_bytes(state), bytes);
     } else {
         assert_eq!((state.checksum(), state.entries()), (0, 0));
     }
@@ -49,13 +49,13 @@ fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     }
 }
 
-fn comes_back(state: &mut dyn Reducer, mut other: Box<dyn Reducer>) {
-    let bytes = written(state);
+fn check_restored_copy(state: &mut dyn Reducer, mut other: Box<dyn Reducer>) {
+    let bytes = snapshot_bytes(state);
     other.restore(9, &bytes).unwrap();
     assert_eq!((other.checksum(), other.entries()), (state.checksum(), state.entries()));
 }
 
-fn written(state: &mut dyn Reducer) -> Vec<u8> {
+fn snapshot_bytes(state: &mut dyn Reducer) -> Vec<u8> {
     let mut bytes = Vec::new();
     state.freeze().write(&mut bytes);
     bytes

@@ -17,13 +17,13 @@ enum State {
 /// # Panics
 /// If a record is refused, or comes before its book.
 pub fn try_recording(bytes: &[u8]) {
-    let (Some((&head, file)), Some(layout)) =
+    let (Some((&head, file)), Some(format)) =
         (bytes.split_first(), bytes.get(1..).and_then(RecordingFormat::of))
     else {
         return;
     };
     let options = RecordingOptions { evict_phantoms: head & 1 == 1, ..RecordingOptions::default() };
-    let (mut recording, mut states, mut seq) = (Recording::new(layout, &options), Vec::new(), 0);
+    let (mut recording, mut states, mut seq) = (Recording::new(format, &options), Vec::new(), 0);
     let mut sink = |item: RecordingItem<'_>| match item {
         RecordingItem::Book { book, recorded } => {
             assert_eq!(book, states.len(), "books come in order");

@@ -6,7 +6,7 @@ use dunlin_feed::{
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
-use crate::cuts::every_way_leads_to_the_same_state;
+use crate::cuts::check_every_way_to_catch_up;
 use crate::model::BookModel;
 use crate::record::{Record, append, check, snapshot};
 
@@ -19,7 +19,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
 }
 
 /// Limits with which the book remembers all removals.
-const ALL_KNOWN: FeedLimits = FeedLimits {
+const ALL_REMOVALS_KEPT: FeedLimits = FeedLimits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
     keys_max: 1 << 20,
@@ -61,9 +61,9 @@ fn records() -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
 /// Records that mostly set or mostly remove levels, so that a book grows to many pages and shrinks again.
 fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     let record = (prop_oneof![Just(5_u8), Just(95)], -2_000_i64..2_000, 1_i64..400).prop_flat_map(
-        move |(sets, first, width)| {
-            let one = (0_u8..100, side(), first..first + width, 1_i64..1_000);
-            let entry = one.prop_map(move |(dice, side, price, size)| match dice < sets {
+        move |(set_percent, first, width)| {
+            let choice = (0_u8..100, side(), first..first + width, 1_i64..1_000);
+            let entry = choice.prop_map(move |(percent, side, price, size)| match percent < set_percent {
                 true => set(side, price, size),
                 false => remove(side, price),
             });
@@ -73,7 +73,7 @@ fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>
     prop::collection::vec(record, 1..40)
 }
 
-fn equals_model(book: &Book, model: &BookModel) {
+fn assert_equals_model(book: &Book, model: &BookModel) {
     for side in Side::BOTH {
         let levels = model.levels(side);
         assert_eq!(book.levels(side).collect::<Vec<_>>(), levels);
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn large_book_snapshot_and_changes_equal_the_full_replay(records in large_records(100)) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
-        every_way_leads_to_the_same_state(|| Box::new(Book::with_limits(Scale::default(), ALL_KNOWN)), &records);
+        check_every_way_to_catch_up(|| Box::new(Book::with_limits(Scale::default(), ALL_REMOVALS_KEPT)), &records);
     }
 
     #[test]
@@ -97,7 +97,7 @@ proptest! {
         for (index, entries) in records.iter().enumerate() {
             append(&mut book, index as u64 + 1, &record(entries)).unwrap();
             entries.iter().for_each(|entry| model.apply(entry));
-            equals_model(&book, &model);
+            assert_equals_model(&book, &model);
         }
     }
 }
@@ -109,14 +109,14 @@ proptest! {
         for (index, entries) in records.iter().enumerate() {
             append(&mut book, index as u64 + 1, &record(entries)).unwrap();
             entries.iter().for_each(|entry| model.apply(entry));
-            equals_model(&book, &model);
+            assert_equals_model(&book, &model);
         }
     }
 
     #[test]
     fn book_snapshot_and_changes_equal_the_full_replay(records in records()) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
-        every_way_leads_to_the_same_state(|| Box::new(Book::new(Scale::default())), &records);
+        check_every_way_to_catch_up(|| Box::new(Book::new(Scale::default())), &records);
     }
 
     #[test]
@@ -208,8 +208,9 @@ fn invalid_entries_are_refused_with_position_and_value() {
     assert_eq!(refused(set(Side::Bid, 101, 1)), "entry 2: price 101 is not a multiple of the tick 5");
     assert_eq!(refused(set(Side::Bid, 1_005, 1)), "entry 2: price 1005 is outside 5 to 1000");
     assert_eq!(refused(remove(Side::Bid, 0)), "entry 2: price 0 is outside 5 to 1000");
-    let whole = check(&book, &[record(&[set(Side::Ask, 105, 1)]), record(&[set(Side::Ask, 105, -1)])]);
-    assert_eq!(whole.unwrap_err().0, "record 2, entry 1: size -1 is not above zero");
+    let refused_batch =
+        check(&book, &[record(&[set(Side::Ask, 105, 1)]), record(&[set(Side::Ask, 105, -1)])]);
+    assert_eq!(refused_batch.unwrap_err().0, "record 2, entry 1: size -1 is not above zero");
     assert_eq!((snapshot(&mut book), book.checksum()), (bytes, checksum));
 }
 
@@ -243,10 +244,10 @@ fn replica_older_than_the_kept_removals_needs_a_snapshot() {
 fn small_book_sends_a_snapshot_if_its_changes_are_longer() {
     let mut book = Book::new(Scale::default());
     let prices = 1..=200;
-    let all: Vec<_> = prices.clone().map(|price| set(Side::Bid, price, 1)).collect();
-    let none: Vec<_> = prices.map(|price| remove(Side::Bid, price)).collect();
-    append(&mut book, 1, &record(&all)).unwrap();
-    append(&mut book, 2, &record(&none)).unwrap();
+    let set_all: Vec<_> = prices.clone().map(|price| set(Side::Bid, price, 1)).collect();
+    let remove_all: Vec<_> = prices.map(|price| remove(Side::Bid, price)).collect();
+    append(&mut book, 1, &record(&set_all)).unwrap();
+    append(&mut book, 2, &record(&remove_all)).unwrap();
     assert!(!book.changes_since(1, &mut Vec::new()));
     assert!(book.changes_since(0, &mut Vec::new()) == book.changes_since(1, &mut Vec::new()));
 }

@@ -35,36 +35,36 @@ fn topic(kind: &str) -> Arc<Topic> {
 /// Name and read options of each replica, and how many bursts are published for each step that the replica reads. With
 /// 1, the replica also reads without waiting for bursts.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
-    let following = || SubscribeOptions {
+    let from_snapshot = || SubscribeOptions {
         start: Start::Snapshot,
         on_gap: OnGap::Snapshot,
         ..SubscribeOptions::default()
     };
-    let conflated = || SubscribeOptions { conflate: true, ..following() };
+    let conflated = || SubscribeOptions { conflate: true, ..from_snapshot() };
     let test_loss_every = NonZeroU32::new(50);
     [
-        ("plain", following(), 1),
-        ("lapped", following(), 25),
+        ("plain", from_snapshot(), 1),
+        ("lapped", from_snapshot(), 25),
         ("conflated", conflated(), 1),
         ("conflated and slow", conflated(), 2),
-        ("losing", SubscribeOptions { test_loss_every, ..following() }, 1),
-        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 1),
+        ("losing", SubscribeOptions { test_loss_every, ..from_snapshot() }, 1),
+        ("from the first record", SubscribeOptions { start: Start::Earliest, ..from_snapshot() }, 1),
     ]
 }
 
-struct Reading<F> {
+struct ReplicaReader<F> {
     name: &'static str,
     replica: Replica<F, Subscriber>,
 }
 
-impl<F: Reducer> Reading<F> {
+impl<F: Reducer> ReplicaReader<F> {
     fn step(&mut self) {
         self.replica.wait(Some(Duration::from_millis(10))).unwrap();
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
     /// Reads one step for each message of `turns`, until the channel is closed. If `eager`, also reads in between.
-    fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
+    fn read_turns(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =
                 if eager { turns.try_recv() } else { turns.recv().map_err(|_| TryRecvError::Disconnected) };
@@ -75,7 +75,7 @@ impl<F: Reducer> Reading<F> {
         }
     }
 
-    fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, ReplicaCounts) {
+    fn read_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, ReplicaCounts) {
         let deadline = Deadline::new();
         while self.replica.state(log).is_none_or(|(at, _)| at.seq < last) {
             deadline.check(format_args!("{} comes to {last}: {:?}", self.name, self.replica.counts()));
@@ -95,7 +95,7 @@ impl<F: Reducer> Reading<F> {
 }
 
 /// Publishes while subscribers of all kinds read; returns the counters of each subscriber.
-fn followed<F: Reducer>(
+fn run_readers<F: Reducer>(
     kind: &str,
     make: fn() -> F,
     payloads: &[Vec<u8>],
@@ -108,9 +108,9 @@ fn followed<F: Reducer>(
             let cursor =
                 Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, ConsumeMode::Reads).unwrap();
             let subscriber = Subscriber::one(cursor, options.wait);
-            let reading = Reading { name, replica: Replica::new(subscriber, move |_| make()) };
+            let reader = ReplicaReader { name, replica: Replica::new(subscriber, move |_| make()) };
             let (turn, turns) = mpsc::sync_channel(0);
-            (turn, every, scope.spawn(move || reading.takes(&turns, every == 1)))
+            (turn, every, scope.spawn(move || reader.read_turns(&turns, every == 1)))
         };
         let readers = readers().map(read);
         let mut publisher = topic.publisher(topic.name());
@@ -123,14 +123,14 @@ fn followed<F: Reducer>(
             }
         }
         let threads = readers.map(|(_, _, thread)| thread);
-        let readings = threads.map(|thread| thread.join().unwrap());
+        let replica_readers = threads.map(|thread| thread.join().unwrap());
         let last = payloads.len() as u64;
-        readings.map(|reading| reading.comes_to(&log, &mut oracle, last)).into()
+        replica_readers.map(|reader| reader.read_to(&log, &mut oracle, last)).into()
     })
 }
 
-fn all_were_served_as_they_asked(told: &[(&'static str, ReplicaCounts)]) {
-    for (name, counts) in told {
+fn check_counts(counts_by_reader: &[(&'static str, ReplicaCounts)]) {
+    for (name, counts) in counts_by_reader {
         assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
         match *name {
             "conflated and slow" => assert!(counts.conflated > 0 && counts.gaps == 0, "{counts:?}"),
@@ -141,9 +141,9 @@ fn all_were_served_as_they_asked(told: &[(&'static str, ReplicaCounts)]) {
 }
 
 /// Pseudorandom numbers, the same at every run.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
@@ -156,12 +156,12 @@ impl Dice {
 
 #[test]
 fn level_book_replicas_converge_for_every_read_mode() {
-    let mut dice = Dice(1);
+    let mut random = Random(1);
     let payload = |_| {
         let mut payload = Vec::new();
-        for _ in 0..=dice.below(3) {
-            let (side, price, size) = (dice.side(), dice.below(300) as i64, 1 + dice.below(9) as i64);
-            let entry = match dice.below(10) {
+        for _ in 0..=random.below(3) {
+            let (side, price, size) = (random.side(), random.below(300) as i64, 1 + random.below(9) as i64);
+            let entry = match random.below(10) {
                 0..3 => BookEntry::Remove { side, price },
                 _ => BookEntry::Set { side, price, size },
             };
@@ -170,32 +170,32 @@ fn level_book_replicas_converge_for_every_read_mode() {
         payload
     };
     let payloads: Vec<_> = (0..BURSTS * BURST).map(payload).collect();
-    all_were_served_as_they_asked(&followed("book", || Book::new(Scale::default()), &payloads));
+    check_counts(&run_readers("book", || Book::new(Scale::default()), &payloads));
 }
 
 #[test]
 fn order_book_replicas_converge_for_every_read_mode() {
-    let (mut dice, mut there) = (Dice(2), Vec::new());
+    let (mut random, mut open_ids) = (Random(2), Vec::new());
     let payload = |id: usize| {
         let mut payload = Vec::new();
-        let (price, size) = (dice.below(40) as i64, 1 + dice.below(9) as i64);
-        let entry = match dice.below(10) {
-            0..4 if !there.is_empty() => {
-                OrderEntry::Delete { id: there.swap_remove(dice.below(there.len() as u64) as usize) }
+        let (price, size) = (random.below(40) as i64, 1 + random.below(9) as i64);
+        let entry = match random.below(10) {
+            0..4 if !open_ids.is_empty() => {
+                OrderEntry::Delete { id: open_ids.swap_remove(random.below(open_ids.len() as u64) as usize) }
             }
-            4..6 if !there.is_empty() => {
-                OrderEntry::Change { id: there[dice.below(there.len() as u64) as usize], price, size }
+            4..6 if !open_ids.is_empty() => {
+                OrderEntry::Change { id: open_ids[random.below(open_ids.len() as u64) as usize], price, size }
             }
             _ => {
-                there.push(id as u64);
-                OrderEntry::Add { side: dice.side(), id: id as u64, price, size }
+                open_ids.push(id as u64);
+                OrderEntry::Add { side: random.side(), id: id as u64, price, size }
             }
         };
         entry.encode(&mut payload);
         payload
     };
     let payloads: Vec<_> = (0..BURSTS * BURST).map(payload).collect();
-    all_were_served_as_they_asked(&followed("orders", || Orders::new(Scale::default()), &payloads));
+    check_counts(&run_readers("orders", || Orders::new(Scale::default()), &payloads));
 }
 
 /// The owner refuses records that do not fit, and subscribers never receive them.

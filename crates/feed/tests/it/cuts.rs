@@ -8,7 +8,7 @@ use dunlin_topic::{FrozenState, Reducer};
 use crate::record::{Record, snapshot};
 
 /// The size in bytes from which on a snapshot may be shorter than the merged changes.
-const LONG: usize = 2 << 10;
+const MERGED_BYTES_FREE: usize = 2 << 10;
 
 /// The frozen state after a record, with its checksum and size.
 pub struct Cut {
@@ -29,7 +29,7 @@ impl Cut {
 
 /// Replays the records, numbered from 1. At every cut, checks that a restored snapshot, the further records and merged
 /// changes lead to the same state.
-pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
+pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
     let mut reducer = new();
     let mut cuts = Vec::new();
     for seq in 0..=records.len() as u64 {
@@ -39,13 +39,13 @@ pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Reducer>, rec
         cuts.push(Cut::of(&mut *reducer, seq));
     }
     for cut in &cuts {
-        frozen_states_stay(cut);
-        let restored = resumed_from_snapshot(&new, cut, &cuts, records);
-        caught_up_by_changes(&new, &*reducer, restored, cut, &cuts);
+        check_frozen_state_is_unchanged(cut);
+        let restored = restore_and_resume(&new, cut, &cuts, records);
+        catch_up_by_changes(&new, &*reducer, restored, cut, &cuts);
     }
 }
 
-pub fn frozen_states_stay(cut: &Cut) {
+pub fn check_frozen_state_is_unchanged(cut: &Cut) {
     let mut later = Vec::new();
     cut.frozen.write(&mut later);
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
@@ -53,7 +53,7 @@ pub fn frozen_states_stay(cut: &Cut) {
 
 /// Restores a snapshot and applies the remaining records, which must equal the full replay.
 /// Returns the restored state.
-fn resumed_from_snapshot(
+fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
     cut: &Cut,
     cuts: &[Cut],
@@ -61,10 +61,10 @@ fn resumed_from_snapshot(
 ) -> Box<dyn Reducer> {
     let mut reader = new();
     reader.restore(cut.seq, &cut.bytes).unwrap();
-    is_at(&mut *reader, cut, "restored");
+    check_equals_cut(&mut *reader, cut, "restored");
     for seq in cut.seq + 1..cuts.len() as u64 {
         reader.apply(seq, &records[seq as usize - 1].frame()).unwrap();
-        is_at(&mut *reader, &cuts[seq as usize], "restored and resumed");
+        check_equals_cut(&mut *reader, &cuts[seq as usize], "restored and resumed");
     }
     let mut restored = new();
     restored.restore(cut.seq, &cut.bytes).unwrap();
@@ -72,7 +72,7 @@ fn resumed_from_snapshot(
 }
 
 /// Catches up with one merged record.
-fn caught_up_by_changes(
+fn catch_up_by_changes(
     new: impl Fn() -> Box<dyn Reducer>,
     owner: &dyn Reducer,
     mut reader: Box<dyn Reducer>,
@@ -84,7 +84,7 @@ fn caught_up_by_changes(
     if !owner.changes_since(cut.seq, &mut payload) {
         assert_eq!(payload, b"before");
         assert!(
-            cut.bytes.len() + last.bytes.len() > LONG,
+            cut.bytes.len() + last.bytes.len() > MERGED_BYTES_FREE,
             "the changes since {} are known, and worth it",
             cut.seq
         );
@@ -92,18 +92,18 @@ fn caught_up_by_changes(
     }
     let merged = Record::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
-    is_at(&mut *reader, last, "caught up");
+    check_equals_cut(&mut *reader, last, "caught up");
     // A state that was brought up to date by a merged record can itself produce changes for other replicas.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();
         third.restore(cut.seq, &cut.bytes).unwrap();
         third.apply(last.seq, &Record::new(&payload).frame()).unwrap();
-        is_at(&mut *third, last, "caught up by a reader");
+        check_equals_cut(&mut *third, last, "caught up by a reader");
     }
 }
 
-pub fn is_at(reducer: &mut dyn Reducer, cut: &Cut, how: &str) {
-    assert_eq!(snapshot(reducer), cut.bytes, "{how} to {}", cut.seq);
-    assert_eq!(reducer.checksum(), cut.checksum, "{how} to {}", cut.seq);
+pub fn check_equals_cut(reducer: &mut dyn Reducer, cut: &Cut, way: &str) {
+    assert_eq!(snapshot(reducer), cut.bytes, "{way} to {}", cut.seq);
+    assert_eq!(reducer.checksum(), cut.checksum, "{way} to {}", cut.seq);
 }

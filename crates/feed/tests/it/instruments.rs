@@ -17,10 +17,10 @@ fn json(text: &str) -> Result<Instruments, String> {
 
 /// Returns the error for a file with one instrument X and these fields.
 fn refused(fields: &str) -> String {
-    let sound = r#""publishDepth": 5, "tickSize": 1, "basePrice": 1000"#;
-    let kept: Vec<&str> =
-        sound.split(", ").filter(|field| !fields.contains(field.split(':').next().unwrap())).collect();
-    let all = [&[fields][..], &kept].concat().into_iter().filter(|field| !field.is_empty());
+    let valid = r#""publishDepth": 5, "tickSize": 1, "basePrice": 1000"#;
+    let remaining: Vec<&str> =
+        valid.split(", ").filter(|field| !fields.contains(field.split(':').next().unwrap())).collect();
+    let all = [&[fields][..], &remaining].concat().into_iter().filter(|field| !field.is_empty());
     let all = all.collect::<Vec<_>>().join(", ");
     json(&format!(r#"{{"instruments": [{{"instrumentId": "X", {all}}}]}}"#)).unwrap_err()
 }
@@ -105,11 +105,11 @@ fn missing_and_impossible_values_are_refused_by_name() {
 
 #[test]
 fn duplicate_ids_and_excessive_update_rates_are_refused() {
-    let one = |id: &str| {
+    let instrument = |id: &str| {
         format!(r#"{{"instrumentId": "{id}", "publishDepth": 5, "tickSize": 1, "basePrice": 1000}}"#)
     };
     let all = |top: &str, ids: &[&str]| {
-        let list: Vec<String> = ids.iter().map(|id| one(id)).collect();
+        let list: Vec<String> = ids.iter().map(|id| instrument(id)).collect();
         json(&format!(r#"{{{top} "instruments": [{}]}}"#, list.join(","))).unwrap_err()
     };
     assert_eq!(all("", &["A", "B", "A"]), "duplicate instrument_id: A");
@@ -125,11 +125,12 @@ fn duplicate_ids_and_excessive_update_rates_are_refused() {
 
 #[test]
 fn clones_of_an_instrument_have_distinct_ids_and_prices() {
-    let many = json(EXAMPLE).unwrap().cloned_first(3).unwrap();
-    let ids: Vec<_> = many.list().iter().map(|one| (one.id.as_str(), one.base_price)).collect();
+    let copies = json(EXAMPLE).unwrap().copies_of_first(3).unwrap();
+    let ids: Vec<_> =
+        copies.list().iter().map(|instrument| (instrument.id.as_str(), instrument.base_price)).collect();
     assert_eq!(ids, [("BTC-USD-001", 5_000_000), ("BTC-USD-002", 5_000_100), ("BTC-USD-003", 5_000_200)]);
     assert_eq!(
-        json(EXAMPLE).unwrap().cloned_first(0).unwrap_err().to_string(),
+        json(EXAMPLE).unwrap().copies_of_first(0).unwrap_err().to_string(),
         "config must contain at least one instrument"
     );
 }

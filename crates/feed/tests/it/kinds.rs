@@ -11,12 +11,12 @@ fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[test]
 fn each_reducer_name_creates_its_reducer_type() {
-    let made = KINDS.map(|kind| make_reducer(kind, &BTreeMap::new()).unwrap());
-    let [book, orders, last] = made.each_ref().map(|reducer| reducer.as_ref() as &dyn Any);
+    let reducers = KINDS.map(|kind| make_reducer(kind, &BTreeMap::new()).unwrap());
+    let [book, orders, last] = reducers.each_ref().map(|reducer| reducer.as_ref() as &dyn Any);
     assert!(book.is::<Book>() && orders.is::<Orders>() && last.is::<LastValue>());
-    let fine = make_reducer("book", &options(&[("price_decimals", "2"), ("depth", "5")])).unwrap();
-    let fine: &dyn Any = fine.as_ref();
-    assert_eq!(fine.downcast_ref::<Book>().unwrap().scale().price_text(12_345), "123.45");
+    let book = make_reducer("book", &options(&[("price_decimals", "2"), ("depth", "5")])).unwrap();
+    let book: &dyn Any = book.as_ref();
+    assert_eq!(book.downcast_ref::<Book>().unwrap().scale().price_text(12_345), "123.45");
 }
 
 #[test]

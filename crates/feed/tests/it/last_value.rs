@@ -6,7 +6,7 @@ use dunlin_feed::{FeedLimits, LastValue, ValueEntry};
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
-use crate::cuts::every_way_leads_to_the_same_state;
+use crate::cuts::check_every_way_to_catch_up;
 use crate::record::{Record, append, check};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -67,8 +67,8 @@ proptest! {
         for (index, step) in steps.iter().enumerate() {
             append(&mut values, index as u64 + 1, &record(step)).unwrap();
             apply(&mut model, step);
-            let held: Model = values.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-            prop_assert_eq!(&held, &model);
+            let stored: Model = values.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+            prop_assert_eq!(&stored, &model);
             prop_assert_eq!(values.len(), model.len());
         }
     }
@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn last_value_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
         let records: Vec<_> = steps.iter().map(record).collect();
-        every_way_leads_to_the_same_state(|| Box::new(LastValue::default()), &records);
+        check_every_way_to_catch_up(|| Box::new(LastValue::default()), &records);
     }
 
     #[test]

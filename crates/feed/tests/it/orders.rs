@@ -8,7 +8,7 @@ use dunlin_feed::{
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
-use crate::cuts::every_way_leads_to_the_same_state;
+use crate::cuts::check_every_way_to_catch_up;
 use crate::model::{BookModel, OrdersModel};
 use crate::record::{Record, append, check, snapshot};
 
@@ -38,7 +38,7 @@ fn orders_of(entries: &[OrderEntry]) -> Orders {
 
 /// A random choice that becomes an entry, depending on the book at that time.
 #[derive(Debug, Clone)]
-struct Wish {
+struct Choice {
     kind: u8,
     pick: usize,
     side: Side,
@@ -46,18 +46,18 @@ struct Wish {
     size: i64,
 }
 
-fn wishes(prices: i64) -> impl Strategy<Value = Vec<Vec<Wish>>> {
+fn choices(prices: i64) -> impl Strategy<Value = Vec<Vec<Choice>>> {
     let side = prop_oneof![Just(Side::Bid), Just(Side::Ask)];
-    let wish = (0_u8..40, any::<usize>(), side, 0..prices, 1_i64..6)
-        .prop_map(|(kind, pick, side, price, size)| Wish { kind, pick, side, price, size });
-    prop::collection::vec(prop::collection::vec(wish, 1..5), 1..50)
+    let choice = (0_u8..40, any::<usize>(), side, 0..prices, 1_i64..6)
+        .prop_map(|(kind, pick, side, price, size)| Choice { kind, pick, side, price, size });
+    prop::collection::vec(prop::collection::vec(choice, 1..5), 1..50)
 }
 
-impl Wish {
+impl Choice {
     /// Turns the choice into an entry. Sometimes uses the id of a deleted order again.
     fn entry(&self, model: &OrdersModel) -> OrderEntry {
-        let there: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
-        let new = || (self.pick as u64 % 50..).find(|id| !there.contains(id)).unwrap();
+        let used_ids: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
+        let new = || (self.pick as u64 % 50..).find(|id| !used_ids.contains(id)).unwrap();
         let picked = model.all().get(self.pick % model.all().len().max(1)).copied();
         match (self.kind, picked) {
             (0, _) => OrderEntry::Clear { side: self.side },
@@ -80,13 +80,13 @@ fn any_entry() -> impl Strategy<Value = OrderEntry> {
 }
 
 /// The entries that result from the choices, and the model after all of them.
-fn entries(wishes: &[Vec<Wish>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
+fn entries(choices: &[Vec<Choice>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     let mut model = OrdersModel::default();
     let mut records = Vec::new();
-    for wishes in wishes {
+    for choices in choices {
         let mut entries = Vec::new();
-        for wish in wishes {
-            let entry = wish.entry(&model);
+        for choice in choices {
+            let entry = choice.entry(&model);
             model.apply(&entry);
             entries.push(entry);
         }
@@ -95,9 +95,9 @@ fn entries(wishes: &[Vec<Wish>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     (records, model)
 }
 
-fn equals_model(orders: &Orders, model: &OrdersModel) {
+fn assert_equals_model(orders: &Orders, model: &OrdersModel) {
     assert_eq!(orders.order_count(), model.all().len());
-    equals_book(orders, &model.book());
+    assert_equals_levels(orders, &model.book());
     for order in model.all() {
         assert_eq!(orders.order(order.id), Some(*order));
         let queue = model.queue(order.side, order.price);
@@ -109,7 +109,7 @@ fn equals_model(orders: &Orders, model: &OrdersModel) {
     }
 }
 
-fn equals_book(orders: &Orders, book: &BookModel) {
+fn assert_equals_levels(orders: &Orders, book: &BookModel) {
     for side in Side::BOTH {
         assert_eq!(orders.levels(side).collect::<Vec<_>>(), book.levels(side));
         assert_eq!(orders.level_count(side), book.levels(side).len());
@@ -119,40 +119,40 @@ fn equals_book(orders: &Orders, book: &BookModel) {
 
 proptest! {
     #[test]
-    fn orders_equal_their_model_after_every_record(wishes in wishes(4)) {
-        let (records, _) = entries(&wishes);
+    fn orders_equal_their_model_after_every_record(choices in choices(4)) {
+        let (records, _) = entries(&choices);
         let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
         for (index, entries) in records.iter().enumerate() {
             append(&mut orders, index as u64 + 1, &record(entries)).unwrap();
             entries.iter().for_each(|entry| model.apply(entry));
-            equals_model(&orders, &model);
+            assert_equals_model(&orders, &model);
         }
     }
 
     #[test]
-    fn orders_snapshot_and_changes_equal_the_full_replay(wishes in wishes(4)) {
-        let (records, _) = entries(&wishes);
+    fn orders_snapshot_and_changes_equal_the_full_replay(choices in choices(4)) {
+        let (records, _) = entries(&choices);
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
-        every_way_leads_to_the_same_state(|| Box::new(Orders::new(Scale::default())), &records);
+        check_every_way_to_catch_up(|| Box::new(Orders::new(Scale::default())), &records);
     }
 
     /// Records in one append are accepted or refused as if each were appended alone.
     #[test]
     fn batch_is_checked_as_if_its_records_came_one_by_one(
-        wishes in wishes(4),
+        choices in choices(4),
         wrong in (any::<prop::sample::Index>(), 0_u64..50, 0_u8..3),
     ) {
-        let (mut records, _) = entries(&wishes);
-        let (place, id, kind) = wrong;
-        let odd = [add(Side::Bid, id, 1, 1), change(id, 2, 2), delete(id)][usize::from(kind)];
-        let record_at = place.index(records.len());
-        records[record_at].push(odd);
+        let (mut records, _) = entries(&choices);
+        let (record_index, id, kind) = wrong;
+        let wrong_entry = [add(Side::Bid, id, 1, 1), change(id, 2, 2), delete(id)][usize::from(kind)];
+        let record_at = record_index.index(records.len());
+        records[record_at].push(wrong_entry);
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         let mut one_by_one = Orders::new(Scale::default());
         let refusal = records.iter().zip(1..).find_map(|(record, seq)| append(&mut one_by_one, seq, record).err());
-        let whole = Orders::new(Scale::default());
-        prop_assert_eq!(check(&whole, &records).is_err(), refusal.is_some());
-        prop_assert_eq!(whole.order_count(), 0);
+        let batch = Orders::new(Scale::default());
+        prop_assert_eq!(check(&batch, &records).is_err(), refusal.is_some());
+        prop_assert_eq!(batch.order_count(), 0);
     }
 
     /// Repeats the comparison with few ids, so that orders change sides within one append.
@@ -162,28 +162,28 @@ proptest! {
         last in any_entry(),
     ) {
         let before = [add(Side::Bid, 0, 5, 5), add(Side::Ask, 1, 6, 5)];
-        let (mut one_by_one, whole) = (orders_of(&before), orders_of(&before));
-        let mut fits = |entry: &OrderEntry| append(&mut one_by_one, 2, &record(&[*entry])).is_ok();
-        let mut entries: Vec<_> = entries.into_iter().filter(&mut fits).collect();
-        let last_fits = fits(&last);
+        let (mut one_by_one, batch) = (orders_of(&before), orders_of(&before));
+        let mut is_accepted = |entry: &OrderEntry| append(&mut one_by_one, 2, &record(&[*entry])).is_ok();
+        let mut entries: Vec<_> = entries.into_iter().filter(&mut is_accepted).collect();
+        let is_last_accepted = is_accepted(&last);
         entries.push(last);
-        prop_assert_eq!(check(&whole, &[record(&entries)]).is_ok(), last_fits);
+        prop_assert_eq!(check(&batch, &[record(&entries)]).is_ok(), is_last_accepted);
     }
 
     #[test]
     fn checksum_depends_on_the_time_priority_of_orders(first in 0_u64..1_000, second in 0_u64..1_000) {
         prop_assume!(first != second);
-        let here = orders_of(&[add(Side::Bid, first, 10, 1), add(Side::Bid, second, 10, 1)]);
-        let there = orders_of(&[add(Side::Bid, second, 10, 1), add(Side::Bid, first, 10, 1)]);
-        prop_assert_ne!(here.checksum(), there.checksum());
+        let first_ahead = orders_of(&[add(Side::Bid, first, 10, 1), add(Side::Bid, second, 10, 1)]);
+        let second_ahead = orders_of(&[add(Side::Bid, second, 10, 1), add(Side::Bid, first, 10, 1)]);
+        prop_assert_ne!(first_ahead.checksum(), second_ahead.checksum());
     }
 }
 
 #[test]
 fn order_keeps_its_priority_unless_it_grows_or_changes_price() {
-    let three = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
+    let added = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
     let ids = |entry: OrderEntry| {
-        let mut orders = orders_of(&three);
+        let mut orders = orders_of(&added);
         append(&mut orders, 2, &record(&[entry])).unwrap();
         orders.queue(Side::Bid, 10).map(|order| order.id).collect::<Vec<_>>()
     };
@@ -221,7 +221,7 @@ fn clearing_a_side_removes_orders_that_moved_to_it() {
 }
 
 #[test]
-fn full_book_takes_no_new_order() {
+fn full_book_accepts_no_new_order() {
     let limits = FeedLimits { orders_max: 2, ..FeedLimits::default() };
     let mut orders = Orders::with_limits(Scale::default(), limits);
     append(&mut orders, 1, &record(&[add(Side::Bid, 1, 10, 1), add(Side::Bid, 2, 10, 1)])).unwrap();
@@ -249,5 +249,5 @@ fn level_sizes_are_the_sums_of_their_orders() {
     let mut book = BookModel::default();
     book.apply(&BookEntry::Set { side: Side::Bid, price: 100, size: 11 });
     book.apply(&BookEntry::Set { side: Side::Ask, price: 101, size: 1 });
-    equals_book(&orders, &book);
+    assert_equals_levels(&orders, &book);
 }

@@ -21,25 +21,26 @@ fn file(name: &str) -> Option<Vec<u8>> {
 }
 
 /// The results of reading a file.
-struct Played {
+struct ReadFile {
     rows: HashMap<&'static str, u64>,
     books: Vec<RecordedBook>,
-    told: Vec<String>,
+    defects: Vec<String>,
     phantoms: Vec<Phantom>,
 }
 
 /// Reads a file in pieces, passes records on, and returns the other results.
-fn play(
+fn read_recording(
     name: &str,
-    layout: RecordingFormat,
+    format: RecordingFormat,
     options: &RecordingOptions,
     on_record: &mut dyn FnMut(usize, u64, &[u8]),
-) -> Option<Played> {
+) -> Option<ReadFile> {
     let bytes = file(name)?;
-    let (mut recording, mut told, mut phantoms) = (Recording::new(layout, options), Vec::new(), Vec::new());
+    let (mut recording, mut defects, mut phantoms) =
+        (Recording::new(format, options), Vec::new(), Vec::new());
     let mut sink = |item: RecordingItem<'_>| match item {
         RecordingItem::Record { book, event_time_ns, payload } => on_record(book, event_time_ns, payload),
-        RecordingItem::Defect(defect) => told.push(defect.to_string()),
+        RecordingItem::Defect(defect) => defects.push(defect.to_string()),
         RecordingItem::Phantom(phantom) => phantoms.push(phantom),
         RecordingItem::Book { .. } => {}
         _ => unreachable!("no other items"),
@@ -49,7 +50,7 @@ fn play(
     }
     recording.end(&mut sink);
     let rows = recording.rows().into_iter().collect();
-    Some(Played { rows, books: recording.books().to_vec(), told, phantoms })
+    Some(ReadFile { rows, books: recording.books().to_vec(), defects, phantoms })
 }
 
 /// Compares the numbers of lines, runner changes, set, removed and absent levels, images, records and books.
@@ -69,7 +70,8 @@ fn counts_of_betfair_streams_equal_independent_counts() {
             book.apply_payload(seq, payload).unwrap();
         };
         let options = RecordingOptions::default();
-        let Some(Played { rows, told, .. }) = play(name, RecordingFormat::Betfair, &options, &mut on_record)
+        let Some(ReadFile { rows, defects, .. }) =
+            read_recording(name, RecordingFormat::Betfair, &options, &mut on_record)
         else {
             continue;
         };
@@ -84,10 +86,10 @@ fn counts_of_betfair_streams_equal_independent_counts() {
             "books",
         ];
         assert_eq!(names.map(|row| rows.get(row).copied().unwrap_or(0)), counts, "{name}: {rows:?}");
-        assert_eq!(told, [""; 0], "{name}");
-        let left: usize =
+        assert_eq!(defects, [""; 0], "{name}");
+        let levels_left: usize =
             books.values().map(|book| book.level_count(Side::Bid) + book.level_count(Side::Ask)).sum();
-        assert_eq!(left, 0, "{name}: a settled market has empty books");
+        assert_eq!(levels_left, 0, "{name}: a settled market has empty books");
     }
 }
 
@@ -99,8 +101,8 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
         orders.apply_payload(seq, payload).unwrap();
     };
     let options = RecordingOptions::default();
-    let Some(Played { rows, books, told, .. }) =
-        play("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record)
+    let Some(ReadFile { rows, books, defects, .. }) =
+        read_recording("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record)
     else {
         return;
     };
@@ -118,7 +120,7 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
     for (name, count) in counted {
         assert_eq!(rows.get(name), Some(&count), "{name}: {rows:?}");
     }
-    assert!(told.iter().all(|told| told.ends_with("is deleted, but does not exist")), "{told:?}");
+    assert!(defects.iter().all(|defect| defect.ends_with("is deleted, but does not exist")), "{defects:?}");
     assert_eq!(orders.order_count(), 6_518, "those that the closing rows would delete");
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
@@ -130,26 +132,30 @@ fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
         let options = RecordingOptions { evict_phantoms, ..RecordingOptions::default() };
         let (mut orders, mut seq, mut last_ns) = (Orders::new(Default::default()), 0, 0);
-        let (mut ends, mut apart) = (0, 0);
+        let (mut milliseconds, mut apart) = (0, 0);
         let mut on_record = |_book, time_ns: u64, payload: &[u8]| {
             if time_ns > last_ns && time_ns > ALL_PROVEN_MS * 1_000_000 {
-                ends += 1;
+                milliseconds += 1;
                 apart += usize::from(orders.touch() == BidAskRelation::Apart);
             }
             last_ns = last_ns.max(time_ns);
             seq += 1;
             orders.apply_payload(seq, payload).unwrap();
         };
-        let played = play("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record);
-        let Some(Played { phantoms, .. }) = played else { return };
+        let read_file = read_recording("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record);
+        let Some(ReadFile { phantoms, .. }) = read_file else { return };
         let found: Vec<_> =
             phantoms.iter().map(|phantom| (phantom.id, phantom.side, phantom.price)).collect();
         assert_eq!(
             found,
             [(2_002_347_646_152_704, Side::Ask, 783_330), (2_002_347_642_003_458, Side::Ask, 783_740)]
         );
-        assert!(ends > 100_000, "{ends}");
-        if phantoms_left { assert!(apart < ends / 10, "{apart} of {ends}") } else { assert_eq!(apart, ends) }
+        assert!(milliseconds > 100_000, "{milliseconds}");
+        if phantoms_left {
+            assert!(apart < milliseconds / 10, "{apart} of {milliseconds}")
+        } else {
+            assert_eq!(apart, milliseconds)
+        }
     }
 }
 
@@ -157,26 +163,26 @@ fn bitstamp_book_without_phantom_orders_is_never_crossed() {
 const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture reading_speed"]
+#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture prints_the_speed"]
 fn reading_real_recordings_yields_records_and_prints_the_speed() {
     let options = RecordingOptions::default();
-    for (name, layout) in
+    for (name, format) in
         [("SELF-1.181223994", RecordingFormat::Betfair), ("orders.csv", RecordingFormat::Bitstamp)]
     {
         let Some(bytes) = file(name) else { continue };
         for _ in 0..3 {
             let (start, mut records) = (Instant::now(), 0);
-            let mut recording = Recording::new(layout, &options);
+            let mut recording = Recording::new(format, &options);
             let mut sink = |item: RecordingItem<'_>| {
                 records += usize::from(matches!(item, RecordingItem::Record { .. }))
             };
             recording.push(&bytes, &mut sink);
             recording.end(&mut sink);
-            let took = start.elapsed().as_secs_f64();
+            let seconds = start.elapsed().as_secs_f64();
             println!(
                 "{name}: {:.0} MB/s, {:.2} M records/s",
-                bytes.len() as f64 / took / 1e6,
-                records as f64 / took / 1e6
+                bytes.len() as f64 / seconds / 1e6,
+                records as f64 / seconds / 1e6
             );
         }
     }

@@ -13,7 +13,7 @@ use crate::model::{BookModel, OrdersModel};
 use crate::record::Record;
 
 /// Payloads of each book of a recording, in order.
-fn books(name: &str, layout: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
+fn books(name: &str, format: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = fs::read(&path) else {
         eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
@@ -25,13 +25,13 @@ fn books(name: &str, layout: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
             books.entry(book).or_default().push(payload.to_vec());
         }
     };
-    let mut recording = Recording::new(layout, &RecordingOptions::default());
+    let mut recording = Recording::new(format, &RecordingOptions::default());
     recording.push(&bytes, &mut sink);
     recording.end(&mut sink);
     books.into_values().collect()
 }
 
-fn equal(levels: &dyn PriceLevels, model: &BookModel) {
+fn assert_levels_equal(levels: &dyn PriceLevels, model: &BookModel) {
     for side in Side::BOTH {
         assert!(levels.levels(side).eq(model.levels(side)));
     }
@@ -46,10 +46,10 @@ fn betfair_books_equal_their_models() {
                 book.apply_payload(seq, payload).unwrap();
                 BookEntry::decode_all(payload).for_each(|entry| model.apply(&entry.unwrap()));
                 if seq % 16 == 0 {
-                    equal(&book, &model);
+                    assert_levels_equal(&book, &model);
                 }
             }
-            equal(&book, &model);
+            assert_levels_equal(&book, &model);
         }
     }
 }
@@ -59,43 +59,43 @@ fn betfair_books_equal_their_models() {
 fn bitstamp_orders_equal_their_models() {
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
         let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
-        let mut told = Book::new(Scale::default());
+        let mut summed = Book::new(Scale::default());
         for (payload, seq) in payloads.iter().zip(1..) {
-            let mut touched = Vec::new();
+            let mut changed_levels = Vec::new();
             for entry in OrderEntry::decode_all(payload).map(Result::unwrap) {
-                touched.extend(levels_of(&orders, &entry));
+                changed_levels.extend(changed_by(&orders, &entry));
                 if seq < 2_000 {
                     model.apply(&entry);
                 }
             }
             orders.apply_payload(seq, payload).unwrap();
-            told.apply_payload(seq, &sums(&orders, &touched)).unwrap();
+            summed.apply_payload(seq, &set_payload(&orders, &changed_levels)).unwrap();
             if seq < 2_000 && seq % 100 == 0 {
-                equal(&orders, &model.book());
+                assert_levels_equal(&orders, &model.book());
                 assert!(model.all().iter().all(|order| orders.order(order.id) == Some(*order)));
             }
             if seq % 10_000 == 0 {
-                assert!(Side::BOTH.into_iter().all(|side| orders.levels(side).eq(told.levels(side))));
+                assert!(Side::BOTH.into_iter().all(|side| orders.levels(side).eq(summed.levels(side))));
             }
         }
     }
 }
 
 /// Levels that an entry is about to change.
-fn levels_of(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
-    let of = |id| orders.order(id).map(|order| (order.side, order.price));
+fn changed_by(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
+    let level_of_order = |id| orders.order(id).map(|order| (order.side, order.price));
     match *entry {
         OrderEntry::Add { side, price, .. } => vec![(side, price)],
         OrderEntry::Change { id, price, .. } => {
-            of(id).into_iter().flat_map(|(side, old)| [(side, old), (side, price)]).collect()
+            level_of_order(id).into_iter().flat_map(|(side, old)| [(side, old), (side, price)]).collect()
         }
-        OrderEntry::Delete { id } => of(id).into_iter().collect(),
+        OrderEntry::Delete { id } => level_of_order(id).into_iter().collect(),
         OrderEntry::Clear { side } => orders.levels(side).map(|level| (side, level.price)).collect(),
     }
 }
 
 /// The payload that sets these levels to the sums of their orders.
-fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
+fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (side, price) in levels.iter().copied() {
         let entry = match orders.level(side, price) {
@@ -111,14 +111,14 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
 #[test]
 fn replicas_joining_at_any_record_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {
-        cut_at_some(|| Box::new(Book::new(Scale::default())), &payloads, 997);
+        check_catching_up(|| Box::new(Book::new(Scale::default())), &payloads, 997);
     }
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
-        cut_at_some(|| Box::new(Orders::new(Scale::default())), &payloads, 39_989);
+        check_catching_up(|| Box::new(Orders::new(Scale::default())), &payloads, 39_989);
     }
 }
 
-fn cut_at_some(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: u64) {
+fn check_catching_up(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: u64) {
     let (mut reducer, mut cuts) = (new(), Vec::new());
     let records: Vec<_> = payloads.iter().map(|payload| Record::new(payload)).collect();
     for (record, seq) in records.iter().zip(1..) {
@@ -129,17 +129,17 @@ fn cut_at_some(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: 
     }
     let Some(last) = cuts.last() else { return };
     for (cut, next) in cuts.iter().zip(&cuts[1..]) {
-        cuts::frozen_states_stay(cut);
+        cuts::check_frozen_state_is_unchanged(cut);
         let mut reader = new();
         reader.restore(cut.seq, &cut.bytes).unwrap();
         for seq in cut.seq + 1..=next.seq {
             reader.apply(seq, &records[seq as usize - 1].frame()).unwrap();
         }
-        cuts::is_at(&mut *reader, next, "restored and resumed");
+        cuts::check_equals_cut(&mut *reader, next, "restored and resumed");
         let mut payload = Vec::new();
         if reducer.changes_since(next.seq, &mut payload) {
             reader.apply(last.seq, &Record::new(&payload).frame()).unwrap();
-            cuts::is_at(&mut *reader, last, "caught up");
+            cuts::check_equals_cut(&mut *reader, last, "caught up");
         }
     }
 }

@@ -8,24 +8,24 @@ use crate::any_file;
 
 /// The results of reading a text: entries by book and time, and messages of defects.
 #[derive(Debug, Default, PartialEq)]
-struct Came {
+struct ReadResult {
     books: usize,
     records: Vec<(usize, u64, Vec<String>)>,
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
-fn read(layout: RecordingFormat, text: &str, options: &RecordingOptions) -> (Came, Recording) {
-    let (mut recording, mut came) = (Recording::new(layout, options), Came::default());
-    recording.push(text.as_bytes(), &mut |item| came.note(layout, item));
-    recording.end(&mut |item| came.note(layout, item));
-    (came, recording)
+fn read(format: RecordingFormat, text: &str, options: &RecordingOptions) -> (ReadResult, Recording) {
+    let (mut recording, mut result) = (Recording::new(format, options), ReadResult::default());
+    recording.push(text.as_bytes(), &mut |item| result.add(format, item));
+    recording.end(&mut |item| result.add(format, item));
+    (result, recording)
 }
 
-fn betfair(text: &str) -> Came {
+fn betfair(text: &str) -> ReadResult {
     read(RecordingFormat::Betfair, text, &RecordingOptions::default()).0
 }
 
-fn bitstamp(rows: &str, evict_phantoms: bool) -> Came {
+fn bitstamp(rows: &str, evict_phantoms: bool) -> ReadResult {
     let text = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{rows}");
     read(
         RecordingFormat::Bitstamp,
@@ -35,15 +35,15 @@ fn bitstamp(rows: &str, evict_phantoms: bool) -> Came {
     .0
 }
 
-impl Came {
-    fn note(&mut self, layout: RecordingFormat, item: RecordingItem<'_>) {
+impl ReadResult {
+    fn add(&mut self, format: RecordingFormat, item: RecordingItem<'_>) {
         match item {
             RecordingItem::Record { book, event_time_ns, payload } => {
                 assert!(book < self.books, "a book comes before its records");
-                self.records.push((book, event_time_ns / 1_000_000, entries(layout, payload)));
+                self.records.push((book, event_time_ns / 1_000_000, entries(format, payload)));
             }
-            RecordingItem::Defect(defect) => self.told.push(defect.to_string()),
-            RecordingItem::Phantom(phantom) => self.told.push(phantom.to_string()),
+            RecordingItem::Defect(defect) => self.messages.push(defect.to_string()),
+            RecordingItem::Phantom(phantom) => self.messages.push(phantom.to_string()),
             RecordingItem::Book { book, .. } => {
                 assert_eq!(book, self.books);
                 self.books += 1;
@@ -57,8 +57,8 @@ impl Came {
     }
 }
 
-fn entries(layout: RecordingFormat, payload: &[u8]) -> Vec<String> {
-    match layout {
+fn entries(format: RecordingFormat, payload: &[u8]) -> Vec<String> {
+    match format {
         RecordingFormat::Betfair => {
             BookEntry::decode_all(payload).map(|entry| book_text(entry.unwrap())).collect()
         }
@@ -87,23 +87,23 @@ fn order_text(entry: OrderEntry) -> String {
 
 #[test]
 fn market_message_becomes_one_book_record_for_each_runner() {
-    let came = betfair(
+    let result = betfair(
         r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]],"atl":[[2.5,0.5]],"tv":3},
             {"id":8,"atb":[[3,1.25]]},{"id":7,"atb":[[1.01,0],[1.02,3e1]]},{"id":9,"ltp":2.0}]}]}"#
             .replace('\n', "")
             .as_str(),
     );
-    assert_eq!(came.told, [""; 0]);
+    assert_eq!(result.messages, [""; 0]);
     let first = ["no bid", "no ask", "bid 101: 2000", "ask 250: 50", "bid 101: none", "bid 102: 3000"];
     let second = ["no bid", "no ask", "bid 300: 125"];
     let [first, second] =
         [&first[..], &second].map(|entries| entries.iter().map(ToString::to_string).collect::<Vec<_>>());
-    assert_eq!(came.records, [(0, 1500, first), (1, 1500, second)]);
+    assert_eq!(result.records, [(0, 1500, first), (1, 1500, second)]);
 }
 
 #[test]
 fn full_market_message_replaces_each_book_in_one_record() {
-    let came = betfair(concat!(
+    let result = betfair(concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
         r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,
         "\n",
@@ -111,12 +111,12 @@ fn full_market_message_replaces_each_book_in_one_record() {
         "\n",
         r#"{"op":"mcm","pt":3,"mc":[{"id":"1.5","img":false,"rc":[{"id":7,"atb":[[2,0]],"atl":[[5,0]]}]}]}"#,
     ));
-    assert_eq!(came.told, [""; 0]);
+    assert_eq!(result.messages, [""; 0]);
     let image = [(0, 2, ["no bid", "no ask", "ask 500: 100"].map(str::to_owned).to_vec())];
     let emptied = [(1, 2, ["no bid", "no ask"].map(str::to_owned).to_vec())];
-    assert_eq!(came.records[3..5], [image, emptied].concat());
+    assert_eq!(result.records[3..5], [image, emptied].concat());
     assert_eq!(
-        came.entries().last(),
+        result.entries().last(),
         Some(&"ask 500: none"),
         "the bid that the image cleared is not removed again"
     );
@@ -152,9 +152,9 @@ fn stream_defects_are_reported_by_line_and_skipped() {
         change(r#"{"id":9,"atb":[[2,5]]}"#).split_at(60).0.to_owned(),
     ]
     .join("\n");
-    let (came, recording) = read(RecordingFormat::Betfair, &text, &RecordingOptions::default());
-    assert_eq!(came.entries(), ["no bid", "no ask", "bid 200: 100", "no bid", "no ask", "bid 200: 100"]);
-    let begins = [
+    let (result, recording) = read(RecordingFormat::Betfair, &text, &RecordingOptions::default());
+    assert_eq!(result.entries(), ["no bid", "no ask", "bid 200: 100", "no bid", "no ask", "bid 200: 100"]);
+    let prefixes = [
         "line 1: runner 7, price: `2.001` has more than 2 decimals",
         "line 2: runner 7, size: -100 is not a size",
         "line 3: the line is not a message of the stream: expected value at column 1",
@@ -164,10 +164,10 @@ fn stream_defects_are_reported_by_line_and_skipped() {
         "line 8: the line is not a message of the stream: trailing characters",
         "line 11: the line is not a message of the stream: EOF while parsing",
     ];
-    for (told, begin) in came.told.iter().zip(begins) {
-        assert!(told.starts_with(begin), "{told}");
+    for (message, prefix) in result.messages.iter().zip(prefixes) {
+        assert!(message.starts_with(prefix), "{message}");
     }
-    assert_eq!(came.told.len(), begins.len(), "{:?}", came.told);
+    assert_eq!(result.messages.len(), prefixes.len(), "{:?}", result.messages);
     let rows = recording.rows();
     let count = |name| rows.iter().find(|(row, _)| *row == name).map(|(_, count)| *count);
     assert_eq!((count("lines"), count("defects"), count("other messages")), (Some(11), Some(8), Some(1)));
@@ -175,7 +175,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 
 #[test]
 fn opening_rows_form_one_record_and_each_later_row_an_event() {
-    let came = bitstamp(
+    let result = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
          1,63,53,78317.0,1.50000000,changed,bid\n\
@@ -184,11 +184,11 @@ fn opening_rows_form_one_record_and_each_later_row_an_event() {
          1,70,70,78317.0,1.5,deleted,bid\n2,70,70,78320.5,1.0,deleted,ask\n",
         false,
     );
-    assert_eq!(came.told, [""; 0]);
+    assert_eq!(result.messages, [""; 0]);
     let opening = ["no bid", "no ask", "+1 bid 783180: 150000000", "+2 ask 783205: 260"];
-    assert_eq!(came.records[0], (0, 5, opening.map(str::to_owned).to_vec()));
+    assert_eq!(result.records[0], (0, 5, opening.map(str::to_owned).to_vec()));
     assert_eq!(
-        came.entries()[4..],
+        result.entries()[4..],
         [
             "+3 bid 783190: 7500000",
             "~3 783190: 5000000",
@@ -205,22 +205,22 @@ fn opening_rows_form_one_record_and_each_later_row_an_event() {
 fn deletions_before_other_rows_are_not_taken_as_closing_rows() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
-    let came = bitstamp(rows, false);
-    assert_eq!(came.entries()[4..], ["-1", "+3 bid 100: 100000000", "-2"]);
+    let result = bitstamp(rows, false);
+    assert_eq!(result.entries()[4..], ["-1", "+3 bid 100: 100000000", "-2"]);
 }
 
 #[test]
 fn row_defects_are_reported_by_line_and_skipped() {
-    let came = bitstamp(
+    let result = bitstamp(
         "1,9,5,10.0,1,created,bid\n1,19,15,10.0,1,created,bid\n2,19,15,10.0,1,deleted,bid\n\
          1,19,15,10.0,1,changed,ask\n1,19,15,10.05,1,changed,bid\n1,19,15,10.0,-1,changed,bid\n\
          1,19,15,10.0,1,moved,bid\nx,19,15,10.0,1,changed,bid\n1,19,15,10.0,0.5,changed,bi\n\
          1,19,15,10.0,0.5,changed\n1,19,15,10.0,0.5,changed,bid\n1,19,15,10.0,0.25,cha",
         false,
     );
-    assert_eq!(came.entries()[2..], ["+1 bid 100: 100000000", "~1 100: 50000000"]);
+    assert_eq!(result.entries()[2..], ["+1 bid 100: 100000000", "~1 100: 50000000"]);
     assert_eq!(
-        came.told,
+        result.messages,
         [
             "line 3: order 1 is created a second time",
             "line 4: order 2 is deleted, but does not exist",
@@ -241,12 +241,12 @@ fn columns_are_found_by_heading_and_missing_ones_named() {
     let options = RecordingOptions::default();
     let moved =
         "direction,action,volume,more,price,exchange_timestamp,timestamp,id\nbid,created,1,,10.0,5,9,1\n";
-    let (came, recording) = read(RecordingFormat::Bitstamp, moved, &options);
-    assert_eq!(came.entries(), ["no bid", "no ask", "+1 bid 100: 100000000"]);
+    let (result, recording) = read(RecordingFormat::Bitstamp, moved, &options);
+    assert_eq!(result.entries(), ["no bid", "no ask", "+1 bid 100: 100000000"]);
     assert_eq!(recording.books()[0].topic, "md.bitstamp.btcusd");
-    let (came, recording) = read(RecordingFormat::Bitstamp, "id,price\n1,2\n3,4\n", &options);
+    let (result, recording) = read(RecordingFormat::Bitstamp, "id,price\n1,2\n3,4\n", &options);
     assert_eq!(
-        came.told,
+        result.messages,
         ["line 1: the heading has no column timestamp, exchange_timestamp, volume, action, direction"]
     );
     assert!(recording.rows().contains(&("rows behind an unusable heading", 2)));
@@ -259,10 +259,10 @@ fn opening_order_crossed_by_another_order_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
-    let came = bitstamp(&rows, false);
-    let told = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening: at 20000 ms order 4 stood across it at 101.0";
-    assert_eq!(came.told, [told]);
-    assert!(!came.entries().contains(&"-2"), "the phantom is only reported");
+    let result = bitstamp(&rows, false);
+    let message = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening: at 20000 ms order 4 stood across it at 101.0";
+    assert_eq!(result.messages, [message]);
+    assert!(!result.entries().contains(&"-2"), "the phantom is only reported");
     let evicted = bitstamp(&rows, true);
     assert_eq!(evicted.entries()[7..], ["-2", "+6 bid 900: 100000000"]);
 }
@@ -272,9 +272,9 @@ fn opening_order_at_a_better_price_than_a_trade_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
-    let told = bitstamp(&rows, false).told;
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].ends_with(
+    let messages = bitstamp(&rows, false).messages;
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[1].ends_with(
         "phantom order 3, ask 1.00000000 at 102.0 in the opening: at 15001 ms a trade at 105.0 went past it"
     ));
 }
@@ -285,11 +285,11 @@ fn order_is_no_phantom_if_the_crossing_order_need_not_trade() {
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
     );
-    assert_eq!(bitstamp(&passing, false).told, [""; 0]);
+    assert_eq!(bitstamp(&passing, false).messages, [""; 0]);
     let withdrawn = format!(
         "{CROSSED}4,20,20000,103.0,1,created,bid\n4,20,20900,103.0,1,deleted,bid\n5,20,30000,90.0,1,created,bid\n"
     );
-    assert_eq!(bitstamp(&withdrawn, false).told, [""; 0]);
+    assert_eq!(bitstamp(&withdrawn, false).messages, [""; 0]);
 }
 
 #[test]
@@ -307,24 +307,24 @@ fn recording_format_is_recognized_by_its_first_bytes() {
 #[test]
 fn byte_order_mark_before_either_format_is_skipped() {
     let rows = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{CROSSED}");
-    for (text, layout) in [(STREAM, RecordingFormat::Betfair), (rows.as_str(), RecordingFormat::Bitstamp)] {
+    for (text, format) in [(STREAM, RecordingFormat::Betfair), (rows.as_str(), RecordingFormat::Bitstamp)] {
         let marked = format!("\u{feff}{text}");
-        assert_eq!(RecordingFormat::of(marked.as_bytes()), Some(layout));
-        let counted = |text: &str| {
-            let mut recording = Recording::new(layout, &RecordingOptions::default());
+        assert_eq!(RecordingFormat::of(marked.as_bytes()), Some(format));
+        let rows_of = |text: &str| {
+            let mut recording = Recording::new(format, &RecordingOptions::default());
             recording.push(text.as_bytes(), &mut |_| {});
             recording.end(&mut |_| {});
             (recording.rows(), recording.is_foreign())
         };
-        assert_eq!(counted(&marked), counted(text));
-        assert!(!counted(&marked).1);
+        assert_eq!(rows_of(&marked), rows_of(text));
+        assert!(!rows_of(&marked).1);
     }
 }
 
 #[test]
 fn file_without_any_line_of_the_format_is_not_a_recording() {
-    let is_foreign = |layout, text: &str| {
-        let mut recording = Recording::new(layout, &RecordingOptions::default());
+    let is_foreign = |format, text: &str| {
+        let mut recording = Recording::new(format, &RecordingOptions::default());
         recording.push(text.as_bytes(), &mut |_| {});
         recording.end(&mut |_| {});
         recording.is_foreign()
@@ -359,7 +359,7 @@ proptest! {
         cut in any::<u8>(),
     ) {
         let heading = "id,timestamp,exchange_timestamp,price,volume,action,direction\n";
-        let (layout, text, last) = match rows {
+        let (format, text, last) = match rows {
             true => (RecordingFormat::Bitstamp, CROSSED.repeat(4), "\n77,80,75,1.0,1,created,bid\n"),
             false => (RecordingFormat::Betfair, STREAM.to_owned(), LAST_LINE),
         };
@@ -372,13 +372,13 @@ proptest! {
                 _ => bytes.truncate(at.max(1)),
             }
         }
-        let whole = [if rows { heading.as_bytes() } else { b"" }, &bytes, last.as_bytes()].concat();
-        let (mut recording, mut came) = (Recording::new(layout, &RecordingOptions::default()), Came::default());
-        recording.push(&whole, &mut |item| came.note(layout, item));
-        recording.end(&mut |item| came.note(layout, item));
-        let wanted = if rows { "+77 bid 10: 100000000" } else { "bid 400: 400" };
-        prop_assert!(came.entries().contains(&wanted), "{came:?}");
-        any_file::try_recording(&[&[cut], &whole[..]].concat());
+        let file = [if rows { heading.as_bytes() } else { b"" }, &bytes, last.as_bytes()].concat();
+        let (mut recording, mut result) = (Recording::new(format, &RecordingOptions::default()), ReadResult::default());
+        recording.push(&file, &mut |item| result.add(format, item));
+        recording.end(&mut |item| result.add(format, item));
+        let last_entry = if rows { "+77 bid 10: 100000000" } else { "bid 400: 400" };
+        prop_assert!(result.entries().contains(&last_entry), "{result:?}");
+        any_file::try_recording(&[&[cut], &file[..]].concat());
     }
 
     /// Random fields, chosen so that many rows are about existing orders.

@@ -28,7 +28,7 @@ fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
     Arc::new(Topic::stateful(name, Arc::new(config), &budget, CLOCK, 1, board).unwrap())
 }
 
-fn following() -> SubscribeOptions {
+fn from_snapshot() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
@@ -41,11 +41,11 @@ fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board,
         1 => Subscriber::one(cursors.remove(0), options.wait),
         _ => Subscriber::many(cursors, None, options.clone(), CLOCK),
     };
-    Replica::new(subscriber, |_| Board::default()).retrying_after(100_000_000)
+    Replica::new(subscriber, |_| Board::default()).with_retry_ns(100_000_000)
 }
 
 /// Publishes random entries and applies them to the oracle.
-struct Source {
+struct ReplicaSource {
     publisher: Publisher,
     oracle: Board,
     log: Arc<LogName>,
@@ -53,10 +53,16 @@ struct Source {
     seq: u64,
 }
 
-impl Source {
-    fn of(topic: &Arc<Topic>) -> Source {
+impl ReplicaSource {
+    fn of(topic: &Arc<Topic>) -> ReplicaSource {
         let publisher = topic.publisher(topic.name());
-        Source { publisher, oracle: Board::default(), log: topic.logs()[0].name().clone(), random: 1, seq: 0 }
+        ReplicaSource {
+            publisher,
+            oracle: Board::default(),
+            log: topic.logs()[0].name().clone(),
+            random: 1,
+            seq: 0,
+        }
     }
 
     fn publish(&mut self, count: u64) {
@@ -70,7 +76,7 @@ impl Source {
     }
 
     /// Reads until the replica reaches the end of the log, and compares its state with the oracle.
-    fn agrees(&self, replica: &mut Replica<Board, Subscriber>) {
+    fn check_replica(&self, replica: &mut Replica<Board, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
             deadline.check(format_args!("{} is read: {:?}", self.seq, replica.counts()));
@@ -87,19 +93,23 @@ impl Source {
 #[test]
 fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let topic = topic("t", 64 << 10);
-    let mut source = Source::of(&topic);
+    let mut source = ReplicaSource::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let test_loss_every = NonZeroU32::new(50);
     // The last number is how many records are published between two reads of the replica. The history holds about
     // 700 records.
     let kinds = [
-        ("plain", following(), 0),
-        ("slow", following(), 4_000),
-        ("conflated", SubscribeOptions { conflate: true, ..following() }, 0),
-        ("conflated and slow", SubscribeOptions { conflate: true, ..following() }, 1_000),
-        ("losing", SubscribeOptions { test_loss_every, ..following() }, 0),
-        ("losing and conflated", SubscribeOptions { test_loss_every, conflate: true, ..following() }, 200),
-        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
+        ("plain", from_snapshot(), 0),
+        ("slow", from_snapshot(), 4_000),
+        ("conflated", SubscribeOptions { conflate: true, ..from_snapshot() }, 0),
+        ("conflated and slow", SubscribeOptions { conflate: true, ..from_snapshot() }, 1_000),
+        ("losing", SubscribeOptions { test_loss_every, ..from_snapshot() }, 0),
+        (
+            "losing and conflated",
+            SubscribeOptions { test_loss_every, conflate: true, ..from_snapshot() },
+            200,
+        ),
+        ("from the first record", SubscribeOptions { start: Start::Earliest, ..from_snapshot() }, 0),
     ];
     let counts: Vec<(&str, ReplicaCounts)> = thread::scope(|scope| {
         let (running, published) = (&running, &published);
@@ -127,7 +137,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
         running.store(false, Ordering::Relaxed);
         let join = |thread: thread::ScopedJoinHandle<'_, (&'static str, Replica<Board, Subscriber>)>| {
             let (name, mut replica) = thread.join().unwrap();
-            source.agrees(&mut replica);
+            source.check_replica(&mut replica);
             assert!(replica.is_whole(), "{name}");
             (name, replica.counts())
         };
@@ -153,13 +163,13 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
 #[test]
 fn replicas_joining_at_any_moment_miss_no_record() {
     let topic = topic("t", 64 << 10);
-    let mut source = Source::of(&topic);
+    let mut source = ReplicaSource::of(&topic);
     let running = AtomicBool::new(true);
     let mut replicas = thread::scope(|scope| {
-        let joining = scope.spawn(|| {
+        let joiner = scope.spawn(|| {
             let mut replicas = Vec::new();
             while running.load(Ordering::Relaxed) {
-                let mut joined = replica(&[&topic], &following());
+                let mut joined = replica(&[&topic], &from_snapshot());
                 joined.drain(CLOCK.now_ns(), 1_000, |_| ()).unwrap();
                 replicas.push(joined);
             }
@@ -170,11 +180,11 @@ fn replicas_joining_at_any_moment_miss_no_record() {
             thread::yield_now();
         }
         running.store(false, Ordering::Relaxed);
-        joining.join().unwrap()
+        joiner.join().unwrap()
     });
     assert!(replicas.len() > 20, "{} joined", replicas.len());
     for replica in &mut replicas {
-        source.agrees(replica);
+        source.check_replica(replica);
         let counts = replica.counts();
         assert_eq!((counts.holes, counts.divergent, counts.refused), (0, 0, 0), "{counts:?}");
     }
@@ -183,10 +193,10 @@ fn replicas_joining_at_any_moment_miss_no_record() {
 #[test]
 fn each_loss_is_detected_within_a_record_and_repaired_once() {
     let topic = topic("t", 8 << 20);
-    let mut source = Source::of(&topic);
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
-    let patient = |replica: Replica<_, _>| replica.retrying_after(PATIENCE.as_nanos() as u64);
-    let mut replicas: Vec<_> = (0..10).map(|_| patient(replica(&[&topic], &options))).collect();
+    let mut source = ReplicaSource::of(&topic);
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..from_snapshot() };
+    let without_retries = |replica: Replica<_, _>| replica.with_retry_ns(PATIENCE.as_nanos() as u64);
+    let mut replicas: Vec<_> = (0..10).map(|_| without_retries(replica(&[&topic], &options))).collect();
     let mut holes = vec![Vec::new(); replicas.len()];
     for round in 0..100 {
         source.publish(round % 13);
@@ -203,7 +213,7 @@ fn each_loss_is_detected_within_a_record_and_repaired_once() {
     source.publish(1);
     let lost: Vec<u64> = (1..source.seq).filter(|seq| seq.is_multiple_of(50)).collect();
     for (replica, holes) in replicas.iter_mut().zip(&holes) {
-        source.agrees(replica);
+        source.check_replica(replica);
         let counts = replica.counts();
         assert_eq!((counts.resyncs, counts.gaps_healed), (lost.len() as u64, lost.len() as u64));
         assert_eq!((counts.retries, counts.divergent), (0, 0));
@@ -214,12 +224,12 @@ fn each_loss_is_detected_within_a_record_and_repaired_once() {
 #[test]
 fn lost_last_records_are_detected_by_a_checksum() {
     let topic = topic("t", 64 << 10);
-    let mut source = Source::of(&topic);
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() };
+    let mut source = ReplicaSource::of(&topic);
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..from_snapshot() };
     let mut replica = replica(&[&topic], &options);
     replica.drain(CLOCK.now_ns(), usize::MAX, |_| ()).unwrap();
     source.publish(10);
-    source.agrees(&mut replica);
+    source.check_replica(&mut replica);
     assert_eq!(replica.counts().holes, 1);
 }
 
@@ -268,8 +278,9 @@ fn diverged_replica_is_detected_and_repaired() {
     }
 
     let topic = topic("t", 1 << 20);
-    let mut source = Source::of(&topic);
-    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &following(), None, ConsumeMode::Reads).unwrap();
+    let mut source = ReplicaSource::of(&topic);
+    let cursor =
+        Cursor::new(Arc::clone(&topic.logs()[0]), &from_snapshot(), None, ConsumeMode::Reads).unwrap();
     let mut replica = Replica::new(Subscriber::one(cursor, Wait::Default), |_| Faulty::default());
     let mut diverged = 0;
     let deadline = Deadline::new();
@@ -279,13 +290,13 @@ fn diverged_replica_is_detected_and_repaired() {
     while diverged == 0 || !replica.is_whole() {
         deadline.check(format_args!("{:?}", replica.counts()));
         replica.wait(Some(Duration::from_millis(100))).unwrap();
-        let told = |report: ReplicaReport<'_, Faulty>| {
+        let on_report = |report: ReplicaReport<'_, Faulty>| {
             diverged += u64::from(matches!(
                 report,
                 ReplicaReport::Fault { fault: ReplicaFault::Diverged { .. }, .. }
             ));
         };
-        replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
+        replica.drain(CLOCK.now_ns(), usize::MAX, on_report).unwrap();
     }
     assert_eq!(diverged, 1);
     assert_eq!(replica.state(&source.log).unwrap().1.checksum(), source.oracle.checksum());
@@ -294,8 +305,8 @@ fn diverged_replica_is_detected_and_repaired() {
 #[test]
 fn replica_of_many_logs_keeps_separate_states() {
     let topics: Vec<_> = (0..20).map(|number| topic(&format!("t{number}"), 64 << 10)).collect();
-    let mut sources: Vec<_> = topics.iter().map(Source::of).collect();
-    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };
+    let mut sources: Vec<_> = topics.iter().map(ReplicaSource::of).collect();
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..from_snapshot() };
     let mut replica = replica(&topics.iter().collect::<Vec<_>>(), &options);
     let mut changes = 0;
     for round in 0..200 {
@@ -311,7 +322,7 @@ fn replica_of_many_logs_keeps_separate_states() {
         replica.drain(CLOCK.now_ns(), usize::MAX, report).unwrap();
     }
     for source in &sources {
-        source.agrees(&mut replica);
+        source.check_replica(&mut replica);
     }
     assert!(changes > 1_000);
     assert_eq!(replica.states().count(), 20);
@@ -319,10 +330,10 @@ fn replica_of_many_logs_keeps_separate_states() {
     let mut deleted = 0;
     while deleted == 0 {
         replica.wait(Some(PATIENCE)).unwrap();
-        let told = |report: ReplicaReport<'_, Board>| {
+        let on_report = |report: ReplicaReport<'_, Board>| {
             deleted += u64::from(matches!(report, ReplicaReport::Deleted { .. }))
         };
-        replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
+        replica.drain(CLOCK.now_ns(), usize::MAX, on_report).unwrap();
     }
     assert_eq!(replica.states().count(), 19);
 }

@@ -1,27 +1,27 @@
-use dunlin_feed::{DueRecord, FeedSchedule, GRAIN_NS, ScheduleAction};
+use dunlin_feed::{DENSE_SLEEP_NS, DueRecord, FeedSchedule, ScheduleAction};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn taken(schedule: &mut FeedSchedule, now_ns: u64) -> Vec<DueRecord> {
+fn take_due(schedule: &mut FeedSchedule, now_ns: u64) -> Vec<DueRecord> {
     std::iter::from_fn(|| schedule.take(now_ns)).collect()
 }
 
 #[test]
 fn due_times_stay_evenly_spaced_when_records_are_taken_late() {
     let mut schedule = FeedSchedule::new(1_000, [3]);
-    let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
+    let second = take_due(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
     assert_eq!(times, [0, 333_333_333, 666_666_666]);
     assert_eq!(schedule.peek(), Some(DueRecord { at_ns: 1_000 + SECOND_NS, instrument: 0 }));
     let mut late = FeedSchedule::new(1_000, [3]);
-    assert_eq!(taken(&mut late, 1_000 + 2 * SECOND_NS)[..3], second[..]);
+    assert_eq!(take_due(&mut late, 1_000 + 2 * SECOND_NS)[..3], second[..]);
 }
 
 #[test]
 fn instruments_with_equal_rates_are_due_alternately() {
     let mut schedule = FeedSchedule::new(0, [2, 4, 2, 0]);
-    let order: Vec<_> = taken(&mut schedule, SECOND_NS - 1)
+    let order: Vec<_> = take_due(&mut schedule, SECOND_NS - 1)
         .iter()
         .map(|due| (due.at_ns / 1_000_000, due.instrument))
         .collect();
@@ -30,24 +30,24 @@ fn instruments_with_equal_rates_are_due_alternately() {
 
 #[test]
 fn delayed_source_reports_its_delay() {
-    let mut schedule = FeedSchedule::new(0, [1_000]).late_after(2_000_000);
-    assert_eq!(taken(&mut schedule, 1_500_000).len(), 2);
-    assert_eq!(schedule.slips().to_string(), "on schedule: none of 2 records later than 2 ms");
-    assert_eq!((schedule.due(10_900_000), schedule.meant_by(10_900_000)), (9, 11));
-    assert_eq!(taken(&mut schedule, 10_900_000).len(), 9);
-    let slips = *schedule.slips();
-    assert_eq!((slips.taken, slips.late, slips.episodes, slips.worst_ns), (11, 7, 1, 8_900_000));
-    assert_eq!(taken(&mut schedule, 11_000_000).len(), 1);
-    assert_eq!(taken(&mut schedule, 20_000_000).len(), 9);
+    let mut schedule = FeedSchedule::new(0, [1_000]).with_late_after_ns(2_000_000);
+    assert_eq!(take_due(&mut schedule, 1_500_000).len(), 2);
+    assert_eq!(schedule.lateness().to_string(), "on schedule: none of 2 records later than 2 ms");
+    assert_eq!((schedule.due(10_900_000), schedule.scheduled_by(10_900_000)), (9, 11));
+    assert_eq!(take_due(&mut schedule, 10_900_000).len(), 9);
+    let lateness = *schedule.lateness();
+    assert_eq!((lateness.taken, lateness.late, lateness.episodes, lateness.worst_ns), (11, 7, 1, 8_900_000));
+    assert_eq!(take_due(&mut schedule, 11_000_000).len(), 1);
+    assert_eq!(take_due(&mut schedule, 20_000_000).len(), 9);
     assert_eq!(
-        schedule.slips().to_string(),
+        schedule.lateness().to_string(),
         "the source slipped 2 times: 13 of 21 records later than 2 ms, the worst by 8.9 ms"
     );
 }
 
 #[test]
 fn schedule_sleeps_then_spins_and_emits_at_the_due_time() {
-    let mut schedule = FeedSchedule::new(0, [1_000]).spinning(100_000);
+    let mut schedule = FeedSchedule::new(0, [1_000]).with_spin_ns(100_000);
     assert_eq!(schedule.next_action(0), ScheduleAction::Emit);
     schedule.take(0);
     assert_eq!(schedule.next_action(0), ScheduleAction::Sleep { until_ns: 900_000 });
@@ -59,21 +59,21 @@ fn schedule_sleeps_then_spins_and_emits_at_the_due_time() {
 
 #[test]
 fn dense_feed_schedule_sleeps_unless_it_is_set_to_always_spin() {
-    let mut schedule = FeedSchedule::new(0, [50_000; 2]).spinning(30_000);
-    let mut dense = FeedSchedule::new(0, [50_000; 2]).spinning(u64::MAX);
+    let mut schedule = FeedSchedule::new(0, [50_000; 2]).with_spin_ns(30_000);
+    let mut spinning = FeedSchedule::new(0, [50_000; 2]).with_spin_ns(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {
         schedule.take(now);
-        dense.take(now);
+        spinning.take(now);
     }
     let now = 9_990_001;
-    assert_eq!(schedule.next_action(now), ScheduleAction::Sleep { until_ns: now + GRAIN_NS });
-    assert_eq!(schedule.next_action(now + GRAIN_NS), ScheduleAction::Emit);
-    assert_eq!(dense.next_action(now), ScheduleAction::Spin, "a source that always spins never sleeps");
+    assert_eq!(schedule.next_action(now), ScheduleAction::Sleep { until_ns: now + DENSE_SLEEP_NS });
+    assert_eq!(schedule.next_action(now + DENSE_SLEEP_NS), ScheduleAction::Emit);
+    assert_eq!(spinning.next_action(now), ScheduleAction::Spin, "a source that always spins never sleeps");
 }
 
 #[test]
 fn schedule_spins_shortly_before_a_due_time() {
-    let mut schedule = FeedSchedule::new(0, [1_000, 999]).spinning(30_000);
+    let mut schedule = FeedSchedule::new(0, [1_000, 999]).with_spin_ns(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;
     assert_eq!(schedule.next_action(due - 10), ScheduleAction::Spin);
@@ -92,8 +92,8 @@ proptest! {
         let mut schedule = FeedSchedule::new(start, rates.clone());
         let now = start + span;
         let due = schedule.due(now);
-        let all = taken(&mut schedule, now);
-        prop_assert_eq!((all.len() as u64, due), (due, schedule.meant_by(now)));
+        let all = take_due(&mut schedule, now);
+        prop_assert_eq!((all.len() as u64, due), (due, schedule.scheduled_by(now)));
         prop_assert!(all.is_sorted_by_key(|due| due.at_ns));
         for (instrument, rate) in rates.iter().enumerate() {
             let peers = rates.iter().filter(|peer| *peer == rate).count() as u128;

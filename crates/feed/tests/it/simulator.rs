@@ -8,17 +8,16 @@ fn instruments(top: &str, volatility: f64, levels: u32, count: usize) -> Instrum
         r#"{{{top} "instruments": [{{"instrumentId": "X", "publishDepth": 10, "tickSize": 5, "basePrice": 5000000,
              "levelsPerSide": {levels}, "volatility": {volatility}}}]}}"#
     );
-    Instruments::parse(&text, Notation::Json).unwrap().cloned_first(count).unwrap()
+    Instruments::parse(&text, Notation::Json).unwrap().copies_of_first(count).unwrap()
 }
 
-/// A simple book.
 #[derive(Debug, Default, Clone, PartialEq)]
-struct Plain {
+struct SimpleBook {
     bids: BTreeMap<i64, i64>,
     asks: BTreeMap<i64, i64>,
 }
 
-impl Plain {
+impl SimpleBook {
     fn apply(&mut self, payload: &[u8]) -> usize {
         let entries: Vec<_> = BookEntry::decode_all(payload).map(Result::unwrap).collect();
         for entry in &entries {
@@ -106,7 +105,7 @@ fn simulated_update_changes_one_level_and_crosses_no_book() {
     for (volatility, levels) in [(0.0, 4), (0.08, 40), (0.9, 4), (0.9, 40), (50.0, 10)] {
         let settings = instruments("", volatility, levels, 1);
         let (mut simulator, mut book, mut payload) =
-            (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+            (Simulator::new(&settings, 1), SimpleBook::default(), Vec::new());
         simulator.whole_book(0, &mut payload);
         assert_eq!(book.apply(&payload), 2 + 2 * levels as usize);
         for _ in 0..50_000 {
@@ -116,11 +115,11 @@ fn simulated_update_changes_one_level_and_crosses_no_book() {
             assert!(book.spread().is_none_or(|spread| spread >= 5), "{book:?}");
             assert!(book.bids.len() <= 2 * levels as usize + 2 && book.asks.len() <= 2 * levels as usize + 2);
         }
-        let mut again = Plain::default();
+        let mut written = SimpleBook::default();
         payload.clear();
         simulator.whole_book(0, &mut payload);
-        again.apply(&payload);
-        assert_eq!(again, book);
+        written.apply(&payload);
+        assert_eq!(written, book);
     }
 }
 
@@ -128,18 +127,18 @@ fn simulated_update_changes_one_level_and_crosses_no_book() {
 fn book_with_the_instruments_options_accepts_every_update() {
     let settings = instruments(r#""resetProbabilityPpm": 1000, "allowCrossedBooks": true,"#, 0.5, 10, 1);
     let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::new());
-    let (mut book, mut plain) = (Book::new(settings.list()[0].scale()), Plain::default());
+    let (mut book, mut simple) = (Book::new(settings.list()[0].scale()), SimpleBook::default());
     simulator.whole_book(0, &mut payload);
     for seq in 1..20_000 {
         book.apply_payload(seq, &payload).unwrap();
-        plain.apply(&payload);
+        simple.apply(&payload);
         payload.clear();
         simulator.update(0, &mut payload);
     }
-    for (side, levels) in [(Side::Bid, &plain.bids), (Side::Ask, &plain.asks)] {
-        let mut held: Vec<_> = book.levels(side).map(|level| (level.price, level.size)).collect();
-        held.sort_unstable();
-        assert!(held.into_iter().eq(levels.iter().map(|(price, size)| (*price, *size))));
+    for (side, levels) in [(Side::Bid, &simple.bids), (Side::Ask, &simple.asks)] {
+        let mut levels_of_book: Vec<_> = book.levels(side).map(|level| (level.price, level.size)).collect();
+        levels_of_book.sort_unstable();
+        assert!(levels_of_book.into_iter().eq(levels.iter().map(|(price, size)| (*price, *size))));
     }
     assert!(book.crossings().crossed > 0);
 }
@@ -147,7 +146,8 @@ fn book_with_the_instruments_options_accepts_every_update() {
 #[test]
 fn reset_is_one_record_that_replaces_the_book() {
     let settings = instruments(r#""resetProbabilityPpm": 10000,"#, 0.08, 20, 1);
-    let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+    let (mut simulator, mut book, mut payload) =
+        (Simulator::new(&settings, 1), SimpleBook::default(), Vec::new());
     simulator.whole_book(0, &mut payload);
     book.apply(&payload);
     let mut resets = 0;
@@ -155,10 +155,10 @@ fn reset_is_one_record_that_replaces_the_book() {
         payload.clear();
         if simulator.update(0, &mut payload) == SimulatedUpdate::Reset {
             resets += 1;
-            let mut fresh = Plain::default();
-            assert_eq!(fresh.apply(&payload), 42);
-            assert_eq!((fresh.bids.len(), fresh.asks.len()), (20, 20));
-            book = fresh;
+            let mut reset_book = SimpleBook::default();
+            assert_eq!(reset_book.apply(&payload), 42);
+            assert_eq!((reset_book.bids.len(), reset_book.asks.len()), (20, 20));
+            book = reset_book;
         } else {
             book.apply(&payload);
         }
@@ -169,7 +169,8 @@ fn reset_is_one_record_that_replaces_the_book() {
 #[test]
 fn simulated_books_cross_if_allowed_and_then_uncross() {
     let settings = instruments(r#""allowCrossedBooks": true,"#, 0.08, 20, 1);
-    let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+    let (mut simulator, mut book, mut payload) =
+        (Simulator::new(&settings, 1), SimpleBook::default(), Vec::new());
     simulator.whole_book(0, &mut payload);
     let (mut crossed, mut locked) = (0, 0);
     for _ in 0..100_000 {
@@ -191,7 +192,7 @@ fn mid_price_deviation_equals_the_set_volatility() {
         let mut simulator = Simulator::new(&settings, 9);
         let mut squares = 0.0;
         for at in 0..settings.list().len() {
-            let (mut book, mut payload) = (Plain::default(), Vec::new());
+            let (mut book, mut payload) = (SimpleBook::default(), Vec::new());
             simulator.whole_book(at, &mut payload);
             for _ in 0..SPAN {
                 simulator.update(at, &mut payload);
@@ -199,8 +200,8 @@ fn mid_price_deviation_equals_the_set_volatility() {
             for record in payload.chunks(24) {
                 book.apply(record);
             }
-            let moved = (book.middle().unwrap() - settings.list()[at].base_price) as f64 / 5.0;
-            squares += moved * moved;
+            let move_ticks = (book.middle().unwrap() - settings.list()[at].base_price) as f64 / 5.0;
+            squares += move_ticks * move_ticks;
         }
         let measured = (squares / 200.0).sqrt() / (SPAN as f64).sqrt();
         assert!((0.85..1.15).contains(&(measured / volatility)), "{volatility} wanted, {measured} measured");
@@ -208,7 +209,7 @@ fn mid_price_deviation_equals_the_set_volatility() {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture speed"]
+#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture prints_its_rate"]
 fn simulator_updates_for_two_seconds_and_prints_its_rate() {
     for (count, levels) in [(1, 40), (100, 20), (1, 10_000)] {
         let settings = instruments("", 0.05, levels, count);

@@ -7,24 +7,24 @@ pub fn try_frame(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok((frame, stride)) = Frame::check(rest, 1 << 20) {
         assert!(stride.is_multiple_of(8) && stride <= rest.len());
-        let split = Frame::split(rest).expect("what is sound can be read");
+        let split = Frame::split(rest).expect("a valid frame can be split");
         assert!(split == (frame, stride), "checked and unchecked reading agree");
-        check_again(&frame, &rest[..stride]);
+        check_encoding(&frame, &rest[..stride]);
         rest = &rest[stride..];
     }
-    if let Ok(run) = BatchHeader::parse(bytes) {
-        assert_eq!(run.to_bytes(), bytes[..run.to_bytes().len()]);
-        assert!(run.count > 0 && run.last_seq() >= run.first_seq);
+    if let Ok(header) = BatchHeader::parse(bytes) {
+        assert_eq!(header.to_bytes(), bytes[..header.to_bytes().len()]);
+        assert!(header.count > 0 && header.last_seq() >= header.first_seq);
     }
 }
 
 /// Checks that a valid frame, encoded again, gives the same bytes.
-fn check_again(frame: &Frame<'_>, bytes: &[u8]) {
+fn check_encoding(frame: &Frame<'_>, bytes: &[u8]) {
     let headers: Vec<_> = frame.headers().collect();
     let meta: Meta<'_> = frame.to_meta(&headers);
-    let encoded = meta.measure(frame.payload().len()).expect("what came in one frame fits one");
+    let encoded = meta.measure(frame.payload().len()).expect("the fields of a frame fit into a frame");
     assert_eq!(encoded.head_bytes(), HEAD_BYTES + frame.meta_bytes().len());
-    let mut again = vec![0xff; encoded.padded()];
-    meta.encode(encoded, frame.append_time_ns(), frame.payload(), &mut again);
-    assert_eq!(again, bytes);
+    let mut encoded_again = vec![0xff; encoded.padded()];
+    meta.encode(encoded, frame.append_time_ns(), frame.payload(), &mut encoded_again);
+    assert_eq!(encoded_again, bytes);
 }

@@ -36,8 +36,8 @@ fn plain_record_encoding_does_not_change() {
 fn encoding_of_a_record_with_every_field_does_not_change() {
     let bytes = encode(&full_meta(), 1_700_000_000_000_000_002, b"payload");
     assert_eq!(hex(&bytes), include_str!("../golden/full.hex"));
-    let (frame, taken) = Frame::check(&bytes, bytes.len()).unwrap();
-    assert_eq!(taken, bytes.len());
+    let (frame, stride) = Frame::check(&bytes, bytes.len()).unwrap();
+    assert_eq!(stride, bytes.len());
     let headers: Vec<_> = frame.headers().collect();
     assert_eq!(frame.to_meta(&headers), full_meta());
     assert_eq!(frame.payload(), b"payload");
@@ -45,7 +45,7 @@ fn encoding_of_a_record_with_every_field_does_not_change() {
 
 #[test]
 fn batch_header_encoding_does_not_change() {
-    let run = BatchHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
-    assert_eq!(hex(&run.to_bytes()), include_str!("../golden/run.hex"));
-    assert_eq!(BatchHeader::parse(&run.to_bytes()), Ok(run));
+    let header = BatchHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
+    assert_eq!(hex(&header.to_bytes()), include_str!("../golden/run.hex"));
+    assert_eq!(BatchHeader::parse(&header.to_bytes()), Ok(header));
 }

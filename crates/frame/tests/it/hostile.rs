@@ -58,13 +58,13 @@ fn frame_fields_too_long_for_their_layout_are_refused() {
 
 #[test]
 fn contradictory_batch_header_is_refused() {
-    let sound = BatchHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
+    let valid = BatchHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
     for broken in [
-        BatchHeader { count: 0, ..sound },
-        BatchHeader { count: 4, ..sound },
-        BatchHeader { bytes: 50, ..sound },
-        BatchHeader { first_seq: u64::MAX, ..sound },
-        BatchHeader { prev_seq: 1, ..sound },
+        BatchHeader { count: 0, ..valid },
+        BatchHeader { count: 4, ..valid },
+        BatchHeader { bytes: 50, ..valid },
+        BatchHeader { first_seq: u64::MAX, ..valid },
+        BatchHeader { prev_seq: 1, ..valid },
     ] {
         assert!(matches!(BatchHeader::parse(&broken.to_bytes()), Err(FrameError::Batch(_))), "{broken:?}");
     }

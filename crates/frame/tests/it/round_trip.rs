@@ -25,9 +25,9 @@ proptest! {
         let encoded = meta.measure(payload.len()).unwrap();
         let mut bytes = vec![0xAA; encoded.padded() + 16];
         meta.encode(encoded, time, &payload, &mut bytes);
-        let (frame, taken) = Frame::check(&bytes, usize::MAX).unwrap();
-        prop_assert_eq!(taken, encoded.padded());
-        prop_assert_eq!(Frame::split(&bytes), Some((frame, taken)));
+        let (frame, stride) = Frame::check(&bytes, usize::MAX).unwrap();
+        prop_assert_eq!(stride, encoded.padded());
+        prop_assert_eq!(Frame::split(&bytes), Some((frame, stride)));
         prop_assert_eq!(frame.append_time_ns(), time);
         prop_assert_eq!(frame.payload(), payload.as_slice());
         let read: Vec<_> = frame.headers().collect();

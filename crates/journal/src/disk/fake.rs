@@ -7,7 +7,7 @@
 //! - [`FakeDisk::flip_bits`]: damages synced bytes.
 //! - [`Faults::sync_fails`]: a sync fails after it stored some sectors, and treats the other sectors as written, as
 //!   Linux does. The next sync succeeds without storing these.
-//! - [`FakeDisk::set_room`]: writes to a full disk are incomplete.
+//! - [`FakeDisk::set_capacity`]: writes to a full disk are incomplete.
 //!
 //! Not simulated: sectors that change without a write (except by `flip_bits`), and disks that report a sync without
 //! doing it.
@@ -50,11 +50,12 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     /// Names as they are on the disk.
     names_synced: BTreeMap<PathBuf, usize>,
+    /// The locked directories, each with `crashes` at the time of the lock. A crash releases all locks.
     locks: BTreeMap<PathBuf, u64>,
     /// The number of crashes so far. A file handle that was opened before the last crash returns errors.
-    life: u64,
+    crashes: u64,
     /// The capacity of the disk, bytes.
-    room: u64,
+    capacity: u64,
     faults: Faults,
     random: u64,
 }
@@ -67,8 +68,8 @@ impl FakeDisk {
             names: BTreeMap::new(),
             names_synced: BTreeMap::new(),
             locks: BTreeMap::new(),
-            life: 0,
-            room: u64::MAX,
+            crashes: 0,
+            capacity: u64::MAX,
             faults: Faults::default(),
             random: seed,
         };
@@ -76,8 +77,8 @@ impl FakeDisk {
     }
 
     /// Sets the capacity of the disk, bytes.
-    pub fn set_room(&self, bytes: u64) {
-        self.state().room = bytes;
+    pub fn set_capacity(&self, bytes: u64) {
+        self.state().capacity = bytes;
     }
 
     /// Bytes in use.
@@ -98,7 +99,7 @@ impl FakeDisk {
     /// The content of a file as programs see it.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
-        state.names.get(path).map(|&file| state.files[file].seen.clone())
+        state.names.get(path).map(|&file| state.files[file].content.clone())
     }
 
     /// Replaces a file durably, to simulate damage; creates it if necessary.
@@ -116,7 +117,7 @@ impl FakeDisk {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };
         for _ in 0..count {
-            let span = to.min(state.files[index].seen.len() as u64).saturating_sub(from);
+            let span = to.min(state.files[index].content.len() as u64).saturating_sub(from);
             if span > 0 {
                 let at = (from + state.below(span)) as usize;
                 let bit = 1 << state.below(8);
@@ -132,7 +133,7 @@ impl FakeDisk {
 
 impl State {
     fn used(&self) -> u64 {
-        self.names.values().map(|&file| self.files[file].seen.len() as u64).sum()
+        self.names.values().map(|&file| self.files[file].content.len() as u64).sum()
     }
 
     fn next(&mut self) -> u64 {
@@ -174,13 +175,13 @@ impl Disk for FakeDisk {
         state.files.push(FakeFile::default());
         let index = state.files.len() - 1;
         state.names.insert(path.to_owned(), index);
-        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, life: state.life, write: true }))
+        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, crashes: state.crashes, write: true }))
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
         let state = self.state();
         let index = state.index_of(path)?;
-        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, life: state.life, write }))
+        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, crashes: state.crashes, write }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -207,27 +208,27 @@ impl Disk for FakeDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         count_down(&mut state.faults.names_fail)?;
-        let inside = |path: &PathBuf| path.parent() == Some(dir);
-        state.names_synced.retain(|path, _| !inside(path));
-        let now: Vec<_> =
-            state.names.iter().filter(|(path, _)| inside(path)).map(|(p, &i)| (p.clone(), i)).collect();
-        state.names_synced.extend(now);
+        let is_inside = |path: &PathBuf| path.parent() == Some(dir);
+        state.names_synced.retain(|path, _| !is_inside(path));
+        let current: Vec<_> =
+            state.names.iter().filter(|(path, _)| is_inside(path)).map(|(p, &i)| (p.clone(), i)).collect();
+        state.names_synced.extend(current);
         Ok(())
     }
 
     fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
         let state = self.state();
-        Ok(state.room.saturating_sub(state.used()))
+        Ok(state.capacity.saturating_sub(state.used()))
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let mut state = self.state();
-        let life = state.life;
-        if state.locks.get(dir) == Some(&life) {
+        let crashes = state.crashes;
+        if state.locks.get(dir) == Some(&crashes) {
             return Ok(None);
         }
-        state.locks.insert(dir.to_owned(), life);
-        Ok(Some(Box::new(HeldDirLock { disk: self.clone(), dir: dir.to_owned(), life })))
+        state.locks.insert(dir.to_owned(), crashes);
+        Ok(Some(Box::new(HeldDirLock { disk: self.clone(), dir: dir.to_owned(), crashes })))
     }
 
     fn identity(&self) -> u64 {
@@ -239,7 +240,7 @@ impl Disk for FakeDisk {
 struct HeldDirLock {
     disk: FakeDisk,
     dir: PathBuf,
-    life: u64,
+    crashes: u64,
 }
 
 impl DirLock for HeldDirLock {}
@@ -247,7 +248,7 @@ impl DirLock for HeldDirLock {}
 impl Drop for HeldDirLock {
     fn drop(&mut self) {
         let mut state = self.disk.state();
-        if state.locks.get(&self.dir) == Some(&self.life) {
+        if state.locks.get(&self.dir) == Some(&self.crashes) {
             state.locks.remove(&self.dir);
         }
     }

@@ -18,13 +18,13 @@ const PARTS_MAX: usize = 1024;
 pub struct RealDisk;
 
 /// The numbers by which Linux identifies file systems in memory.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+const IN_MEMORY_TYPES: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl RealDisk {
     /// Whether a directory is in memory only (tmpfs, ramfs) and does not survive a restart.
     pub fn in_memory(&self, dir: &Path) -> io::Result<bool> {
-        let kind = rustix::fs::statfs(dir)?.f_type as u64;
-        Ok(IN_MEMORY.contains(&(kind & 0xffff_ffff)))
+        let fs_type = rustix::fs::statfs(dir)?.f_type as u64;
+        Ok(IN_MEMORY_TYPES.contains(&(fs_type & 0xffff_ffff)))
     }
 }
 
@@ -58,8 +58,8 @@ impl Disk for RealDisk {
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
         // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
-        let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let file = OpenOptions::new().read(true).write(write).custom_flags(at_once).open(path)?;
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().read(true).write(write).custom_flags(nonblocking).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -70,8 +70,10 @@ impl Disk for RealDisk {
     }
 
     fn changed_ns(&self, path: &Path) -> io::Result<u64> {
-        let about = std::fs::metadata(path)?;
-        Ok((about.ctime() as u64).saturating_mul(1_000_000_000).saturating_add(about.ctime_nsec() as u64))
+        let metadata = std::fs::metadata(path)?;
+        Ok((metadata.ctime() as u64)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(metadata.ctime_nsec() as u64))
     }
 
     fn file_number(&self, path: &Path) -> io::Result<u64> {

@@ -26,7 +26,6 @@ pub const BLOCK_ALIGN: usize = 8;
 /// Size of the smallest frame, bytes: its head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
-/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum BlockKind {
@@ -80,7 +79,6 @@ impl std::fmt::Display for BlockDefect {
     }
 }
 
-/// A decoded block header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: BlockKind,
@@ -151,23 +149,22 @@ impl BlockHeader {
         if header.whole_bytes() > left { Err(BlockDefect::Short) } else { Ok(header) }
     }
 
-    /// Checks that the fields are consistent.
     pub fn check(&self) -> Result<(), BlockDefect> {
         let fits = match self.kind {
             BlockKind::Records => {
-                let least = u64::from(self.count) * FRAME_BYTES_MIN + u64::from(self.note_bytes);
-                self.count > 0 && u64::from(self.bytes) >= least
+                let bytes_min = u64::from(self.count) * FRAME_BYTES_MIN + u64::from(self.note_bytes);
+                self.count > 0 && u64::from(self.bytes) >= bytes_min
             }
             _ => {
                 self.count == 0 && self.note_bytes == 0 && self.bytes as usize == super::mark::MARK_BODY_BYTES
             }
         };
-        let sound = fits
+        let is_valid = fits
             && (self.bytes as usize).is_multiple_of(BLOCK_ALIGN)
             && self.bytes <= crate::JournalLimits::BLOCK_BYTES_MAX
             && self.first_time_ns <= self.last_time_ns
             && self.first_seq.checked_add(u64::from(self.count)).is_some();
-        if sound { Ok(()) } else { Err(BlockDefect::Header) }
+        if is_valid { Ok(()) } else { Err(BlockDefect::Header) }
     }
 }
 

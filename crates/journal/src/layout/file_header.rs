@@ -30,7 +30,6 @@ const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;
 const NAME_AT: usize = 64;
 
-/// A decoded file header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
@@ -39,11 +38,9 @@ pub(crate) struct FileHeader {
     /// The position of the file's first record.
     pub first: Position,
     pub first_time_ns: u64,
-    /// The log's name.
     pub name: String,
 }
 
-/// The reason why a file's header is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the file is empty")]
@@ -82,7 +79,6 @@ impl FileHeader {
         out
     }
 
-    /// Decodes the header at the start of a file.
     pub fn parse(bytes: &[u8]) -> Result<FileHeader, HeaderError> {
         if bytes.is_empty() {
             return Err(HeaderError::Empty);

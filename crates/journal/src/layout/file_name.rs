@@ -11,7 +11,6 @@ const SNAPSHOT_SUFFIX: &str = ".snapshot";
 /// The suffix of a file that is being created.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".new";
 
-/// The name of a record file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileName {
     pub first: Position,
@@ -36,7 +35,6 @@ impl std::fmt::Display for FileName {
     }
 }
 
-/// The name of a snapshot's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotName(pub Position);
 

@@ -16,10 +16,8 @@ use crate::position::Position;
 
 /// Bytes of a mark after its block header.
 pub(super) const MARK_BODY_BYTES: usize = 40;
-/// Bytes of a mark.
 pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
 
-/// A decoded mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub kind: BlockKind,
@@ -51,8 +49,8 @@ impl Mark {
             self.oldest.seq,
             self.next_identity,
         ];
-        for (word, place) in words.iter().zip(body.chunks_exact_mut(8)) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (word, chunk) in words.iter().zip(body.chunks_exact_mut(8)) {
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
         let header = BlockHeader {
             kind: self.kind,

@@ -21,7 +21,6 @@ pub struct LogScan {
     file: Option<OpenFile>,
     /// The header of a block after a hole. The scan has returned the hole, and returns the block next.
     pending: Option<BlockHeader>,
-    /// Bytes fetched at a time.
     read_bytes: usize,
 }
 
@@ -35,7 +34,7 @@ struct OpenFile {
     /// The mark that was read last, if a mark was the last block.
     mark: Option<Mark>,
     /// Whether the rest of the file was searched and has no valid block.
-    spent: bool,
+    is_exhausted: bool,
 }
 
 /// An item that a scan of a log returns: records, or a range that cannot be read.
@@ -92,7 +91,7 @@ impl LogScan {
 
     /// Creates a scan of this file from a block at or before this time.
     pub(super) fn at_time(shared: Arc<SharedLog>, log: Arc<LogFile>, time_ns: u64) -> LogScan {
-        let start = log.start_for(|entry| entry.first_time_ns < time_ns);
+        let start = log.start_before(|entry| entry.first_time_ns < time_ns);
         let from = Position::new(log.name.first.epoch, start.first_seq);
         LogScan::new(shared, from)
     }
@@ -103,7 +102,7 @@ impl LogScan {
     }
 
     /// The next records or hole; `None` at the end of the readable log. A later call may return newer records.
-    #[allow(clippy::should_implement_trait, reason = "what it gives is lent until the next call")]
+    #[allow(clippy::should_implement_trait, reason = "an item borrows the scan until the next call")]
     pub fn next(&mut self) -> Result<Option<ScanItem<'_>>, ReadError> {
         let found = match self.pending.take() {
             Some(header) => Some(Found::Block(header)),
@@ -112,19 +111,19 @@ impl LogScan {
         match found {
             None => Ok(None),
             Some(Found::Hole(hole)) => Ok(Some(ScanItem::Hole(hole))),
-            Some(Found::Block(header)) => Ok(Some(ScanItem::Records(self.give(&header)))),
+            Some(Found::Block(header)) => Ok(Some(ScanItem::Records(self.records(&header)))),
         }
     }
 
     /// Returns the block's records, without those before the position `from`.
-    fn give(&mut self, header: &BlockHeader) -> Records<'_> {
+    fn records(&mut self, header: &BlockHeader) -> Records<'_> {
         let skip =
             if header.epoch == self.from.epoch { self.from.seq.saturating_sub(header.first_seq) } else { 0 };
         self.from = Position::new(header.epoch, header.next_seq());
         let frames = self.file.as_ref().map_or(&[][..], |open| open.blocks.frames());
         let (frames, first_time_ns) = match skip {
             0 => (frames, header.first_time_ns),
-            _ => behind(frames, skip),
+            _ => skip_frames(frames, skip),
         };
         Records {
             epoch: header.epoch,
@@ -144,24 +143,24 @@ impl LogScan {
                 self.file = OpenFile::new(&self.shared, log, Some(self.from), self.read_bytes)?;
                 continue;
             };
-            let step = if open.spent { Ok(ScanStep::End) } else { open.blocks.next(&*open.file) };
+            let step = if open.is_exhausted { Ok(ScanStep::End) } else { open.blocks.next(&*open.file) };
             let step = match step {
                 Ok(step) => step,
                 Err(error) => return Err(DiskError::of("read", &open.log.path)(error).into()),
             };
             match step {
                 ScanStep::Block { at, header } if open.follows(&header) => {
-                    open.log.note(at, &header);
+                    open.log.add_to_index(at, &header);
                     open.mark = None;
                     let expected = std::mem::replace(&mut open.expected, header.next_seq());
-                    let passed = Position::new(header.epoch, header.next_seq()) <= self.from;
+                    let is_skipped = Position::new(header.epoch, header.next_seq()) <= self.from;
                     if let Some(hole) =
                         self.hole(header.epoch, expected, header.first_seq, HoleCause::Damaged)
                     {
                         self.pending = Some(header);
                         return Ok(Some(Found::Hole(hole)));
                     }
-                    if !passed {
+                    if !is_skipped {
                         return Ok(Some(Found::Block(header)));
                     }
                 }
@@ -174,52 +173,54 @@ impl LogScan {
                         return Ok(Some(Found::Hole(hole)));
                     }
                 }
-                ScanStep::Block { at, .. } | ScanStep::Bad { at, .. } => self.pass_damage(at)?,
-                ScanStep::End => match self.go_to_next_file()? {
-                    NextPage::No => return Ok(None),
-                    NextPage::Hole(hole) => return Ok(Some(Found::Hole(hole))),
-                    NextPage::Yes => {}
+                ScanStep::Block { at, .. } | ScanStep::Bad { at, .. } => self.skip_damage(at)?,
+                ScanStep::End => match self.open_next_file()? {
+                    NextFile::None => return Ok(None),
+                    NextFile::Hole(hole) => return Ok(Some(Found::Hole(hole))),
+                    NextFile::Opened => {}
                 },
             }
         }
     }
 
     /// Moves to the next valid block after damage; if there is none, to the end of the file.
-    fn pass_damage(&mut self, at: u64) -> Result<(), ReadError> {
+    fn skip_damage(&mut self, at: u64) -> Result<(), ReadError> {
         let Some(open) = &mut self.file else { return Ok(()) };
-        let last = self.shared.file_after(&open.log).is_none();
-        open.blocks.stand_at(at);
-        let vouched = last && !self.shared.written_here;
-        let found =
-            open.blocks.search(&*open.file, vouched).map_err(DiskError::of("read", &open.log.path))?;
-        open.spent = !found;
+        let is_last = self.shared.file_after(&open.log).is_none();
+        open.blocks.seek(at);
+        let needs_synced_proof = is_last && !self.shared.has_local_writer;
+        let found = open
+            .blocks
+            .search(&*open.file, needs_synced_proof)
+            .map_err(DiskError::of("read", &open.log.path))?;
+        open.is_exhausted = !found;
         Ok(())
     }
 
     /// Continues at the end of the readable bytes: with further bytes of the file, or with the next file.
-    fn go_to_next_file(&mut self) -> Result<NextPage, ReadError> {
-        let Some(open) = &mut self.file else { return Ok(NextPage::No) };
+    fn open_next_file(&mut self) -> Result<NextFile, ReadError> {
+        let Some(open) = &mut self.file else { return Ok(NextFile::None) };
         // The file's end is read only after the next file is known. Once there is a next file, this file does not grow.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
             open.blocks.extend(readable);
-            open.spent = false;
-            return Ok(NextPage::Yes);
+            open.is_exhausted = false;
+            return Ok(NextFile::Opened);
         }
         let (epoch, expected) = (open.log.name.first.epoch, open.expected);
-        let Some((next, is_oldest)) = next else { return Ok(self.end_of_last(epoch, expected)) };
-        let announced = open.mark.is_some_and(|mark| mark.next_identity == next.name.identity);
-        let cause = if is_oldest && !announced { HoleCause::Dropped } else { HoleCause::Damaged };
+        let Some((next, is_oldest)) = next else { return Ok(self.hole_at_end(epoch, expected)) };
+        let is_linked = open.mark.is_some_and(|mark| mark.next_identity == next.name.identity);
+        let cause = if is_oldest && !is_linked { HoleCause::Dropped } else { HoleCause::Damaged };
         let first = next.name.first;
-        let Some(mut page) = OpenFile::new(&self.shared, next, None, self.read_bytes)? else {
-            return Ok(NextPage::Yes);
+        let Some(mut file) = OpenFile::new(&self.shared, next, None, self.read_bytes)? else {
+            return Ok(NextFile::Opened);
         };
-        page.expected = if first.epoch == epoch { first.seq.max(expected) } else { first.seq };
-        self.file = Some(page);
+        file.expected = if first.epoch == epoch { first.seq.max(expected) } else { first.seq };
+        self.file = Some(file);
         let hole = if first.epoch == epoch {
             self.hole(epoch, expected, first.seq, cause)
-        } else if announced {
+        } else if is_linked {
             None
         } else {
             Some(Hole { first: Position::new(epoch, expected), last: None, cause })
@@ -227,21 +228,21 @@ impl LogScan {
         if first > self.from {
             self.from = first;
         }
-        Ok(hole.map_or(NextPage::Yes, NextPage::Hole))
+        Ok(hole.map_or(NextFile::Opened, NextFile::Hole))
     }
 
     /// Reports a hole if the file has no further valid block although later records were synced.
-    fn end_of_last(&mut self, epoch: u32, expected: u64) -> NextPage {
-        let durable = if self.shared.written_here { self.shared.files().durable } else { None };
-        let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return NextPage::No };
+    fn hole_at_end(&mut self, epoch: u32, expected: u64) -> NextFile {
+        let durable = if self.shared.has_local_writer { self.shared.files().durable } else { None };
+        let Some(open) = self.file.as_mut().filter(|open| open.is_exhausted) else { return NextFile::None };
         let Some(durable) = durable.filter(|durable| durable.epoch == epoch && durable.seq >= expected)
         else {
-            return NextPage::No;
+            return NextFile::None;
         };
         open.expected = durable.seq + 1;
         match self.hole(epoch, expected, durable.seq + 1, HoleCause::Damaged) {
-            Some(hole) => NextPage::Hole(hole),
-            None => NextPage::No,
+            Some(hole) => NextFile::Hole(hole),
+            None => NextFile::None,
         }
     }
 
@@ -256,9 +257,9 @@ impl LogScan {
     }
 }
 
-enum NextPage {
-    Yes,
-    No,
+enum NextFile {
+    Opened,
+    None,
     Hole(Hole),
 }
 
@@ -273,16 +274,16 @@ impl OpenFile {
     ) -> Result<Option<OpenFile>, DiskError> {
         let file = match files::open(&*shared.disk, &log.path, false) {
             Err(error) if error.is_missing() => {
-                shared.forget(&log);
+                shared.remove(&log);
                 return Ok(None);
             }
             opened => opened?,
         };
         let first = log.name.first;
         let seq = from.filter(|from| from.epoch == first.epoch).map_or(0, |from| from.seq);
-        let start = log.start_for(|entry| entry.first_seq <= seq);
-        let blocks = BlockScan::new(log.name.identity, start.at, log.readable()).fetching(read_bytes);
-        Ok(Some(OpenFile { log, file, blocks, expected: start.first_seq, mark: None, spent: false }))
+        let start = log.start_before(|entry| entry.first_seq <= seq);
+        let blocks = BlockScan::new(log.name.identity, start.at, log.readable()).with_read_bytes(read_bytes);
+        Ok(Some(OpenFile { log, file, blocks, expected: start.first_seq, mark: None, is_exhausted: false }))
     }
 
     fn follows(&self, header: &BlockHeader) -> bool {
@@ -293,10 +294,10 @@ impl OpenFile {
 }
 
 /// The frames after the first `skip` frames, and the append time of the first of the remaining ones.
-fn behind(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
+fn skip_frames(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
     for _ in 0..skip {
-        let taken = Frame::split(frames).map_or(frames.len(), |(_, taken)| taken);
-        frames = frames.get(taken..).unwrap_or(&[]);
+        let stride = Frame::split(frames).map_or(frames.len(), |(_, stride)| stride);
+        frames = frames.get(stride..).unwrap_or(&[]);
     }
     (frames, Frame::split(frames).map_or(0, |(frame, _)| frame.append_time_ns()))
 }

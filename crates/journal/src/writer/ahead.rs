@@ -23,14 +23,14 @@ impl Journal {
     ///
     /// Before the first append of an epoch there is no file yet: only the disk's free space is checked, and
     /// [`Journal::room_left`] stays 0.
-    pub fn room(&mut self, bytes: u64) -> Result<(), AppendError> {
-        self.check_alive()?;
-        if self.may_go_on() {
+    pub fn reserve_room(&mut self, bytes: u64) -> Result<(), AppendError> {
+        self.check_not_ended()?;
+        if self.can_continue_file() {
             return self.ensure_room(bytes);
         }
         let free = self.shared.disk.free_bytes(&self.shared.dir);
-        match free.map_err(DiskError::of("ask for the free space of", &self.shared.dir)) {
-            Ok(free) if free < bytes + super::roll::FILE_BYTES_LEAST => {
+        match free.map_err(DiskError::of("query the free space of", &self.shared.dir)) {
+            Ok(free) if free < bytes + super::roll::NEW_FILE_BYTES_MIN => {
                 Err(AppendError::Full { need: bytes, free })
             }
             Ok(_) => Ok(()),
@@ -40,11 +40,11 @@ impl Journal {
 
     /// Bytes that can be written even if the disk is full, including block headers.
     pub fn room_left(&self) -> u64 {
-        self.current.as_ref().filter(|_| self.may_go_on()).map_or(0, Current::room_left)
+        self.current.as_ref().filter(|_| self.can_continue_file()).map_or(0, Current::room_left)
     }
 
     /// Whether the last file accepts further records, because its epoch has not ended.
-    fn may_go_on(&self) -> bool {
+    fn can_continue_file(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }
 
@@ -53,16 +53,16 @@ impl Journal {
         if current.room_left() >= need {
             return Ok(());
         }
-        let least_step = STEP_BYTES_MIN.min(self.config.ahead_bytes);
+        let step_min = STEP_BYTES_MIN.min(self.config.ahead_bytes);
         let step = match need {
-            large if large >= self.config.ahead_bytes / LARGE_SHARE => least_step,
-            _ => current.end.clamp(least_step, self.config.ahead_bytes),
+            large if large >= self.config.ahead_bytes / LARGE_SHARE => step_min,
+            _ => current.end.clamp(step_min, self.config.ahead_bytes),
         };
-        let least = current.end + need + MARKS_BYTES;
+        let needed = current.end + need + MARKS_BYTES;
         // Allocates at most the maximum size of a file: at this size, the journal starts the next file.
-        let wanted = (least + step).min((self.config.file_bytes + MARKS_BYTES).max(least));
-        let prepared = match current.prepare(wanted) {
-            Err(error) if error.is_full() && wanted > least => current.prepare(least),
+        let target = (needed + step).min((self.config.file_bytes + MARKS_BYTES).max(needed));
+        let prepared = match current.prepare(target) {
+            Err(error) if error.is_full() && target > needed => current.prepare(needed),
             other => other,
         };
         match prepared {
@@ -78,14 +78,13 @@ impl Current {
         self.prepared.saturating_sub(self.end + MARKS_BYTES)
     }
 
-    /// Writes zeros up to an offset.
-    pub(super) fn prepare(&mut self, upto: u64) -> Result<(), DiskError> {
-        while self.prepared < upto {
-            let count = ZEROS.len().min((upto - self.prepared) as usize);
+    pub(super) fn prepare(&mut self, end: u64) -> Result<(), DiskError> {
+        while self.prepared < end {
+            let count = ZEROS.len().min((end - self.prepared) as usize);
             let zeros = &ZEROS[..count];
             self.file
                 .write_at(&[zeros], self.prepared)
-                .map_err(DiskError::of("make room in", &self.log.path))?;
+                .map_err(DiskError::of("allocate space in", &self.log.path))?;
             self.prepared += count as u64;
         }
         Ok(())

@@ -31,19 +31,19 @@ impl Journal {
     /// Writes a batch. From then on the batch survives the end of the process; after [`Journal::sync`], it also
     /// survives a failure of the machine.
     pub fn append(&mut self, batch: &AppendBatch<'_>) -> Result<(), AppendError> {
-        self.append_noted(batch, &[])
+        self.append_with_note(batch, &[])
     }
 
     /// Like [`append`](Journal::append), but stores a note of the writer atomically with the records. The note's
     /// length is a multiple of 8 bytes.
-    pub fn append_noted(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
-        self.check_alive()?;
+    pub fn append_with_note(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
+        self.check_not_ended()?;
         let bytes = self.tail.check(batch, note)?;
         self.check_order(batch)?;
         let need = BLOCK_HEADER_BYTES as u64 + bytes;
         self.ensure_file(batch, need)?;
         self.ensure_room(need)?;
-        if self.current.as_ref().is_some_and(|current| current.at_rest) {
+        if self.current.as_ref().is_some_and(|current| current.is_marked_closed) {
             self.begin()?;
         }
         let mut joined = std::mem::take(&mut self.joined);
@@ -74,7 +74,7 @@ impl Journal {
     ///
     /// A failed sync is never retried: the log has ended, and unsynced records may be lost.
     pub fn sync(&mut self) -> Result<Option<Position>, AppendError> {
-        self.check_alive()?;
+        self.check_not_ended()?;
         if let Some(current) = self.current.as_mut().filter(|current| current.synced < current.end) {
             if let Err(error) = current.sync() {
                 return Err(self.end(error));
@@ -150,7 +150,7 @@ impl Current {
             parts.insert(0, &head[..]);
             self.file.write_at(&parts, self.end).map_err(failed)?;
         }
-        self.log.note(self.end, &header);
+        self.log.add_to_index(self.end, &header);
         self.end += header.whole_bytes();
         self.prepared = self.prepared.max(self.end);
         self.blocks += 1;

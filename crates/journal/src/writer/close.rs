@@ -8,7 +8,7 @@ use crate::position::Position;
 impl Journal {
     /// Closes the log: everything is synced, and the next start continues in the same epoch.
     pub fn close(mut self) -> Result<(), AppendError> {
-        self.check_alive()?;
+        self.check_not_ended()?;
         match self.mark(BlockKind::End) {
             Ok(()) => {}
             Err(error) => return Err(self.end(error)),
@@ -26,17 +26,17 @@ impl Journal {
     fn mark(&mut self, kind: BlockKind) -> Result<(), DiskError> {
         let oldest = self.oldest();
         let time_ns = self.tail.last_time_ns;
-        let ends = kind == BlockKind::End;
+        let is_end = kind == BlockKind::End;
         let Some(current) = &mut self.current else { return Ok(()) };
-        if current.at_rest != ends {
+        if current.is_marked_closed != is_end {
             let next = Position::new(current.log.name.first.epoch, current.next_seq());
             let mark = current.mark(kind, next, oldest, 0, time_ns);
             current.write_mark(&mark)?;
-            current.at_rest = ends;
+            current.is_marked_closed = is_end;
         }
-        if ends {
+        if is_end {
             // This also removes an existing mark, because preallocated zeros of a refused append may follow it.
-            current.cut_ahead()?;
+            current.remove_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }
         Ok(())

@@ -96,7 +96,7 @@ pub(super) fn open(
     files::check(&listed, dir, Some(name))?;
     let mut recovery = Recovery { disk: &*disk, dir, report: Recovered::default(), last_before: None };
     recovery.remove_unfinished()?;
-    recovery.drop_unnamed(&mut listed)?;
+    recovery.remove_unlinked(&mut listed)?;
     recovery.check_older(&mut listed)?;
     recovery.report.oldest = listed.first().map(|file| file.name.first);
     let all = files::as_log_files(&listed, dir, name);
@@ -113,8 +113,9 @@ pub(super) fn open(
     let files = LogFiles { all, durable: report.last };
     let shared = Arc::new(SharedLog::new(disk, dir, name, true, files));
     let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
-    let (joined, file_over) = Default::default();
-    let journal = Journal { shared, config, current, tail, file_over, ended: None, joined, _lock: lock };
+    let (joined, must_begin_file) = Default::default();
+    let journal =
+        Journal { shared, config, current, tail, must_begin_file, ended: None, joined, _lock: lock };
     Ok((journal, report))
 }
 
@@ -141,15 +142,15 @@ impl Recovery<'_> {
 
     /// Removes an empty last file that the previous file does not name. Such a file exists if the machine failed after
     /// the file was created and before its name was written to the previous file.
-    fn drop_unnamed(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
+    fn remove_unlinked(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
             let is_empty = |found: &FileSurvey| found.records == 0 && found.mark.is_none();
             let names_next =
                 |found: &FileSurvey| found.mark.is_some_and(|mark| mark.kind == BlockKind::Continued);
             if last.header.is_err()
-                || self.begins_soundly(last)?
-                || !is_empty(&self.survey_torn(last)?)
-                || names_next(&self.survey_torn(before)?)
+                || self.has_valid_first_block(last)?
+                || !is_empty(&self.survey_file(last)?)
+                || names_next(&self.survey_file(before)?)
             {
                 break;
             }
@@ -161,14 +162,14 @@ impl Recovery<'_> {
     }
 
     /// Whether a valid block follows the header. If none does, only a full read shows whether the file is empty.
-    fn begins_soundly(&self, listed: &ListedFile) -> Result<bool, DiskError> {
+    fn has_valid_first_block(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
         let first = scan.next(&*file).map_err(DiskError::of("read", &listed.path))?;
         Ok(matches!(first, ScanStep::Block { .. } | ScanStep::Mark { .. }))
     }
 
-    fn survey_torn(&self, listed: &ListedFile) -> Result<FileSurvey, DiskError> {
+    fn survey_file(&self, listed: &ListedFile) -> Result<FileSurvey, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
@@ -207,22 +208,22 @@ impl Recovery<'_> {
             if mark.next > file.name.first {
                 self.last_before = Some(Position::new(mark.next.epoch, mark.next.seq.saturating_sub(1)));
             }
-            self.settle_older(file, &mark, is_last_pair)?;
-            self.check_join(file, &mark, next);
+            self.repair_older(file, &mark, is_last_pair)?;
+            self.check_link(file, &mark, next);
         }
         Ok(())
     }
 
     /// Removes preallocated zeros that exist again after a crash, and syncs the file's end.
-    fn settle_older(
+    fn repair_older(
         &self,
         listed: &mut ListedFile,
         mark: &Mark,
         is_last_pair: bool,
     ) -> Result<(), DiskError> {
-        let mut settle = || {
-            let probe = self.disk.open(&listed.path, false)?;
-            let exact = mark_at_end(&*probe, listed)?.is_some();
+        let mut repair = || {
+            let file = self.disk.open(&listed.path, false)?;
+            let exact = mark_at_end(&*file, listed)?.is_some();
             if exact && !is_last_pair {
                 return Ok(());
             }
@@ -231,13 +232,13 @@ impl Recovery<'_> {
                 listed.bytes = survey(&*file, listed.name, false, |_, _| {})?.end;
                 file.set_bytes(listed.bytes)?;
             }
-            write_again(&*file, mark.synced, listed.bytes)?;
+            rewrite(&*file, mark.synced, listed.bytes)?;
             file.sync()
         };
-        settle().map_err(DiskError::of("mend", &listed.path.clone()))
+        repair().map_err(DiskError::of("repair", &listed.path.clone()))
     }
 
-    fn check_join(&mut self, file: &ListedFile, mark: &Mark, next: &ListedFile) {
+    fn check_link(&mut self, file: &ListedFile, mark: &Mark, next: &ListedFile) {
         let first = next.name.first;
         if mark.next.epoch == first.epoch && mark.next.seq < first.seq {
             let hole = Hole { first: mark.next, last: Some(first.seq - 1), cause: HoleCause::Damaged };
@@ -254,11 +255,11 @@ impl Recovery<'_> {
         self.report.damage.push(Damage { file: file.to_owned(), at, what });
     }
 
-    /// Repairs the last file and opens it for writing.
     fn repair_last(&mut self, listed: &ListedFile, log: Arc<LogFile>) -> Result<Current, DiskError> {
         let file = files::open(self.disk, &listed.path, true)?;
         let failed = || DiskError::of("read", &listed.path);
-        let found = survey(&*file, listed.name, true, |at, header| log.note(at, header)).map_err(failed())?;
+        let found =
+            survey(&*file, listed.name, true, |at, header| log.add_to_index(at, header)).map_err(failed())?;
         let bytes = file.bytes().map_err(failed())?;
         for (at, why) in &found.bad {
             self.damage(&listed.path, *at, why.to_string());
@@ -272,11 +273,11 @@ impl Recovery<'_> {
             synced: found.end,
             blocks: found.blocks,
             records: found.next_seq - listed.name.first.seq,
-            at_rest: true,
+            is_marked_closed: true,
         };
         self.report.last = self.last_record(listed, &found);
         self.report.last_time_ns = found.last_time_ns.max(current.log.first_time_ns);
-        self.settle(&mut current, &found, bytes)?;
+        self.finish_repair(&mut current, &found, bytes)?;
         current.log.set_readable(current.end);
         Ok(current)
     }
@@ -284,20 +285,25 @@ impl Recovery<'_> {
     /// The last record of the log; if the last file has none, the last record of an earlier file.
     fn last_record(&self, listed: &ListedFile, found: &FileSurvey) -> Option<Position> {
         let first = listed.name.first;
-        let here = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
-        here.or(self.last_before)
+        let in_file = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
+        in_file.or(self.last_before)
     }
 
     /// Finishes the repair: the file then ends with a mark.
-    fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
+    fn finish_repair(
+        &mut self,
+        current: &mut Current,
+        found: &FileSurvey,
+        bytes: u64,
+    ) -> Result<(), DiskError> {
         // The mark is written again even after a regular close, because the sync of the mark may have failed.
-        let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
-        again.map_err(DiskError::of("write", &current.log.path))?;
+        let rewritten = rewrite(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
+        rewritten.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
-        let at_rest = found.at_rest();
+        let closing_mark = found.closing_mark();
         // The records of a new epoch's empty file do not continue after the last record.
-        let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
-        self.report.clean = at_rest == Some(BlockKind::End) && goes_on;
+        let continues = self.report.last.is_none_or(|last| last.epoch == epoch);
+        self.report.clean = closing_mark == Some(BlockKind::End) && continues;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
         let next_seq = if self.report.clean { found.next_seq } else { 1 };
         self.report.next = Position::new(self.report.epoch_least, next_seq);
@@ -309,7 +315,7 @@ impl Recovery<'_> {
             });
             self.damage(&current.log.path, found.end, "the file that it names next is missing".to_owned());
         }
-        if at_rest.is_none() {
+        if closing_mark.is_none() {
             self.report.cut = Some(TornTail {
                 file: current.log.path.clone(),
                 at: found.end,
@@ -322,7 +328,7 @@ impl Recovery<'_> {
             current.write_mark(&mark)?;
         }
         if bytes != current.end {
-            current.cut_ahead()?;
+            current.remove_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }
         Ok(())
@@ -331,12 +337,12 @@ impl Recovery<'_> {
 
 /// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
 /// treat pages as written although they are lost.
-fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
+fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;
     while at < to {
-        let want = chunk.len().min((to - at) as usize);
-        let count = file.read_at(&mut chunk[..want], at)?;
+        let len = chunk.len().min((to - at) as usize);
+        let count = file.read_at(&mut chunk[..len], at)?;
         if count == 0 {
             break;
         }

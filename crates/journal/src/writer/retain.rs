@@ -10,12 +10,12 @@ use crate::position::Position;
 impl Journal {
     /// Drops the files that hold only records before this position. Returns the number of dropped files.
     pub fn truncate_before(&mut self, position: Position) -> Result<usize, AppendError> {
-        let needless = {
+        let count = {
             let files = self.shared.files();
             // A file can be dropped if the next file begins at or before the position.
             files.all.partition_point(|file| file.name.first <= position).saturating_sub(1)
         };
-        self.drop_oldest(needless)
+        self.drop_oldest(count)
     }
 
     /// Drops files beyond the configured bytes and age. Returns the number of dropped files. The call is cheap if there
@@ -24,38 +24,40 @@ impl Journal {
     /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
     /// snapshot must stay.
     pub fn retain(&mut self, now_ns: u64) -> Result<usize, AppendError> {
-        self.retain_after(now_ns, None)
+        self.drop_excess(now_ns, None)
     }
 
-    /// Like [`retain`](Journal::retain), but for a log with a snapshot at `saved`: later records stay.
-    pub fn retain_saved(&mut self, now_ns: u64, saved: Position) -> Result<usize, AppendError> {
-        self.retain_after(now_ns, Some(saved))
+    /// Like [`retain`](Journal::retain), but for a log with a snapshot at `snapshot`: later records stay.
+    pub fn retain_after_snapshot(&mut self, now_ns: u64, snapshot: Position) -> Result<usize, AppendError> {
+        self.drop_excess(now_ns, Some(snapshot))
     }
 
     /// Whether all records of the oldest file exceed the configured age. The file can then be dropped after a snapshot.
     pub fn has_aged(&self, now_ns: u64) -> bool {
-        let aged = self.aged(now_ns);
-        self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < aged)
+        let oldest_ns = self.oldest_allowed_ns(now_ns);
+        self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < oldest_ns)
     }
 
     /// The time before which records exceed the configured age, ns.
-    fn aged(&self, now_ns: u64) -> u64 {
-        self.config.retain_ns.map_or(0, |most| now_ns.saturating_sub(most))
+    fn oldest_allowed_ns(&self, now_ns: u64) -> u64 {
+        self.config.retain_ns.map_or(0, |retain_ns| now_ns.saturating_sub(retain_ns))
     }
 
-    fn retain_after(&mut self, now_ns: u64, saved: Option<Position>) -> Result<usize, AppendError> {
-        let mut excess = self.config.retain_bytes.map_or(0, |most| self.bytes().saturating_sub(most));
-        let aged = self.aged(now_ns);
+    fn drop_excess(&mut self, now_ns: u64, snapshot: Option<Position>) -> Result<usize, AppendError> {
+        let mut excess =
+            self.config.retain_bytes.map_or(0, |retain_bytes| self.bytes().saturating_sub(retain_bytes));
+        let oldest_ns = self.oldest_allowed_ns(now_ns);
         let due = {
             let files = self.shared.files();
             let pairs = files.all.iter().zip(files.all.iter().skip(1));
             let due = pairs.take_while(|(file, next)| {
-                let too_much = excess > 0;
+                let is_excess = excess > 0;
                 excess = excess.saturating_sub(file.readable());
                 // All records of a file are older than the first record of the next file.
-                let needless =
-                    saved.is_none_or(|saved| next.name.first <= Position::new(saved.epoch, saved.seq + 1));
-                needless && (too_much || next.first_time_ns < aged)
+                let is_unneeded = snapshot.is_none_or(|snapshot| {
+                    next.name.first <= Position::new(snapshot.epoch, snapshot.seq + 1)
+                });
+                is_unneeded && (is_excess || next.first_time_ns < oldest_ns)
             });
             due.count()
         };
@@ -63,11 +65,11 @@ impl Journal {
     }
 
     fn drop_oldest(&mut self, count: usize) -> Result<usize, AppendError> {
-        self.check_alive()?;
+        self.check_not_ended()?;
         if count == 0 {
             return Ok(0);
         }
-        if self.current.as_ref().is_some_and(|current| current.at_rest) {
+        if self.current.as_ref().is_some_and(|current| current.is_marked_closed) {
             self.ensure_room(crate::layout::MARK_BYTES as u64)?;
             self.begin()?;
         }
@@ -76,7 +78,7 @@ impl Journal {
             let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
             // If this fails, the file remains the oldest one.
             disk.remove(&oldest.path).map_err(DiskError::of("remove", &oldest.path))?;
-            self.shared.forget(&oldest);
+            self.shared.remove(&oldest);
             if let Err(error) = disk.sync_dir(dir).map_err(DiskError::of("sync", dir)) {
                 return Err(self.end(error));
             }

@@ -14,18 +14,18 @@ use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORAR
 use crate::position::Position;
 
 /// Minimum size of a new file, bytes: its header and room for marks.
-pub(super) const FILE_BYTES_LEAST: u64 = 1024;
+pub(super) const NEW_FILE_BYTES_MIN: u64 = 1024;
 
 impl Journal {
     /// Makes the next append begin a new file, so that the earlier ones can be dropped. Frees the preallocation of
     /// the last file; if there is still no room for a new file, the last one continues.
     pub fn end_file(&mut self) -> Result<(), AppendError> {
-        self.check_alive()?;
+        self.check_not_ended()?;
         let Some(current) = self.current.as_mut().filter(|current| current.records > 0) else {
             return Ok(());
         };
-        self.file_over = true;
-        match current.give_up_ahead() {
+        self.must_begin_file = true;
+        match current.release_ahead() {
             Ok(()) => Ok(()),
             Err(error) => Err(self.end(error)),
         }
@@ -33,23 +33,23 @@ impl Journal {
 
     /// Ensures that a file is open for this batch.
     pub(super) fn ensure_file(&mut self, batch: &AppendBatch<'_>, need: u64) -> Result<(), AppendError> {
-        let (fits, same_epoch, may_stay) = match &self.current {
+        let (fits, same_epoch, has_room) = match &self.current {
             None => (false, false, false),
             Some(current) => {
                 let same_epoch = current.log.name.first.epoch == batch.epoch;
-                let fits =
-                    current.records == 0 || (!self.file_over && current.end + need <= self.config.file_bytes);
+                let fits = current.records == 0
+                    || (!self.must_begin_file && current.end + need <= self.config.file_bytes);
                 (same_epoch && fits, same_epoch, same_epoch && current.room_left() >= need)
             }
         };
         if fits {
             return Ok(());
         }
-        let asked = std::mem::take(&mut self.file_over);
+        let was_requested = std::mem::take(&mut self.must_begin_file);
         match self.roll(batch, need) {
             // The old file has the room that was promised.
-            Err(error) if error.is_full() && (may_stay || asked && same_epoch) => Ok(()),
-            Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
+            Err(error) if error.is_full() && (has_room || was_requested && same_epoch) => Ok(()),
+            Err(error) if error.is_full() => Err(self.full(need + NEW_FILE_BYTES_MIN)),
             Err(error) => Err(self.end(error)),
             Ok(()) => Ok(()),
         }
@@ -68,11 +68,11 @@ impl Journal {
         if let Some(old) = &mut self.current {
             old.prepare(old.end + MARKS_BYTES)?;
         }
-        let new = self.make_file(&header, need.max(promised))?;
+        let new = self.create_file(&header, need.max(promised))?;
         if let Some(mut old) = self.current.take() {
-            let named = self.name_next(&mut old, header.identity);
+            let linked = self.link_next(&mut old, header.identity);
             self.current = Some(old);
-            named?;
+            linked?;
         }
         let mut files = self.shared.files();
         files.durable = self.tail.last;
@@ -84,11 +84,11 @@ impl Journal {
     }
 
     /// Ends a file with a mark that names the next one.
-    fn name_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
+    fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
         old.write_mark(&mark)?;
-        old.cut_ahead()
+        old.remove_ahead()
     }
 
     /// Start of the oldest file.
@@ -96,7 +96,7 @@ impl Journal {
         self.shared.files().all.first().map_or(Position::default(), |file| file.name.first)
     }
 
-    fn make_file(&self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
+    fn create_file(&self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
         let disk = &*self.shared.disk;
         let name = FileName { first: header.first, identity: header.identity };
         let temporary = self.shared.dir.join(format!("{name}{TEMPORARY_SUFFIX}"));
@@ -111,25 +111,25 @@ impl Journal {
             synced: start,
             blocks: 0,
             records: 0,
-            at_rest: false,
+            is_marked_closed: false,
         };
-        let made = current.make(header, need).and_then(|()| {
+        let created = current.initialize(header, need).and_then(|()| {
             let path = current.log.path.clone();
             disk.rename(&temporary, &path).map_err(DiskError::of("rename", &temporary))?;
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
-        if made.is_err() {
+        if created.is_err() {
             // Frees the disk space of the file. If this fails, the next start removes the file.
             let _ = disk.remove(&temporary);
         }
-        made.map(|()| current)
+        created.map(|()| current)
     }
 }
 
 impl Current {
-    fn make(&mut self, header: &FileHeader, need: u64) -> Result<(), DiskError> {
+    fn initialize(&mut self, header: &FileHeader, need: u64) -> Result<(), DiskError> {
         self.file.write_at(&[&header.encode()], 0).map_err(DiskError::of("write", &self.log.path))?;
-        self.prepare(self.end + need + FILE_BYTES_LEAST)?;
+        self.prepare(self.end + need + NEW_FILE_BYTES_MIN)?;
         self.file.sync().map_err(DiskError::of("sync", &self.log.path))
     }
 }

@@ -21,19 +21,19 @@ pub fn try_log(bytes: &[u8]) {
         let name = format!("0000000001-{seq:020}-{:016x}.log", IDENTITY + seq);
         disk.overwrite(&dir.join(name), file(IDENTITY + seq, seq, body));
     }
-    let before = verify(&disk, dir).expect("the headers are sound");
+    let before = verify(&disk, dir).expect("the headers are valid");
     assert!(!before.is_sound(true) || before.records > 0 || before.blocks == 0);
-    let reader = Reader::open(Arc::new(disk.clone()), dir).expect("the headers are sound");
+    let reader = Reader::open(Arc::new(disk.clone()), dir).expect("the headers are valid");
     let read = read_in_order(&reader);
     let _ = reader.position_at(u64::from(cut));
     let _ = reader.load(Position::new(1, u64::from(cut)), 1 << 10);
     let Ok((journal, _)) = Journal::open(Arc::new(disk.clone()), dir, "any", JournalConfig::default()) else {
         return;
     };
-    assert!(read_in_order(&journal.reader()) <= read, "recovery invents nothing");
+    assert!(read_in_order(&journal.reader()) <= read, "recovery adds no records");
     journal.close().expect("a disk without faults");
-    let after = verify(&disk, dir).expect("the headers are sound");
-    assert!(after.unended.is_empty(), "what was opened and closed has ended: {after:?}");
+    let after = verify(&disk, dir).expect("the headers are valid");
+    assert!(after.unended.is_empty(), "a closed log has an end mark: {after:?}");
 }
 
 fn read_in_order(reader: &Reader) -> u64 {

@@ -28,8 +28,8 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 /// Runs each seed and reports the failing one.
 fn each_seed(flips: bool, default: u64) {
     for seed in seeds(default) {
-        let life = std::panic::catch_unwind(|| Play::new(seed, flips).run());
-        assert!(life.is_ok(), "run again with DUNLIN_JOURNAL_SEED={seed}");
+        let outcome = std::panic::catch_unwind(|| Play::new(seed, flips).run());
+        assert!(outcome.is_ok(), "run again with DUNLIN_JOURNAL_SEED={seed}");
     }
 }
 
@@ -56,7 +56,8 @@ struct Play {
     snapshot: Option<Position>,
     /// Ranges of records that recoveries reported as lost: holes, and records in removed incomplete writes.
     lost: Vec<Hole>,
-    cut_after: Vec<(Option<Position>, Position)>,
+    /// For each removed incomplete write, the last position after the recovery and the last synced position.
+    incomplete_writes: Vec<(Option<Position>, Position)>,
 }
 
 impl Play {
@@ -73,7 +74,7 @@ impl Play {
             next_seq: 1,
             snapshot: None,
             lost: Vec::new(),
-            cut_after: Vec::new(),
+            incomplete_writes: Vec::new(),
         };
         play.config.file_bytes = [4 << 10, 6 << 10, 16 << 10][play.below(3) as usize];
         play.config.ahead_bytes = [1 << 10, 4 << 10][play.below(2) as usize];
@@ -102,12 +103,12 @@ impl Play {
                 26 => self.truncate(),
                 27 => self.break_disk(),
                 28 => self.fill_disk(),
-                29 => self.disk.set_room(u64::MAX),
-                30 => self.make_room(),
+                29 => self.disk.set_capacity(u64::MAX),
+                30 => self.use_reserved_room(),
                 _ => self.compare_synced(),
             }
         }
-        self.disk.set_room(u64::MAX);
+        self.disk.set_capacity(u64::MAX);
         self.disk.set_faults(Faults::default());
         self.close();
         let report = verify(&self.disk, &dir()).map(|report| report.is_sound(true));
@@ -121,13 +122,13 @@ impl Play {
     }
 
     fn start(&mut self) {
-        self.disk.set_room(u64::MAX);
+        self.disk.set_capacity(u64::MAX);
         self.disk.set_faults(Faults::default());
         let (journal, found) = match open_with(&self.disk, self.config) {
             Ok(opened) => opened,
             Err(error) => panic!("cannot be opened again: {error}"),
         };
-        self.judge(&journal, &found);
+        self.check_recovered(&journal, &found);
         self.epoch = found.next.epoch.max(1);
         self.next_seq = found.next.seq;
         if !found.clean {
@@ -137,7 +138,7 @@ impl Play {
     }
 
     /// Checks the log after a start: synced records exist, there are no unknown records, and losses were reported.
-    fn judge(&mut self, journal: &Journal, found: &Recovered) {
+    fn check_recovered(&mut self, journal: &Journal, found: &Recovered) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
             seen.iter().filter_map(|s| if let JournalEntry::Hole(h) = s { Some(*h) } else { None }).collect();
@@ -147,12 +148,12 @@ impl Play {
             assert!(found.damage.is_empty(), "{:?}", found.damage);
         }
         if let (Some(_), Some(synced)) = (&found.cut, self.ledger.synced_through()) {
-            self.cut_after.push((found.last, synced));
+            self.incomplete_writes.push((found.last, synced));
         }
         self.lost.extend(holes);
         self.lost.extend(&found.holes);
-        let (lost, cut, flipped) = (&self.lost, &self.cut_after, self.flipped);
-        self.ledger.compare(&seen, |at| flipped && is_told(at, lost, cut));
+        let (lost, incomplete_writes, flipped) = (&self.lost, &self.incomplete_writes, self.flipped);
+        self.ledger.compare(&seen, |at| flipped && is_reported_lost(at, lost, incomplete_writes));
         let last = seen
             .iter()
             .rev()
@@ -160,16 +161,16 @@ impl Play {
         if !self.flipped {
             assert_eq!(found.last, last);
             // Records that survived count as synced from here on: readers may have seen them.
-            self.ledger.synced(last.max(self.ledger.synced_through()));
+            self.ledger.record_sync(last.max(self.ledger.synced_through()));
         }
         let snapshot = journal.latest_snapshot();
         if !self.flipped {
-            let held = snapshot.unwrap().map(|snapshot| {
+            let position = snapshot.unwrap().map(|snapshot| {
                 assert_eq!(snapshot.bytes, payload(9, snapshot.position.seq, 700));
                 snapshot.position
             });
-            assert!(held >= self.snapshot, "the snapshot of {:?} is gone", self.snapshot);
-            self.snapshot = held;
+            assert!(position >= self.snapshot, "the snapshot of {:?} is gone", self.snapshot);
+            self.snapshot = position;
         }
     }
 
@@ -178,13 +179,13 @@ impl Play {
         let bytes = self.below(400) as usize;
         let Some(journal) = &mut self.journal else { return };
         for seq in self.next_seq..self.next_seq + u64::from(count) {
-            self.ledger.appended(Position::new(self.epoch, seq), payload(self.epoch, seq, bytes));
+            self.ledger.record_append(Position::new(self.epoch, seq), payload(self.epoch, seq, bytes));
         }
         match append(journal, self.epoch, self.next_seq, count, bytes) {
             Ok(()) => self.next_seq += u64::from(count),
             Err(AppendError::Full { .. }) => {
                 for seq in self.next_seq..self.next_seq + u64::from(count) {
-                    self.ledger.refused(Position::new(self.epoch, seq));
+                    self.ledger.remove_refused(Position::new(self.epoch, seq));
                 }
             }
             // Records of a failed append may exist after the next start.
@@ -193,23 +194,23 @@ impl Play {
     }
 
     /// Reserves room, then fills the disk, and checks that the room still exists.
-    fn make_room(&mut self) {
+    fn use_reserved_room(&mut self) {
         let Some(journal) = &mut self.journal else { return };
-        match journal.room(3_000) {
+        match journal.reserve_room(3_000) {
             Ok(()) => {}
             Err(AppendError::Full { .. }) => return,
             Err(_) => return self.restart(),
         }
         if journal.room_left() >= 3_000 {
             let room = self.disk.used() + self.below(8_000);
-            self.disk.set_room(room);
+            self.disk.set_capacity(room);
             for _ in 0..3 {
                 let (epoch, seq) = (self.epoch, self.next_seq);
-                self.ledger.appended(Position::new(epoch, seq), payload(epoch, seq, 700));
+                self.ledger.record_append(Position::new(epoch, seq), payload(epoch, seq, 700));
                 let Some(journal) = &mut self.journal else { return };
                 match append(journal, epoch, seq, 1, 700) {
                     Ok(()) => self.next_seq += 1,
-                    Err(AppendError::Full { .. }) => panic!("room was promised and is not there"),
+                    Err(AppendError::Full { .. }) => panic!("the reserved room does not exist"),
                     Err(_) => return self.restart(),
                 }
             }
@@ -219,7 +220,7 @@ impl Play {
     fn sync(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         match journal.sync() {
-            Ok(through) => self.ledger.synced(through.max(self.ledger.synced_through())),
+            Ok(through) => self.ledger.record_sync(through.max(self.ledger.synced_through())),
             Err(_) => self.restart(),
         }
     }
@@ -250,7 +251,7 @@ impl Play {
         let appended = journal.appended();
         match journal.close() {
             Ok(()) => {
-                self.ledger.synced(appended.max(self.ledger.synced_through()));
+                self.ledger.record_sync(appended.max(self.ledger.synced_through()));
                 if !self.flipped && !log_files(&self.disk).is_empty() {
                     let report = verify(&self.disk, &dir()).unwrap();
                     assert!(report.is_sound(true), "{report:?}");
@@ -308,7 +309,7 @@ impl Play {
 
     fn fill_disk(&mut self) {
         let room = self.disk.used() + self.below(6_000);
-        self.disk.set_room(room);
+        self.disk.set_capacity(room);
     }
 
     fn flip(&mut self) {
@@ -342,13 +343,14 @@ impl Play {
 }
 
 /// Whether a recovery reported this record as lost.
-fn is_told(at: Position, lost: &[Hole], cut: &[(Option<Position>, Position)]) -> bool {
+fn is_reported_lost(at: Position, lost: &[Hole], incomplete_writes: &[(Option<Position>, Position)]) -> bool {
     let in_hole = |hole: &Hole| {
         hole.first.epoch == at.epoch
             && hole.first.seq <= at.seq
             && hole.last.is_none_or(|last| at.seq <= last)
     };
-    lost.iter().any(in_hole) || cut.iter().any(|(last, synced)| Some(at) > *last && at <= *synced)
+    lost.iter().any(in_hole)
+        || incomplete_writes.iter().any(|(last, synced)| Some(at) > *last && at <= *synced)
 }
 
 /// Checks that the simulated disk loses unsynced data; otherwise these tests would prove nothing.
@@ -364,7 +366,7 @@ fn fake_disk_loses_only_unsynced_bytes() {
         disk.sync_dir(&dir()).unwrap();
         file.write_at(&[&[2; 2_000]], 1_000).unwrap();
         disk.crash();
-        assert!(file.sync().is_err(), "a handle does not outlive a crash");
+        assert!(file.sync().is_err(), "a handle is invalid after a crash");
         let content = disk.content(&path).unwrap();
         assert!(content.len() == 2_000 || content.len() == 3_000);
         assert!(content[..1_000].iter().all(|&byte| byte == 1));

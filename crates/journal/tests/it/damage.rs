@@ -92,9 +92,9 @@ fn recording_file_truncated_at_any_offset_is_refused() {
         let ends = boundaries(content);
         let between = (0..content.len()).step_by(97);
         for end in ends[..ends.len() - 1].iter().copied().chain(between).chain([content.len() - 1]) {
-            let mut spoiled = files.clone();
-            spoiled[index].1.truncate(end);
-            check_refused(&spoiled, &format!("file {index} cut at {end}"));
+            let mut damaged = files.clone();
+            damaged[index].1.truncate(end);
+            check_refused(&damaged, &format!("file {index} truncated at {end}"));
         }
     }
 }
@@ -103,15 +103,15 @@ fn recording_file_truncated_at_any_offset_is_refused() {
 fn recording_with_an_empty_or_zeroed_file_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
-        let mut spoiled = files.clone();
-        spoiled[index].1.clear();
-        check_refused(&spoiled, &format!("file {index} empty"));
-        let mut spoiled = files.clone();
-        spoiled[index].1.fill(0);
-        check_refused(&spoiled, &format!("file {index} zeroed"));
-        let mut spoiled = files.clone();
-        spoiled[index].1[512..].fill(0);
-        check_refused(&spoiled, &format!("blocks of file {index} zeroed"));
+        let mut damaged = files.clone();
+        damaged[index].1.clear();
+        check_refused(&damaged, &format!("file {index} empty"));
+        let mut damaged = files.clone();
+        damaged[index].1.fill(0);
+        check_refused(&damaged, &format!("file {index} zeroed"));
+        let mut damaged = files.clone();
+        damaged[index].1[512..].fill(0);
+        check_refused(&damaged, &format!("blocks of file {index} zeroed"));
     }
     assert!(matches!(strict(&disk_of(&[])), Err(OpenError::NoLog(_))));
 }
@@ -124,20 +124,20 @@ fn recording_with_any_zeroed_missing_or_moved_block_is_refused() {
         let at = boundaries(content);
         for block in 0..at.len() - 1 {
             let (start, end) = (at[block], at[block + 1]);
-            let spoil = |what: &str, content: Vec<u8>| {
-                let mut spoiled = files.clone();
-                spoiled[index].1 = content;
-                check_refused(&spoiled, &format!("block {block} of file {index} {what}"));
+            let check_damaged = |what: &str, content: Vec<u8>| {
+                let mut damaged = files.clone();
+                damaged[index].1 = content;
+                check_refused(&damaged, &format!("block {block} of file {index} {what}"));
             };
             let mut zeroed = content.clone();
             zeroed[start..end].fill(0);
-            spoil("zeroed", zeroed);
-            spoil("removed", [&content[..start], &content[end..]].concat());
-            spoil("repeated", [&content[..end], &content[start..]].concat());
+            check_damaged("zeroed", zeroed);
+            check_damaged("removed", [&content[..start], &content[end..]].concat());
+            check_damaged("repeated", [&content[..end], &content[start..]].concat());
             if let Some(&next) = at.get(block + 2) {
                 let exchanged =
                     [&content[..start], &content[end..next], &content[start..end], &content[next..]];
-                spoil("exchanged with the next", exchanged.concat());
+                check_damaged("exchanged with the next", exchanged.concat());
             }
         }
     }
@@ -148,9 +148,9 @@ fn recording_with_a_flipped_bit_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         for at in (0..files[index].1.len()).step_by(13).chain(0..64).chain(512..600) {
-            let mut spoiled = files.clone();
-            spoiled[index].1[at] ^= 1 << (at % 8);
-            check_refused(&spoiled, &format!("bit of byte {at} of file {index} flipped"));
+            let mut damaged = files.clone();
+            damaged[index].1[at] ^= 1 << (at % 8);
+            check_refused(&damaged, &format!("bit of byte {at} of file {index} flipped"));
         }
     }
 }
@@ -161,13 +161,13 @@ fn files_with_overwritten_or_added_bytes_are_refused() {
     for index in 0..files.len() {
         let bytes = files[index].1.len();
         for at in (0..bytes - 4).step_by(211) {
-            let mut spoiled = files.clone();
-            spoiled[index].1[at..at + 4].copy_from_slice(&[0xde, 0xad, 0xbe, 0xef]);
-            check_refused(&spoiled, &format!("four bytes at {at} of file {index} overwritten"));
+            let mut damaged = files.clone();
+            damaged[index].1[at..at + 4].copy_from_slice(&[0xde, 0xad, 0xbe, 0xef]);
+            check_refused(&damaged, &format!("four bytes at {at} of file {index} overwritten"));
         }
-        let mut spoiled = files.clone();
-        spoiled[index].1.extend_from_slice(b"something behind the end");
-        check_refused(&spoiled, &format!("something behind file {index}"));
+        let mut damaged = files.clone();
+        damaged[index].1.extend_from_slice(b"something behind the end");
+        check_refused(&damaged, &format!("something behind file {index}"));
     }
 }
 
@@ -175,16 +175,16 @@ fn files_with_overwritten_or_added_bytes_are_refused() {
 fn recording_with_missing_swapped_or_foreign_files_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
-        let mut spoiled = files.clone();
-        spoiled.remove(index);
-        check_refused(&spoiled, &format!("file {index} missing"));
+        let mut damaged = files.clone();
+        damaged.remove(index);
+        check_refused(&damaged, &format!("file {index} missing"));
         for other in 0..files.len() {
             if other != index {
-                let mut spoiled = files.clone();
-                spoiled[index].1 = files[other].1.clone();
-                check_refused(&spoiled, &format!("file {other} in place of file {index}"));
-                spoiled[other].1 = files[index].1.clone();
-                check_refused(&spoiled, &format!("files {index} and {other} swapped"));
+                let mut damaged = files.clone();
+                damaged[index].1 = files[other].1.clone();
+                check_refused(&damaged, &format!("file {other} in place of file {index}"));
+                damaged[other].1 = files[index].1.clone();
+                check_refused(&damaged, &format!("files {index} and {other} swapped"));
             }
         }
     }
@@ -192,9 +192,9 @@ fn recording_with_missing_swapped_or_foreign_files_is_refused() {
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {
-        let mut spoiled = files.clone();
-        spoiled[file].1 = other.content(path).unwrap();
-        check_refused(&spoiled, &format!("file {file} of another recording"));
+        let mut damaged = files.clone();
+        damaged[file].1 = other.content(path).unwrap();
+        check_refused(&damaged, &format!("file {file} of another recording"));
     }
 }
 
@@ -225,7 +225,7 @@ fn open_log_without_an_end_mark_is_valid() {
     }
     drop(journal);
     open(&disk).unwrap();
-    assert!(strict(&disk).unwrap().is_sound(true), "recovery ends it in good order");
+    assert!(strict(&disk).unwrap().is_sound(true), "recovery writes the end mark");
 }
 
 #[test]
@@ -235,9 +235,9 @@ fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
     let first = Reader::open(std::sync::Arc::new(disk_of(&files)), &dir()).unwrap();
     let all = read(&first, Position::default());
     for block in 1..at.len() - 2 {
-        let mut spoiled = files.clone();
-        spoiled[1].1[at[block] + 60] ^= 4;
-        let disk = disk_of(&spoiled);
+        let mut damaged = files.clone();
+        damaged[1].1[at[block] + 60] ^= 4;
+        let disk = disk_of(&damaged);
         let reader = Reader::open(std::sync::Arc::new(disk.clone()), &dir()).unwrap();
         let seen = read(&reader, Position::default());
         let holes: Vec<_> =
@@ -291,14 +291,14 @@ fn damaged_or_newer_snapshot_is_refused() {
     let content = disk.content(path).unwrap();
     assert!(strict(&disk).unwrap().is_sound(true));
     for at in 0..content.len() {
-        let mut spoiled = content.clone();
-        spoiled[at] ^= 16;
-        disk.overwrite(path, spoiled);
+        let mut damaged = content.clone();
+        damaged[at] ^= 16;
+        disk.overwrite(path, damaged);
         assert!(!strict(&disk).unwrap().is_sound(true), "byte {at}");
     }
     for end in 0..content.len() {
         disk.overwrite(path, content[..end].to_vec());
-        assert!(!strict(&disk).unwrap().is_sound(true), "cut at {end}");
+        assert!(!strict(&disk).unwrap().is_sound(true), "truncated at {end}");
     }
     assert!(disk.list(&dir()).unwrap().len() >= 2);
 }

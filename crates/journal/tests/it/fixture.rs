@@ -71,7 +71,7 @@ pub fn append(
         last_time_ns: time_of(epoch, first_seq + u64::from(count) - 1),
         frames: &[&frames],
     };
-    journal.append_noted(&batch, &note(epoch, first_seq))
+    journal.append_with_note(&batch, &note(epoch, first_seq))
 }
 
 /// The note of a block. A block has a note if its first sequence number is a multiple of three.
@@ -113,12 +113,12 @@ pub fn read(reader: &Reader, from: Position) -> Vec<JournalEntry> {
                 check_note(&records);
                 let mut rest = records.frames;
                 let mut seq = records.first_seq;
-                while let Some((frame, taken)) = Frame::split(rest) {
+                while let Some((frame, stride)) = Frame::split(rest) {
                     seen.push(JournalEntry::Record(
                         Position::new(records.epoch, seq),
                         frame.payload().to_vec(),
                     ));
-                    rest = &rest[taken..];
+                    rest = &rest[stride..];
                     seq += 1;
                 }
                 assert_eq!(seq, records.last_seq() + 1, "as many frames as it says");

@@ -10,7 +10,7 @@ use crate::fixture::{append, dir, expected, open, read};
 fn full_disk_refuses_appends_until_there_is_room() {
     let disk = FakeDisk::new(1);
     let (mut journal, _) = open(&disk).unwrap();
-    disk.set_room(20_000);
+    disk.set_capacity(20_000);
     let mut seq = 1;
     let mut refused = 0;
     while seq < 400 {
@@ -21,8 +21,8 @@ fn full_disk_refuses_appends_until_there_is_room() {
                 refused += 1;
                 assert_eq!(journal.sync().unwrap(), Some(Position::new(1, seq - 1)));
                 assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, seq - 1, 100));
-                assert!(journal.room(10_000).is_err());
-                disk.set_room(disk.used() + 20_000);
+                assert!(journal.reserve_room(10_000).is_err());
+                disk.set_capacity(disk.used() + 20_000);
             }
             Err(error) => panic!("{error}"),
         }
@@ -40,16 +40,16 @@ fn reserved_room_is_usable_after_the_disk_fills_up() {
     let disk = FakeDisk::new(2);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
-    journal.room(30 * (48 + 128)).unwrap();
+    journal.reserve_room(30 * (48 + 128)).unwrap();
     assert!(journal.room_left() >= 30 * (48 + 128));
-    disk.set_room(disk.used());
+    disk.set_capacity(disk.used());
     for seq in 2..32 {
         append(&mut journal, 1, seq, 1, 100).unwrap();
     }
     journal.sync().unwrap();
-    assert!(matches!(journal.room(10_000), Err(AppendError::Full { .. })));
+    assert!(matches!(journal.reserve_room(10_000), Err(AppendError::Full { .. })));
     journal.close().unwrap();
-    assert!(verify(&disk, &dir()).unwrap().is_sound(true), "the end mark found its room, too");
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true), "there is room for the end mark");
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn failed_sync_is_never_tried_again() {
     for _ in 0..2 {
         assert!(matches!(journal.sync(), Err(AppendError::Ended(_))));
         assert!(matches!(append(&mut journal, 1, 11, 1, 100), Err(AppendError::Ended(_))));
-        assert!(matches!(journal.room(1), Err(AppendError::Ended(_))));
+        assert!(matches!(journal.reserve_room(1), Err(AppendError::Ended(_))));
     }
     let reader = journal.reader();
-    assert_eq!(read(&reader, Position::default()), expected(1, 1, 5, 100), "what was synced stays readable");
+    assert_eq!(read(&reader, Position::default()), expected(1, 1, 5, 100), "synced records stay readable");
     assert!(matches!(journal.close(), Err(AppendError::Ended(_))));
 }
 
@@ -85,14 +85,17 @@ fn next_start_rewrites_records_of_a_failed_sync() {
         disk.crash();
         drop(journal);
         let (journal, found) = open(&disk).unwrap();
-        assert!(found.last.map_or(0, |last| last.seq) == last, "seed {seed}: what readers saw is gone");
+        assert!(
+            found.last.map_or(0, |last| last.seq) == last,
+            "seed {seed}: records that readers received are lost"
+        );
         assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, last, 100));
     }
 }
 
 #[test]
 fn epoch_of_a_failed_first_write_is_not_used_after_a_restart() {
-    let mut begun_in_vain = 0;
+    let mut unused_epochs = 0;
     for writes in 0..8 {
         let disk = FakeDisk::new(4);
         let (mut journal, _) = open(&disk).unwrap();
@@ -107,12 +110,12 @@ fn epoch_of_a_failed_first_write_is_not_used_after_a_restart() {
         let last = found.last.unwrap();
         assert_eq!(last, if written { Position::new(4, 6) } else { Position::new(3, 5) });
         assert_eq!(found.clean, found.epoch_least == last.epoch);
-        begun_in_vain += usize::from(!found.clean && !written);
+        unused_epochs += usize::from(!found.clean && !written);
         append(&mut journal, found.epoch_least, last.seq + 1, 1, 100).unwrap();
         journal.close().unwrap();
         assert!(verify(&disk, &dir()).unwrap().is_sound(true));
     }
-    assert!(begun_in_vain > 0);
+    assert!(unused_epochs > 0);
 }
 
 fn reserve(disk: &FakeDisk) -> DiskReserve {
@@ -122,21 +125,21 @@ fn reserve(disk: &FakeDisk) -> DiskReserve {
 #[test]
 fn disk_reserve_needs_twice_its_size_and_survives_power_cuts() {
     let disk = FakeDisk::new(5);
-    disk.set_room(19_999);
+    disk.set_capacity(19_999);
     let mut small = reserve(&disk);
-    assert!(!small.fill().unwrap() && small.is_lacking());
+    assert!(!small.fill().unwrap() && small.needs_fill());
     assert_eq!(disk.used(), 0);
-    disk.set_room(20_000);
+    disk.set_capacity(20_000);
     assert!(small.fill().unwrap() && small.is_filled());
     assert_eq!(disk.used(), 10_000);
     disk.crash();
     let mut found = reserve(&disk);
     assert!(found.is_filled());
     assert!(found.release().unwrap());
-    assert!(!found.release().unwrap(), "it is given up once");
+    assert!(!found.release().unwrap(), "it is released once");
     assert_eq!(disk.used(), 0);
     let mut none = DiskReserve::open(Arc::new(disk.clone()), &dir(), "none", 0).unwrap();
-    assert!(none.fill().unwrap() && !none.is_lacking() && !none.release().unwrap());
+    assert!(none.fill().unwrap() && !none.needs_fill() && !none.release().unwrap());
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn partial_reserve_file_is_removed() {
     let disk = FakeDisk::new(6);
     disk.overwrite(&dir().join("reserve"), vec![0; 5_000]);
     let mut reserve = reserve(&disk);
-    assert!(reserve.is_lacking() && disk.used() == 0);
+    assert!(reserve.needs_fill() && disk.used() == 0);
     disk.set_faults(Faults { write_fails: Some(0), ..Faults::default() });
     assert!(reserve.fill().is_err(), "a disk that fails is no full one");
 }
@@ -156,7 +159,7 @@ fn released_reserve_lets_a_full_disk_take_more_records() {
     append(&mut journal, 1, 1, 1, 100).unwrap();
     let mut reserve = reserve(&disk);
     assert!(reserve.fill().unwrap());
-    disk.set_room(disk.used());
+    disk.set_capacity(disk.used());
     let mut seq = 2;
     while append(&mut journal, 1, seq, 1, 100).is_ok() {
         seq += 1;
@@ -196,13 +199,13 @@ fn append_continues_the_ended_file_if_the_disk_is_full() {
     append(&mut journal, 1, 1, 10, 100).unwrap();
     journal.end_file().unwrap();
     // The preallocation is freed, but is not enough for another file.
-    disk.set_room(disk.used() + 500);
+    disk.set_capacity(disk.used() + 500);
     append(&mut journal, 1, 11, 1, 100).unwrap();
     journal.sync().unwrap();
     let logs =
         |disk: &FakeDisk| disk.list(&dir()).unwrap().iter().filter(|name| name.ends_with(".log")).count();
     assert_eq!(logs(&disk), 1);
-    disk.set_room(u64::MAX);
+    disk.set_capacity(u64::MAX);
     append(&mut journal, 1, 12, 1, 100).unwrap();
     journal.close().unwrap();
     assert_eq!(read(&open(&disk).unwrap().0.reader(), Position::default()), expected(1, 1, 12, 100));

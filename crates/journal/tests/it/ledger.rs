@@ -17,16 +17,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn appended(&mut self, at: Position, payload: Vec<u8>) {
-        assert!(self.records.insert(at, payload).is_none(), "a position was given twice: {at}");
+    pub fn record_append(&mut self, at: Position, payload: Vec<u8>) {
+        assert!(self.records.insert(at, payload).is_none(), "a position was assigned twice: {at}");
     }
 
-    /// Removes the records of a refused append from the expected log.
-    pub fn refused(&mut self, at: Position) {
+    pub fn remove_refused(&mut self, at: Position) {
         self.records.remove(&at);
     }
 
-    pub fn synced(&mut self, through: Option<Position>) {
+    pub fn record_sync(&mut self, through: Option<Position>) {
         assert!(through >= self.synced, "a sync went back from {:?} to {through:?}", self.synced);
         self.synced = through;
     }
@@ -41,20 +40,23 @@ impl Ledger {
 
     /// Compares read records with appended ones, and removes those that a crash may lose.
     ///
-    /// `excused` returns whether a synced record was reported lost.
-    pub fn compare(&mut self, seen: &[JournalEntry], excused: impl Fn(Position) -> bool) {
+    /// `is_reported_lost` returns whether a synced record was reported lost.
+    pub fn compare(&mut self, seen: &[JournalEntry], is_reported_lost: impl Fn(Position) -> bool) {
         let mut kept = BTreeMap::new();
         let mut before = Position::default();
-        for seen in seen {
-            let JournalEntry::Record(at, payload) = seen else { continue };
+        for entry in seen {
+            let JournalEntry::Record(at, payload) = entry else { continue };
             assert!(*at > before, "{at} comes after {before}");
             before = *at;
-            assert_eq!(self.records.get(at), Some(payload), "what is read at {at} was never appended");
+            assert_eq!(self.records.get(at), Some(payload), "the record read at {at} was never appended");
             kept.insert(*at, payload.clone());
         }
         for at in self.records.keys() {
-            let owed = Some(*at) <= self.synced && *at >= self.dropped_below;
-            assert!(!owed || kept.contains_key(at) || excused(*at), "{at} was synced and is gone");
+            let must_exist = Some(*at) <= self.synced && *at >= self.dropped_below;
+            assert!(
+                !must_exist || kept.contains_key(at) || is_reported_lost(*at),
+                "{at} was synced and is gone"
+            );
         }
         self.records = kept;
     }

@@ -11,6 +11,6 @@ mod crash;
 mod damage;
 mod full;
 mod hostile;
-mod keep;
 mod layout;
 mod real;
+mod retention;

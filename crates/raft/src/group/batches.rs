@@ -18,13 +18,13 @@ use crate::log::{DiskSpace, SpaceLevel};
 use crate::machine::StateMachine;
 use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
-use crate::vocabulary::{EntryResponses, Proposal};
+use crate::type_config::{EntryResponses, Proposal};
 
 /// Proposed commands, and the sender of their response.
 pub(super) struct PendingCommands {
     pub(super) commands: Commands,
     pub(super) since: Instant,
-    pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
+    pub(super) response: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
 }
 
 /// The sender through which a pending read receives the index of the entry that must be applied before the read.
@@ -35,102 +35,102 @@ pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 pub(super) struct Commits(Arc<(AtomicU64, AtomicU64)>);
 
 impl Commits {
-    fn count(&self, together: &[PendingCommands]) {
-        let (count, took_ns) = &*self.0;
-        for asked in together {
-            let commands = asked.commands.len() as u64;
+    fn count(&self, batch: &[PendingCommands]) {
+        let (count, latency_ns) = &*self.0;
+        for pending in batch {
+            let commands = pending.commands.len() as u64;
             count.fetch_add(commands, Ordering::Relaxed);
-            took_ns.fetch_add(commands * asked.since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            latency_ns.fetch_add(commands * pending.since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
 
     /// The number of commands, and the sum of their latencies.
-    pub(super) fn seen(&self) -> (u64, Duration) {
-        let (count, took_ns) = &*self.0;
-        (count.load(Ordering::Relaxed), Duration::from_nanos(took_ns.load(Ordering::Relaxed)))
+    pub(super) fn totals(&self) -> (u64, Duration) {
+        let (count, latency_ns) = &*self.0;
+        (count.load(Ordering::Relaxed), Duration::from_nanos(latency_ns.load(Ordering::Relaxed)))
     }
 }
 
 /// Maximum number of commands in one entry, and of reads that share one confirmation.
-const TOGETHER_MAX: usize = 4 << 10;
+const BATCH_MAX: usize = 4 << 10;
 
 /// Pause before a retry, if the leader does not know whether it still leads.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Interval at which a leader checks whether its machine needs to know the time.
-const LOOK: Duration = Duration::from_millis(50);
+const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Joins pending commands into entries, several of which may be in flight.
 pub(super) async fn propose(
     raft: OurRaft,
     machines: Machines,
-    asking: mpsc::Receiver<PendingCommands>,
+    pending_proposals: mpsc::Receiver<PendingCommands>,
     room: DiskSpace,
     commits: Commits,
     limits: RaftLimits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
-    let unsure = Duration::from_millis(2 * limits.election_ms_max());
+    let leadership_timeout = Duration::from_millis(2 * limits.election_ms_max());
     let mut clock = Clock::default();
-    let mut queue = Queue { asking, left: None, bytes_max: limits.entry_bytes_max };
+    let mut queue = Queue { pending_proposals, carried_over: None, bytes_max: limits.entry_bytes_max };
     loop {
-        let first = tokio::time::timeout(LOOK, queue.first()).await;
+        let first = tokio::time::timeout(CLOCK_INTERVAL, queue.first()).await;
         let first = match first {
             Ok(None) => return,
             Ok(first) => first,
-            Err(_nobody) => match clock.look(&raft, &machines) {
+            Err(_elapsed) => match clock.read(&raft, &machines) {
                 (now_ms, Some(due_ms)) if due_ms <= now_ms => None,
                 _ => continue,
             },
         };
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let together = queue.together_with(first);
-        let (level, is_told_time) = (room.level(), together.is_empty());
+        let batch = queue.collect_batch(first);
+        let (level, is_time_only) = (room.level(), batch.is_empty());
         // A follower does not refuse these commands: the leader has another disk and may accept them.
-        let together = match level > SpaceLevel::Ample && raft.is_leader() {
-            true => refuse(together, &room, level, machines.grows),
-            false => together,
+        let batch = match level > SpaceLevel::Ample && raft.is_leader() {
+            true => refuse(batch, &room, level, machines.grows),
+            false => batch,
         };
-        if together.is_empty() && (!is_told_time || level == SpaceLevel::Out) {
+        if batch.is_empty() && (!is_time_only || level == SpaceLevel::Out) {
             continue;
         }
         // The time is read after the wait, so that a lease granted by this entry does not begin too early.
-        let (now_ms, _) = clock.look(&raft, &machines);
-        let Some((joined, together)) = join(now_ms, together).await else { return };
+        let (now_ms, _) = clock.read(&raft, &machines);
+        let Some((joined, batch)) = join(now_ms, batch).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
-        let patience = Duration::from_millis(limits.answer_ms_max);
+        let timeout = Duration::from_millis(limits.answer_ms_max);
         tokio::spawn(async move {
-            let written = tokio::time::timeout(patience, write(&raft, joined, unsure)).await;
+            let written = tokio::time::timeout(timeout, write(&raft, joined, leadership_timeout)).await;
             drop(slot);
             if written.as_ref().is_ok_and(Result::is_ok) {
-                commits.count(&together);
+                commits.count(&batch);
             }
             // An entry whose write takes too long is in this node's log and may still be committed. The outcome of its
             // commands is therefore unknown.
-            answer(together, written.unwrap_or(Err(RaftGroupError::Unknown)));
+            respond(batch, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
 }
 
 /// Joins commands into an entry; on another thread if they have many bytes. Returns `None` while the runtime is ending.
-async fn join(now_ms: u64, together: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
-    let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
-    let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
+async fn join(now_ms: u64, batch: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
+    let bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
+    let join = move || (proposal::join(now_ms, batch.iter().map(|pending| &pending.commands)), batch);
     if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
 /// Refuses the commands for which the disk has no room, and returns the others.
 fn refuse(
-    together: Vec<PendingCommands>,
+    batch: Vec<PendingCommands>,
     room: &DiskSpace,
     level: SpaceLevel,
     grows: fn(&[u8]) -> bool,
 ) -> Vec<PendingCommands> {
-    let why = room.lacking().unwrap_or_default();
-    let fits = |asked: &PendingCommands| level < SpaceLevel::Out && !asked.commands.iter().any(grows);
-    let (left, refused): (Vec<PendingCommands>, Vec<PendingCommands>) = together.into_iter().partition(fits);
-    answer(refused, Err(RaftGroupError::NoRoom(why)));
-    left
+    let why = room.shortage().unwrap_or_default();
+    let fits = |pending: &PendingCommands| level < SpaceLevel::Out && !pending.commands.iter().any(grows);
+    let (accepted, refused): (Vec<PendingCommands>, Vec<PendingCommands>) = batch.into_iter().partition(fits);
+    respond(refused, Err(RaftGroupError::NoRoom(why)));
+    accepted
 }
 
 /// Writes an entry. If the leader has had no timely responses from its followers, for example because their disks are
@@ -138,85 +138,88 @@ fn refuse(
 async fn write(
     raft: &OurRaft,
     proposal: Proposal,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<EntryResponses, RaftGroupError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
-        let written = raft.client_write(proposal.clone()).await;
-        match written.map(|written| written.data).map_err(RaftGroupError::from) {
+        let result = raft.client_write(proposal.clone()).await;
+        match result.map(|response| response.data).map_err(RaftGroupError::from) {
             Err(RaftGroupError::NotLeader { leader: None })
                 if raft.is_leader() && Instant::now() < deadline =>
             {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            written => return written,
+            result => return result,
         }
     }
 }
 
-fn answer(together: Vec<PendingCommands>, answers: Result<EntryResponses, RaftGroupError>) {
-    match answers {
-        Ok(answers) => {
-            let mut answers = answers.0.into_iter();
-            for asked in together {
-                let _ = asked.answer.send(Ok(answers.by_ref().take(asked.commands.len()).collect()));
+fn respond(batch: Vec<PendingCommands>, responses: Result<EntryResponses, RaftGroupError>) {
+    match responses {
+        Ok(responses) => {
+            let mut responses = responses.0.into_iter();
+            for pending in batch {
+                let _ = pending.response.send(Ok(responses.by_ref().take(pending.commands.len()).collect()));
             }
         }
         Err(error) => {
-            for asked in together {
-                let _ = asked.answer.send(Err((error.clone(), asked.commands)));
+            for pending in batch {
+                let _ = pending.response.send(Err((error.clone(), pending.commands)));
             }
         }
     }
 }
 
-/// Commands that are not proposed yet.
 struct Queue {
-    asking: mpsc::Receiver<PendingCommands>,
+    pending_proposals: mpsc::Receiver<PendingCommands>,
     /// Commands that did not fit into the last entry.
-    left: Option<PendingCommands>,
+    carried_over: Option<PendingCommands>,
     bytes_max: usize,
 }
 
 impl Queue {
     async fn first(&mut self) -> Option<PendingCommands> {
-        match self.left.take() {
-            Some(left) => Some(left),
-            None => self.asking.recv().await,
+        match self.carried_over.take() {
+            Some(carried_over) => Some(carried_over),
+            None => self.pending_proposals.recv().await,
         }
     }
 
     /// Returns `first` together with the commands that have arrived since, up to the limits of one entry.
-    fn together_with(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
-        let mut together = Vec::from_iter(first);
-        let mut bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
-        let mut count: usize = together.iter().map(|asked| asked.commands.len()).sum();
-        while count < TOGETHER_MAX
-            && let Ok(next) = self.asking.try_recv()
+    fn collect_batch(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
+        let mut batch = Vec::from_iter(first);
+        let mut bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
+        let mut count: usize = batch.iter().map(|pending| pending.commands.len()).sum();
+        while count < BATCH_MAX
+            && let Ok(next) = self.pending_proposals.try_recv()
         {
             bytes += next.commands.bytes().len();
             count += next.commands.len();
-            if bytes > self.bytes_max && !together.is_empty() {
-                self.left = Some(next);
+            if bytes > self.bytes_max && !batch.is_empty() {
+                self.carried_over = Some(next);
                 break;
             }
-            together.push(next);
+            batch.push(next);
         }
-        together
+        batch
     }
 }
 
 /// Confirms leadership once for all reads that are pending by then.
-pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead>, limits: RaftLimits) {
-    let mut together = Vec::new();
-    let patience = Duration::from_millis(limits.answer_ms_max);
-    while waits.recv_many(&mut together, TOGETHER_MAX).await > 0 {
-        let confirmed = tokio::time::timeout(patience, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
-        let confirmed = match confirmed {
-            Ok(confirmed) => confirmed.map(|read| read.index()).map_err(RaftGroupError::from),
-            Err(_late) => Err(RaftGroupError::NoQuorum(format!("no majority responded within {patience:?}"))),
+pub(super) async fn confirm(
+    raft: OurRaft,
+    mut pending_reads: mpsc::Receiver<PendingRead>,
+    limits: RaftLimits,
+) {
+    let mut batch = Vec::new();
+    let timeout = Duration::from_millis(limits.answer_ms_max);
+    while pending_reads.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        let result = tokio::time::timeout(timeout, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+        let result = match result {
+            Ok(result) => result.map(|read| read.index()).map_err(RaftGroupError::from),
+            Err(_late) => Err(RaftGroupError::NoQuorum(format!("no majority responded within {timeout:?}"))),
         };
-        together.drain(..).for_each(|waiting| drop(waiting.send(confirmed.clone())));
+        batch.drain(..).for_each(|read| drop(read.send(result.clone())));
     }
 }
 
@@ -225,25 +228,25 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead
 #[derive(Default)]
 struct Clock {
     /// The term in which the clock runs, the group's time when the clock started, and the local time of that start.
-    running: Option<(u64, u64, Instant)>,
+    started: Option<(u64, u64, Instant)>,
 }
 
 impl Clock {
     /// The group's time, and the next time at which the machine has to act; 0 and `None` on a follower.
-    fn look(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
+    fn read(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
         // A follower skips this, because its machine may be busy with a snapshot for long.
         if !raft.is_leader() {
             self.stop();
             return (0, None);
         }
-        let look = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
-        let (machine_ms, due_ms) = match self.running {
+        let times = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
+        let (machine_ms, due_ms) = match self.started {
             // While the machine applies a large entry, the clock continues from its own last value.
-            Some((led, counted_ms, _)) if led == term => {
-                machines.try_with(look).unwrap_or((counted_ms, None))
+            Some((clock_term, base_ms, _)) if clock_term == term => {
+                machines.try_with(times).unwrap_or((base_ms, None))
             }
-            _ => machines.with(look),
+            _ => machines.with(times),
         };
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
@@ -251,15 +254,15 @@ impl Clock {
     /// The cluster's clock, ms. A restarted leader may lead before its machine has applied entries of earlier
     /// leaders, whose times are later. The clock continues from the latest of these times.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
-        let counted = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
-        let running = self.running.filter(|(led, ..)| *led == term);
-        let running = running.filter(|(_, base_ms, since)| counted(*base_ms, *since) >= machine_ms);
-        let (_, base_ms, since) = *self.running.insert(running.unwrap_or((term, machine_ms, now)));
-        counted(base_ms, since)
+        let elapsed_ms = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
+        let started = self.started.filter(|(clock_term, ..)| *clock_term == term);
+        let started = started.filter(|(_, base_ms, since)| elapsed_ms(*base_ms, *since) >= machine_ms);
+        let (_, base_ms, since) = *self.started.insert(started.unwrap_or((term, machine_ms, now)));
+        elapsed_ms(base_ms, since)
     }
 
     fn stop(&mut self) {
-        self.running = None;
+        self.started = None;
     }
 }
 

@@ -12,7 +12,6 @@ use openraft::async_runtime::watch::WatchReceiver;
 
 use super::OurRaft;
 
-/// Maximum number of remembered elections.
 const WON_MAX: usize = 1_024;
 
 /// Durations of elections that this node won.
@@ -31,19 +30,19 @@ impl Elections {
     /// Records elections until the node ends.
     pub(super) async fn watch(self, raft: OurRaft) {
         let mut changes = raft.server_metrics();
-        let mut stood_at = None;
+        let mut candidate_since = None;
         while changes.changed().await.is_ok() {
             match changes.borrow_watched().state {
-                ServerState::Candidate => stood_at = stood_at.or(Some(Instant::now())),
+                ServerState::Candidate => candidate_since = candidate_since.or(Some(Instant::now())),
                 ServerState::Leader => {
-                    let Some(since) = stood_at.take() else { continue };
+                    let Some(since) = candidate_since.take() else { continue };
                     let mut won = self.lock();
                     if won.len() == WON_MAX {
                         won.pop_front();
                     }
                     won.push_back(since.elapsed());
                 }
-                _ => stood_at = None,
+                _ => candidate_since = None,
             }
         }
     }

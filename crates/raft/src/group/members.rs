@@ -32,13 +32,13 @@ impl UntypedGroup {
 
     /// Starts an election at once, without waiting until the leader's heartbeats are missing.
     pub async fn elect(&self) -> Result<(), RaftGroupError> {
-        let asked = self.raft.trigger().elect(true).await;
-        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
+        let result = self.raft.trigger().elect(true).await;
+        result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
     /// Transfers leadership to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), RaftGroupError> {
-        let asked = self.raft.trigger().transfer_leader(to).await;
-        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
+        let result = self.raft.trigger().transfer_leader(to).await;
+        result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 }

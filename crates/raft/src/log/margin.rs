@@ -11,10 +11,8 @@ use dunlin_journal::{AppendError, DiskError, DiskReserve, Journal};
 
 use super::room::{DiskSpace, SpaceLevel};
 
-/// Interval of attempts to fill the reserve.
-pub(super) const LOOK: Duration = Duration::from_millis(200);
+pub(super) const FILL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The reserve of the log, and the room claimed from it.
 #[derive(Debug)]
 pub(super) struct Margin {
     reserve: DiskReserve,
@@ -22,28 +20,28 @@ pub(super) struct Margin {
     /// Whether the reserve's room was claimed for the journal.
     is_claimed: bool,
     /// Time at which filling the reserve was last tried.
-    looked: Instant,
+    tried_at: Instant,
 }
 
 impl Margin {
     /// Fills the reserve. If there is no room for it, commands that make the state larger are refused from the start.
     pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
-        let mut margin = Margin { reserve, room, is_claimed: false, looked: Instant::now() };
+        let mut margin = Margin { reserve, room, is_claimed: false, tried_at: Instant::now() };
         margin.fill()?;
         Ok(margin)
     }
 
     /// Whether the reserve is filled and nothing has to be done.
     pub(super) fn is_settled(&self) -> bool {
-        !self.reserve.is_lacking() && self.room.level() == SpaceLevel::Ample
+        !self.reserve.needs_fill() && self.room.level() == SpaceLevel::Ample
     }
 
     /// Fills the reserve if there is room again.
-    pub(super) fn look(&mut self) -> Result<(), DiskError> {
-        if self.is_settled() || self.looked.elapsed() < LOOK {
+    pub(super) fn fill_if_due(&mut self) -> Result<(), DiskError> {
+        if self.is_settled() || self.tried_at.elapsed() < FILL_INTERVAL {
             return Ok(());
         }
-        self.looked = Instant::now();
+        self.tried_at = Instant::now();
         self.fill()
     }
 
@@ -53,20 +51,20 @@ impl Margin {
             self.is_claimed = false;
             self.room.set_ample();
         } else {
-            self.is_low("the disk has hardly more room than the reserve takes");
+            self.report_low("the disk has hardly more room than the reserve takes");
         }
         Ok(())
     }
 
     /// Releases the reserve and claims its room for the journal. Returns whether there was any room to release.
-    pub(super) fn take(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
-        self.is_low(why);
+    pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
+        self.report_low(why);
         // A reserve that cannot be removed provides no room.
-        let there = self.reserve.release().unwrap_or(false);
-        if there {
+        let is_released = self.reserve.release().unwrap_or(false);
+        if is_released {
             self.claim(journal)?;
         }
-        Ok(there)
+        Ok(is_released)
     }
 
     /// Whether the group is ending. Writes then do not wait for room.
@@ -75,22 +73,21 @@ impl Margin {
     }
 
     /// Reports that the log cannot write.
-    pub(super) fn is_out(&self, why: String) {
+    pub(super) fn report_out_of_room(&self, why: String) {
         self.room.set_short(SpaceLevel::Out, why);
     }
 
-    /// Reports a successful write.
-    pub(super) fn was_written(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
+    pub(super) fn handle_written(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         match self.room.level() {
             SpaceLevel::Ample => return Ok(()),
             SpaceLevel::Low => {}
-            SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.lacking().unwrap_or_default()),
+            SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.shortage().unwrap_or_default()),
         }
         // After a start, the journal has no file before the first write, and room can only be claimed in a file.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
-    fn is_low(&self, why: &str) {
+    fn report_low(&self, why: &str) {
         if self.room.level() == SpaceLevel::Ample {
             self.room.set_short(SpaceLevel::Low, why.to_owned());
         }
@@ -99,7 +96,7 @@ impl Margin {
     /// Claims as much room as possible in the journal's file, so that other programs cannot use it.
     fn claim(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         self.is_claimed = true;
-        match journal.room(self.reserve.bytes()) {
+        match journal.reserve_room(self.reserve.bytes()) {
             Err(error @ (AppendError::Ended(_) | AppendError::Disk(_))) => Err(error),
             _ => Ok(()),
         }

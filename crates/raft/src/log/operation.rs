@@ -3,9 +3,8 @@
 use bytes::Bytes;
 
 use crate::codec::{CodecError, ValueCodec};
-use crate::vocabulary::{LogEntry, LogId, Vote};
+use crate::type_config::{LogEntry, LogId, Vote};
 
-/// One operation on the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LogOperation {
     /// Appends an entry after the last one.
@@ -14,7 +13,6 @@ pub(crate) enum LogOperation {
     Truncate(Option<LogId>),
     /// Removes all entries up to the given one, because a snapshot contains them.
     Purge(LogId),
-    /// Stores this node's vote.
     Vote(Vote),
 }
 

@@ -12,7 +12,7 @@ use super::store::{LogIndex, RaftLog};
 use super::synced::{MarkError, SyncedMark};
 use super::writer::LogWriter;
 use super::{DIR, NAME, RESERVE};
-use crate::codec::whole;
+use crate::codec::decode_exact;
 use crate::error::damaged;
 use crate::frames::payloads;
 use crate::limits::RaftLimits;
@@ -21,9 +21,9 @@ use crate::limits::RaftLimits;
 pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &RaftLimits) -> io::Result<RaftLog> {
     let dir = group.join(DIR);
     let opened = Journal::open(Arc::clone(&disk), &dir, NAME, JournalConfig::default());
-    let (journal, found) = opened.map_err(io::Error::other)?;
-    refuse_damage(&found)?;
-    let last = found.last.map_or(0, |last| last.seq);
+    let (journal, recovered) = opened.map_err(io::Error::other)?;
+    refuse_damage(&recovered)?;
+    let last = recovered.last.map_or(0, |last| last.seq);
     let mark = SyncedMark::open(Arc::clone(&disk), group, last).map_err(|error| match error {
         MarkError::Damaged { why, path } => {
             let error = damaged("log", &why);
@@ -34,19 +34,19 @@ pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &RaftLimits) -> io
         MarkError::Disk(error) => error,
     })?;
     let reserve = DiskReserve::open(disk, &dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
-    let mut kept = LogIndex::default();
-    if let Some(oldest) = found.oldest {
-        replay(&journal, oldest, &mut kept)?;
+    let mut log_index = LogIndex::default();
+    if let Some(oldest) = recovered.oldest {
+        replay(&journal, oldest, &mut log_index)?;
     }
-    let epoch = found.next.epoch.max(found.epoch_least).max(1);
-    kept.next = Position::new(epoch, last + 1);
+    let epoch = recovered.next.epoch.max(recovered.epoch_least).max(1);
+    log_index.next = Position::new(epoch, last + 1);
     let room = DiskSpace::default();
-    let writer = LogWriter::start(journal, mark, kept.next, reserve, room.clone())?;
-    Ok(RaftLog::new(kept, writer, room, limits.append_bytes_max))
+    let writer = LogWriter::start(journal, mark, log_index.next, reserve, room.clone())?;
+    Ok(RaftLog::new(log_index, writer, room, limits.append_bytes_max))
 }
 
-fn refuse_damage(found: &Recovered) -> io::Result<()> {
-    let why = match (found.damage.first(), found.holes.first()) {
+fn refuse_damage(recovered: &Recovered) -> io::Result<()> {
+    let why = match (recovered.damage.first(), recovered.holes.first()) {
         (Some(damage), _) => damage.to_string(),
         (None, Some(hole)) => format!("{hole:?}"),
         (None, None) => return Ok(()),
@@ -54,7 +54,7 @@ fn refuse_damage(found: &Recovered) -> io::Result<()> {
     Err(damaged("log", &why))
 }
 
-fn replay(journal: &Journal, oldest: Position, kept: &mut LogIndex) -> io::Result<()> {
+fn replay(journal: &Journal, oldest: Position, log_index: &mut LogIndex) -> io::Result<()> {
     let mut scan = journal.reader().scan(oldest);
     while let Some(item) = scan.next().map_err(io::Error::other)? {
         let records = match item {
@@ -63,7 +63,7 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut LogIndex) -> io::Resul
         };
         for (seq, payload) in payloads(&records) {
             let at = Position::new(records.epoch, seq);
-            kept.replay_operation(whole::<LogOperation>(payload, "an operation")?, at)?;
+            log_index.replay_operation(decode_exact::<LogOperation>(payload, "an operation")?, at)?;
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl DiskSpace {
     }
 
     /// The disk's last error; `None` while there is enough room.
-    pub(crate) fn lacking(&self) -> Option<String> {
+    pub(crate) fn shortage(&self) -> Option<String> {
         let why = || self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.level() > SpaceLevel::Ample).then(why)
     }
@@ -50,7 +50,7 @@ impl DiskSpace {
     }
 
     /// Lets writes that wait for room fail. Otherwise a group whose vote waits for room could not end.
-    pub(crate) fn end_waits(&self) {
+    pub(crate) fn cancel_waits(&self) {
         self.0.is_ending.store(true, Ordering::Release);
     }
 

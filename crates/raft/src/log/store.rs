@@ -14,12 +14,11 @@ use super::operation::LogOperation;
 use super::room::DiskSpace;
 use super::writer::{LogWriter, Purge, Write, WriterCommand};
 use crate::frames::EncodedRecords;
-use crate::vocabulary::{LogEntry, LogId, Types, Vote};
+use crate::type_config::{LogEntry, LogId, Types, Vote};
 
-/// A handle to the log.
 #[derive(Debug, Clone)]
 pub(crate) struct RaftLog {
-    kept: Arc<Mutex<LogIndex>>,
+    log_index: Arc<Mutex<LogIndex>>,
     writer: Arc<LogWriter>,
     room: DiskSpace,
     /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
@@ -37,7 +36,6 @@ pub(super) struct LogIndex {
     pub(super) next: Position,
 }
 
-/// An entry and its position.
 #[derive(Debug)]
 pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
@@ -56,7 +54,7 @@ impl StoredEntry {
 
 impl LogIndex {
     pub(super) fn last(&self) -> Option<LogId> {
-        self.entries.back().map(|held| held.entry.log_id).or(self.purged)
+        self.entries.back().map(|stored| stored.entry.log_id).or(self.purged)
     }
 
     pub(super) fn push(&mut self, entry: LogEntry, at: Position) {
@@ -66,13 +64,13 @@ impl LogIndex {
 
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
         let next = last.map_or(0, |last| last.index + 1);
-        let left = self.entries.partition_point(|held| held.index() < next);
-        self.entries.truncate(left);
+        let retained = self.entries.partition_point(|stored| stored.index() < next);
+        self.entries.truncate(retained);
     }
 
     pub(super) fn purge(&mut self, last: LogId) {
-        let gone = self.entries.partition_point(|held| held.index() <= last.index);
-        self.entries.drain(..gone);
+        let purged_count = self.entries.partition_point(|stored| stored.index() <= last.index);
+        self.entries.drain(..purged_count);
         self.purged = Some(last);
     }
 
@@ -91,45 +89,49 @@ impl LogIndex {
         };
         let at = |index: u64| (index.saturating_sub(first) as usize).min(self.entries.len());
         let (from, to) = (at(start), at(end));
-        self.entries.range(from..to.max(from)).map(|held| &held.entry)
+        self.entries.range(from..to.max(from)).map(|stored| &stored.entry)
     }
 }
 
 impl RaftLog {
     pub(super) fn new(
-        kept: LogIndex,
+        log_index: LogIndex,
         writer: LogWriter,
         room: DiskSpace,
         append_bytes_max: usize,
     ) -> RaftLog {
-        RaftLog { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
+        RaftLog {
+            log_index: Arc::new(Mutex::new(log_index)),
+            writer: Arc::new(writer),
+            room,
+            append_bytes_max,
+        }
     }
 
-    /// The room on the log's disk.
     pub(crate) fn room(&self) -> &DiskSpace {
         &self.room
     }
 
     /// The last entry that was removed from the log because a snapshot contains it.
     pub(crate) fn purged(&self) -> Option<LogId> {
-        self.kept().purged
+        self.log_index().purged
     }
 
     /// The last entry, which may be purged.
     pub(crate) fn last(&self) -> Option<u64> {
-        let kept = self.kept();
-        kept.entries.back().map(StoredEntry::index).or(kept.purged.map(|purged| purged.index))
+        let log_index = self.log_index();
+        log_index.entries.back().map(StoredEntry::index).or(log_index.purged.map(|purged| purged.index))
     }
 
     /// Size of the commands in the entries after `index`, bytes.
     pub(crate) fn bytes_after(&self, index: Option<u64>) -> u64 {
-        let kept = self.kept();
-        let Some(last) = kept.entries.back() else { return 0 };
+        let log_index = self.log_index();
+        let Some(last) = log_index.entries.back() else { return 0 };
         let next = index.map_or(0, |index| index + 1);
-        let at = kept.entries.partition_point(|held| held.index() < next);
+        let at = log_index.entries.partition_point(|stored| stored.index() < next);
         let before = match at.checked_sub(1) {
-            Some(before) => kept.entries[before].bytes,
-            None => kept.entries[0].bytes - bytes_of(&kept.entries[0].entry) as u64,
+            Some(before) => log_index.entries[before].bytes,
+            None => log_index.entries[0].bytes - bytes_of(&log_index.entries[0].entry) as u64,
         };
         last.bytes - before
     }
@@ -137,21 +139,21 @@ impl RaftLog {
     /// Index of the last entry that is followed by more than `bytes` bytes of commands, counted up to the entry
     /// `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
-        let kept = self.kept();
-        let end = kept.entries.partition_point(|held| held.index() <= index);
-        let total = kept.entries.get(end.checked_sub(1)?)?.bytes;
-        let keep = kept.entries.partition_point(|held| held.bytes + bytes < total);
-        keep.min(end).checked_sub(1).map(|at| kept.entries[at].index())
+        let log_index = self.log_index();
+        let end = log_index.entries.partition_point(|stored| stored.index() <= index);
+        let total = log_index.entries.get(end.checked_sub(1)?)?.bytes;
+        let kept_from = log_index.entries.partition_point(|stored| stored.bytes + bytes < total);
+        kept_from.min(end).checked_sub(1).map(|at| log_index.entries[at].index())
     }
 
-    fn kept(&self) -> MutexGuard<'_, LogIndex> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log_index(&self) -> MutexGuard<'_, LogIndex> {
+        self.log_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands operations to the writer while the log is locked, so that the journal keeps this order.
     fn write(
         &self,
-        kept: &mut LogIndex,
+        log_index: &mut LogIndex,
         operations: Vec<LogOperation>,
         done: impl FnOnce(io::Result<()>) + Send + 'static,
     ) {
@@ -159,9 +161,9 @@ impl RaftLog {
             Some(LogOperation::Append(first)) => Some(first.log_id.index),
             _ => None,
         };
-        kept.next.seq += operations.len() as u64;
+        log_index.next.seq += operations.len() as u64;
         let (frames, done) = (EncodedRecords::default(), Box::new(done));
-        self.writer.hand_over(WriterCommand::Write(Write { operations, frames, entries_from, done }));
+        self.writer.send(WriterCommand::Write(Write { operations, frames, entries_from, done }));
     }
 
     /// Writes an operation and waits until it is on disk.
@@ -172,9 +174,9 @@ impl RaftLog {
     ) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
         {
-            let mut kept = self.kept();
-            self.write(&mut kept, vec![operation], |written| drop(sender.send(written)));
-            change(&mut kept);
+            let mut log_index = self.log_index();
+            self.write(&mut log_index, vec![operation], |written| drop(sender.send(written)));
+            change(&mut log_index);
         }
         receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log is closed")))
     }
@@ -185,21 +187,21 @@ impl RaftLogReader<Types> for RaftLog {
         &mut self,
         range: RB,
     ) -> io::Result<Vec<LogEntry>> {
-        Ok(self.kept().between(range).cloned().collect())
+        Ok(self.log_index().between(range).cloned().collect())
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
-        Ok(self.kept().vote)
+        Ok(self.log_index().vote)
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<LogEntry>> {
-        let mut left = Some(self.append_bytes_max);
+        let mut bytes_left = Some(self.append_bytes_max);
         let mut is_first = true;
         let fits = |entry: &&LogEntry| {
-            left = left.and_then(|left| left.checked_sub(bytes_of(entry)));
-            std::mem::take(&mut is_first) || left.is_some()
+            bytes_left = bytes_left.and_then(|bytes_left| bytes_left.checked_sub(bytes_of(entry)));
+            std::mem::take(&mut is_first) || bytes_left.is_some()
         };
-        Ok(self.kept().between(start..end).take_while(fits).cloned().collect())
+        Ok(self.log_index().between(start..end).take_while(fits).cloned().collect())
     }
 }
 
@@ -214,8 +216,8 @@ impl RaftLogStorage<Types> for RaftLog {
     type LogReader = RaftLog;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
-        let kept = self.kept();
-        Ok(LogState { last_purged_log_id: kept.purged, last_log_id: kept.last() })
+        let log_index = self.log_index();
+        Ok(LogState { last_purged_log_id: log_index.purged, last_log_id: log_index.last() })
     }
 
     async fn get_log_reader(&mut self) -> RaftLog {
@@ -224,7 +226,7 @@ impl RaftLogStorage<Types> for RaftLog {
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let vote = *vote;
-        self.write_and_wait(LogOperation::Vote(vote), |kept| kept.vote = Some(vote)).await
+        self.write_and_wait(LogOperation::Vote(vote), |log_index| log_index.vote = Some(vote)).await
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
@@ -235,43 +237,43 @@ impl RaftLogStorage<Types> for RaftLog {
         // The copy is cheap, because clones share the content of entries.
         let entries: Vec<LogEntry> = entries.into_iter().collect();
         let operations = entries.iter().cloned().map(LogOperation::Append).collect();
-        let mut kept = self.kept();
-        let first = kept.next;
-        self.write(&mut kept, operations, |written| callback.io_completed(written));
+        let mut log_index = self.log_index();
+        let first = log_index.next;
+        self.write(&mut log_index, operations, |written| callback.io_completed(written));
         for (entry, seq) in entries.into_iter().zip(first.seq..) {
-            kept.push(entry, Position::new(first.epoch, seq));
+            log_index.push(entry, Position::new(first.epoch, seq));
         }
         Ok(())
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
-        self.write_and_wait(LogOperation::Truncate(last), |kept| kept.truncate(last)).await
+        self.write_and_wait(LogOperation::Truncate(last), |log_index| log_index.truncate(last)).await
     }
 
     /// Removes entries up to `last`. Also writes the vote again, so that the files before the first remaining entry can
     /// be removed.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
-        let mut kept = self.kept();
-        kept.purge(last);
-        let (vote, next) = (kept.vote.map(LogOperation::Vote), kept.next);
+        let mut log_index = self.log_index();
+        log_index.purge(last);
+        let (vote, next) = (log_index.vote.map(LogOperation::Vote), log_index.next);
         let operations: Vec<LogOperation> = [LogOperation::Purge(last)].into_iter().chain(vote).collect();
-        let frames = framed(&mut kept, &operations)?;
-        let needed = kept.entries.front().map_or(next, |held| held.at);
+        let frames = encode_records(&mut log_index, &operations)?;
+        let needed = log_index.entries.front().map_or(next, |stored| stored.at);
         // Only whole files can be removed. A new file makes it possible to remove the present one.
         let begins_file = self.room.needs_purge();
         if begins_file {
             self.room.purge_started();
         }
-        self.writer.hand_over(WriterCommand::Purge(Purge { frames, upto: last.index, needed, begins_file }));
+        self.writer.send(WriterCommand::Purge(Purge { frames, upto: last.index, needed, begins_file }));
         Ok(())
     }
 }
 
 /// Encodes operations as the next records.
-fn framed(kept: &mut LogIndex, operations: &[LogOperation]) -> io::Result<EncodedRecords> {
+fn encode_records(log_index: &mut LogIndex, operations: &[LogOperation]) -> io::Result<EncodedRecords> {
     let mut frames = EncodedRecords::default();
     operations.iter().try_for_each(|operation| frames.push(operation))?;
-    kept.next.seq += u64::from(frames.count);
+    log_index.next.seq += u64::from(frames.count);
     Ok(frames)
 }
 

@@ -126,8 +126,8 @@ impl SyncedMark {
 
 /// Whether the directory of a group has contents, or had some before.
 pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
-    let has = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
-    has("log") || has("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
+    let has_files = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
+    has_files("log") || has_files("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
 }
 
 /// The reason why a mark was not opened.
@@ -147,8 +147,8 @@ impl From<io::Error> for MarkError {
     }
 }
 
-fn write(file: &dyn DiskFile, place: usize, seq: u64) -> io::Result<()> {
-    file.write_at(&[&sector(seq)], (place * SECTOR_BYTES) as u64)
+fn write(file: &dyn DiskFile, sector_index: usize, seq: u64) -> io::Result<()> {
+    file.write_at(&[&sector(seq)], (sector_index * SECTOR_BYTES) as u64)
 }
 
 fn sector(seq: u64) -> [u8; SECTOR_BYTES] {
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn synced_mark_is_created_when_the_disk_has_room() {
         let disk = Arc::new(FakeDisk::new(1));
-        disk.set_room(disk.used() + 100);
+        disk.set_capacity(disk.used() + 100);
         let mut mark = open(&disk, 3).unwrap();
         mark.advance(4);
         mark.write_now();
-        disk.set_room(u64::MAX);
+        disk.set_capacity(u64::MAX);
         mark.advance(5);
         mark.write_now();
         drop(mark);

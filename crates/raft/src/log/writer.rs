@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, DiskReserve, Journal, Position};
 
-use super::margin::{LOOK, Margin};
+use super::margin::{FILL_INTERVAL, Margin};
 use super::operation::LogOperation;
 use super::room::DiskSpace;
 use super::synced::SyncedMark;
 use crate::frames::{self, EncodedRecords};
 
-/// Called with the outcome of a write.
 pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Maximum size of a block, bytes.
@@ -39,7 +38,6 @@ pub(super) enum WriterCommand {
 /// heartbeats on the calling thread.
 pub(super) struct Write {
     pub(super) operations: Vec<LogOperation>,
-    /// The encoded records.
     pub(super) frames: EncodedRecords,
     /// The index of the first entry, if all operations append entries.
     pub(super) entries_from: Option<u64>,
@@ -59,7 +57,7 @@ pub(super) struct Purge {
 }
 
 impl Write {
-    fn make_records(&mut self) -> io::Result<()> {
+    fn encode_records(&mut self) -> io::Result<()> {
         self.operations.drain(..).try_for_each(|operation| self.frames.push(&operation))
     }
 }
@@ -81,21 +79,21 @@ impl LogWriter {
     ) -> io::Result<LogWriter> {
         let (sender, receiver) = channel();
         let margin = Margin::open(reserve, room).map_err(io::Error::other)?;
-        let (broken, waiting, came, is_closing) = Default::default();
-        let mut writing = Writing { journal, mark, next, margin, waiting, came, is_closing, broken };
+        let (failure, waiting, deferred, is_closing) = Default::default();
+        let mut state = WriterState { journal, mark, next, margin, waiting, deferred, is_closing, failure };
         let run = move || {
-            writing.run(&receiver);
-            if writing.broken.is_none() {
+            state.run(&receiver);
+            if state.failure.is_none() {
                 // All writes are synced. If the closing mark is not written, the next start checks more of the log.
-                let _ = writing.journal.close();
-                let _ = writing.mark.persist();
+                let _ = state.journal.close();
+                let _ = state.mark.persist();
             }
         };
         let thread = std::thread::Builder::new().name("raft-log".to_owned()).spawn(run)?;
         Ok(LogWriter { sender, thread: Some(thread) })
     }
 
-    pub(super) fn hand_over(&self, work: WriterCommand) {
+    pub(super) fn send(&self, work: WriterCommand) {
         // If the thread has ended, the dropped callbacks report an error.
         let _ = self.sender.send(work);
     }
@@ -110,7 +108,7 @@ impl Drop for LogWriter {
     }
 }
 
-struct Writing {
+struct WriterState {
     journal: Journal,
     mark: SyncedMark,
     next: Position,
@@ -118,11 +116,11 @@ struct Writing {
     /// Writes that wait for room, in order.
     waiting: VecDeque<Write>,
     /// Commands that arrived after the waiting writes.
-    came: VecDeque<WriterCommand>,
+    deferred: VecDeque<WriterCommand>,
     /// Whether the log is closing. Writes then do not wait for room.
     is_closing: bool,
     /// The error after which the log writes nothing.
-    broken: Option<String>,
+    failure: Option<String>,
 }
 
 /// The reason why the log wrote nothing.
@@ -140,27 +138,27 @@ impl From<AppendError> for WriteFailure {
     }
 }
 
-impl Writing {
+impl WriterState {
     fn run(&mut self, receiver: &Receiver<WriterCommand>) {
         while !self.is_closing
-            && let Some(first) = self.first(receiver)
+            && let Some(first) = self.wait_next(receiver)
         {
             let (mut writes, mut bytes, mut purge) = (VecDeque::new(), 0, None);
             let mut next = Some(first);
             while let Some(work) = next {
                 match work {
                     WriterCommand::Write(mut write) => {
-                        if let Err(error) = write.make_records() {
-                            self.broken.get_or_insert(error.to_string());
+                        if let Err(error) = write.encode_records() {
+                            self.failure.get_or_insert(error.to_string());
                         }
                         bytes += write.frames.bytes.len();
                         writes.push_back(write);
                     }
-                    WriterCommand::Purge(given) => purge = Some(given),
+                    WriterCommand::Purge(next_purge) => purge = Some(next_purge),
                     WriterCommand::Close => self.is_closing = true,
                 }
-                let is_more = bytes < BLOCK_BYTES && purge.is_none() && !self.is_closing;
-                next = if is_more { self.more(receiver) } else { None };
+                let continues = bytes < BLOCK_BYTES && purge.is_none() && !self.is_closing;
+                next = if continues { self.try_next(receiver) } else { None };
             }
             self.write(writes, receiver);
             if let Some(purge) = purge {
@@ -171,16 +169,17 @@ impl Writing {
 
     /// The next command. Before it arrives, the thread fills the reserve if possible, and writes the mark
     /// when it is due.
-    fn first(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
+    fn wait_next(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
-            if self.broken.is_none() {
-                self.broken = self.margin.look().err().map(|error| error.to_string());
+            if self.failure.is_none() {
+                self.failure = self.margin.fill_if_due().err().map(|error| error.to_string());
             }
-            if let Some(work) = self.came.pop_front() {
+            if let Some(work) = self.deferred.pop_front() {
                 return Some(work);
             }
-            let look = (!self.margin.is_settled()).then_some(LOOK);
-            let Some(pause) = look.into_iter().chain(self.mark.due()).min().filter(|_| self.broken.is_none())
+            let fill_pause = (!self.margin.is_settled()).then_some(FILL_INTERVAL);
+            let Some(pause) =
+                fill_pause.into_iter().chain(self.mark.due()).min().filter(|_| self.failure.is_none())
             else {
                 return receiver.recv().ok();
             };
@@ -192,8 +191,8 @@ impl Writing {
         }
     }
 
-    fn more(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
-        self.came.pop_front().or_else(|| receiver.try_recv().ok())
+    fn try_next(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
+        self.deferred.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
     /// Writes all of `writes` as one block. If there is too little room for the block, writes one after another.
@@ -209,7 +208,7 @@ impl Writing {
                 self.write_waiting(receiver);
             }
             other => {
-                self.note(other);
+                self.record_failure(other);
                 writes.into_iter().for_each(|write| self.complete(write.done));
             }
         }
@@ -228,98 +227,98 @@ impl Writing {
                     }
                 }
                 other => {
-                    self.note(other);
+                    self.record_failure(other);
                     self.complete(write.done);
                 }
             }
         }
     }
 
-    fn note(&mut self, written: Result<(), WriteFailure>) {
+    fn record_failure(&mut self, written: Result<(), WriteFailure>) {
         if let Err(WriteFailure::Broken(why)) = written {
-            self.broken = Some(why);
+            self.failure = Some(why);
         }
     }
 
     fn complete(&self, done: WriteCallback) {
-        done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
+        done(self.failure.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
-    /// Writes and syncs records, if at least `beside` bytes of room remain afterwards.
-    fn try_write(&mut self, writes: &[&EncodedRecords], beside: u64) -> Result<(), WriteFailure> {
-        if let Some(why) = &self.broken {
+    /// Writes and syncs records, if at least `room_after` bytes of room remain afterwards.
+    fn try_write(&mut self, writes: &[&EncodedRecords], room_after: u64) -> Result<(), WriteFailure> {
+        if let Some(why) = &self.failure {
             return Err(WriteFailure::Broken(why.clone()));
         }
         let bytes: Vec<&[u8]> = writes.iter().map(|frames| frames.bytes.as_slice()).collect();
         let count = writes.iter().map(|frames| frames.count).sum();
-        if beside > 0 {
+        if room_after > 0 {
             let need = bytes.iter().map(|bytes| bytes.len() as u64).sum::<u64>() + BLOCK_HEADER_BYTES as u64;
-            self.journal.room(need + beside)?;
+            self.journal.reserve_room(need + room_after)?;
         }
         frames::append(&mut self.journal, self.next.epoch, self.next.seq, count, &bytes)?;
         self.next.seq += u64::from(count);
         self.journal.sync()?;
         self.mark.advance(self.next.seq - 1);
-        self.margin.was_written(&mut self.journal)?;
+        self.margin.handle_written(&mut self.journal)?;
         Ok(())
     }
 
     /// Releases the reserve, or waits a little.
     fn find_room(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
-        match self.margin.take(&mut self.journal, &why) {
+        match self.margin.release_reserve(&mut self.journal, &why) {
             Ok(true) => {}
             Ok(false) => self.wait(why, receiver),
-            Err(error) => self.broken = Some(error.to_string()),
+            Err(error) => self.failure = Some(error.to_string()),
         }
     }
 
     fn wait(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
-        self.margin.is_out(why);
+        self.margin.report_out_of_room(why);
         match receiver.recv_timeout(RETRY) {
             Ok(WriterCommand::Close) | Err(RecvTimeoutError::Disconnected) => self.is_closing = true,
-            Ok(work) => self.came.push_back(work),
+            Ok(work) => self.deferred.push_back(work),
             Err(RecvTimeoutError::Timeout) => {}
         }
         self.is_closing |= self.margin.is_ending();
-        self.purge_ahead();
+        self.purge_before_waiting();
     }
 
     /// Writes the first pending purge before the entries that wait for room, if the purge removes none of these
     /// entries. The purge's records then come before those of the entries, so that the stored positions of the entries
     /// are too low. A file may therefore be kept too long, but is never removed too early.
-    fn purge_ahead(&mut self) {
-        let Some(at) = self.came.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
+    fn purge_before_waiting(&mut self) {
+        let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;
         };
-        let Some(WriterCommand::Purge(purge)) = self.came.remove(at) else { return };
-        let stays = |write: &Write| write.entries_from.is_some_and(|first| first > purge.upto);
-        let may_go = self.waiting.iter().all(stays)
+        let Some(WriterCommand::Purge(purge)) = self.deferred.remove(at) else { return };
+        let is_kept = |write: &Write| write.entries_from.is_some_and(|first| first > purge.upto);
+        let is_safe = self.waiting.iter().all(is_kept)
             && self
-                .came
+                .deferred
                 .iter()
                 .take(at)
-                .all(|work| matches!(work, WriterCommand::Write(write) if stays(write)));
-        if may_go {
+                .all(|work| matches!(work, WriterCommand::Write(write) if is_kept(write)));
+        if is_safe {
             match self.try_purge(&purge) {
                 Err(WriteFailure::Full(_)) => {}
-                other => return self.note(other),
+                other => return self.record_failure(other),
             }
         }
-        self.came.insert(at, WriterCommand::Purge(purge));
+        self.deferred.insert(at, WriterCommand::Purge(purge));
     }
 
     fn purge(&mut self, purge: Purge, receiver: &Receiver<WriterCommand>) {
         match self.try_purge(&purge) {
             Err(WriteFailure::Full(why)) => {
-                self.came.push_front(WriterCommand::Purge(purge));
+                self.deferred.push_front(WriterCommand::Purge(purge));
                 self.find_room(why, receiver);
             }
-            other => self.note(other),
+            other => self.record_failure(other),
         }
     }
 
     fn try_purge(&mut self, purge: &Purge) -> Result<(), WriteFailure> {
-        if purge.begins_file && self.broken.is_none() {
+        if purge.begins_file && self.failure.is_none() {
             self.journal.end_file()?;
         }
         self.try_write(&[&purge.frames], 0)?;

@@ -84,9 +84,9 @@ impl StateMachine for CommandLog {
 }
 
 impl Frozen for CommandLog {
-    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        take(&self.now_ms.to_le_bytes())?;
-        self.lines.iter().try_for_each(|line| take(line))
+    fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        write_block(&self.now_ms.to_le_bytes())?;
+        self.lines.iter().try_for_each(|line| write_block(line))
     }
 }
 
@@ -100,31 +100,31 @@ struct Network {
 /// The transport of one node.
 struct TestTransport {
     from: u64,
-    ways: Arc<RwLock<Network>>,
+    network: Arc<RwLock<Network>>,
 }
 
 impl Transport for TestTransport {
-    fn ask(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
-        let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
+        let (from, to, network) = (self.from, member.id, Arc::clone(&self.network));
         Box::pin(async move {
-            let is_cut = |ways: &RwLock<Network>, way| ways.read().unwrap().cut.contains(&way);
-            if is_cut(&ways, (from, to)) {
+            let is_cut = |network: &RwLock<Network>, link| network.read().unwrap().cut.contains(&link);
+            if is_cut(&network, (from, to)) {
                 return Err(io::ErrorKind::HostUnreachable.into());
             }
-            let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
+            let node = network.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
-            let answer = node.receive(request).await;
+            let response = node.receive(request).await;
             // Drops the node on another thread, because the node's own threads must not drop the last reference.
             tokio::task::spawn_blocking(move || drop(node));
-            if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
+            if is_cut(&network, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { response }
         })
     }
 }
 
 /// The nodes of a test.
 pub struct TestCluster {
-    ways: Arc<RwLock<Network>>,
+    network: Arc<RwLock<Network>>,
     pub disks: BTreeMap<u64, Arc<FakeDisk>>,
     pub nodes: BTreeMap<u64, Arc<GroupHandle<CommandLog>>>,
     limits: RaftLimits,
@@ -137,30 +137,36 @@ pub fn member(id: u64) -> RaftMember {
 
 impl TestCluster {
     /// Starts `count` nodes that form one group, and waits for its leader.
-    pub async fn of(count: u64, limits: RaftLimits) -> TestCluster {
-        let mut stage = TestCluster::empty(limits);
-        (1..=count).for_each(|id| stage.start(id));
+    pub async fn with_nodes(count: u64, limits: RaftLimits) -> TestCluster {
+        let mut cluster = TestCluster::empty(limits);
+        (1..=count).for_each(|id| cluster.start(id));
         let members: Vec<RaftMember> = (1..=count).map(member).collect();
-        stage.nodes[&1].begin(&members).await.unwrap();
-        stage.leader().await;
-        stage
+        cluster.nodes[&1].begin(&members).await.unwrap();
+        cluster.leader().await;
+        cluster
     }
 
     /// A test cluster without nodes.
     pub fn empty(limits: RaftLimits) -> TestCluster {
         let acknowledged = Mutex::default();
-        let (ways, disks, nodes) = Default::default();
-        TestCluster { ways, disks, nodes, limits, acknowledged }
+        let (network, disks, nodes) = Default::default();
+        TestCluster { network, disks, nodes, limits, acknowledged }
     }
 
     /// Starts a node on its disk; the first time, the disk is empty.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
-        let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };
-        let group =
-            GroupHandle::start(id, disk.clone(), Path::new("/raft"), CommandLog::default(), way, self.limits);
+        let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
+        let group = GroupHandle::start(
+            id,
+            disk.clone(),
+            Path::new("/raft"),
+            CommandLog::default(),
+            transport,
+            self.limits,
+        );
         let group = Arc::new(group.unwrap());
-        self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&group));
+        self.network.write().unwrap().nodes.insert(id, Arc::downgrade(&group));
         self.nodes.insert(id, group);
     }
 
@@ -172,7 +178,7 @@ impl TestCluster {
     /// Ends a node, by a power cut or in order.
     pub async fn end(&mut self, id: u64, is_power_cut: bool) {
         let node = self.nodes.remove(&id).unwrap();
-        self.ways.write().unwrap().nodes.remove(&id);
+        self.network.write().unwrap().nodes.remove(&id);
         if is_power_cut {
             self.disks[&id].crash();
         }
@@ -181,13 +187,13 @@ impl TestCluster {
 
     /// Cuts or restores all links of a node.
     pub fn isolate(&self, id: u64, cut: bool) {
-        let mut ways = self.ways.write().unwrap();
+        let mut network = self.network.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
-            for way in [(id, other), (other, id)] {
+            for link in [(id, other), (other, id)] {
                 if cut {
-                    ways.cut.insert(way)
+                    network.cut.insert(link)
                 } else {
-                    ways.cut.remove(&way)
+                    network.cut.remove(&link)
                 };
             }
         }
@@ -201,8 +207,9 @@ impl TestCluster {
     pub async fn leader_among(&self, ids: &[u64]) -> u64 {
         let deadline = Deadline::new();
         loop {
-            let seen: BTreeSet<Option<u64>> = ids.iter().map(|id| self.nodes[id].status().leader).collect();
-            if let [Some(leader)] = Vec::from_iter(seen)[..]
+            let leaders: BTreeSet<Option<u64>> =
+                ids.iter().map(|id| self.nodes[id].status().leader).collect();
+            if let [Some(leader)] = Vec::from_iter(leaders)[..]
                 && ids.contains(&leader)
             {
                 return leader;
@@ -214,50 +221,50 @@ impl TestCluster {
 
     /// Proposes a line until one of these nodes acknowledges it. After an unknown outcome, the line is proposed again,
     /// and may then be applied twice.
-    pub async fn say_among(&self, ids: &[u64], line: &str) {
+    pub async fn propose_line_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {
             let leader = self.leader_among(ids).await;
-            let said = self.nodes[&leader].propose(Bytes::from(line.to_owned())).await;
-            match said {
+            let outcome = self.nodes[&leader].propose(Bytes::from(line.to_owned())).await;
+            match outcome {
                 Ok(_) => return self.acknowledged.lock().unwrap().push(Bytes::from(line.to_owned())),
                 Err(
                     RaftGroupError::NotLeader { .. } | RaftGroupError::Unknown | RaftGroupError::NoQuorum(_),
                 ) => {}
                 Err(other) => panic!("{other}"),
             }
-            deadline.check(format_args!("{line}: {said:?}"));
+            deadline.check(format_args!("{line}: {outcome:?}"));
             tokio::time::sleep(POLL).await;
         }
     }
 
-    pub async fn say(&self, line: &str) {
-        self.say_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
+    pub async fn propose_line(&self, line: &str) {
+        self.propose_line_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
     }
 
     /// Waits until all nodes have the same lines, including all acknowledged ones in order.
-    pub async fn agrees(&self) -> Vec<Bytes> {
+    pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
             let all: Vec<CommandLog> = self.nodes.values().map(|node| node.with(CommandLog::clone)).collect();
-            if all.iter().all(|scroll| scroll.lines == all[0].lines) {
+            if all.iter().all(|log| log.lines == all[0].lines) {
                 let lines = all[0].lines.clone();
                 let acknowledged = self.acknowledged.lock().unwrap();
-                let mut left = lines.iter();
-                if acknowledged.iter().all(|line| left.any(|held| held == line)) {
+                let mut remaining = lines.iter();
+                if acknowledged.iter().all(|line| remaining.any(|applied| applied == line)) {
                     return lines;
                 }
             }
-            let seen: Vec<_> = self.nodes.values().map(|node| node.status()).collect();
-            deadline.check(format_args!("{all:?} for {:?}: {seen:#?}", self.acknowledged));
+            let statuses: Vec<_> = self.nodes.values().map(|node| node.status()).collect();
+            deadline.check(format_args!("{all:?} for {:?}: {statuses:#?}", self.acknowledged));
             tokio::time::sleep(POLL).await;
         }
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, what: &str, is_so: impl Fn(&TestCluster) -> bool) {
+    pub async fn wait_until(&self, what: &str, condition: impl Fn(&TestCluster) -> bool) {
         let deadline = Deadline::new();
-        while !is_so(self) {
+        while !condition(self) {
             deadline.check(what);
             tokio::time::sleep(POLL).await;
         }

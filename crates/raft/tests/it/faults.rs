@@ -10,112 +10,116 @@ use dunlin_raft::{RaftGroupError, RaftLimits};
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_leader_is_replaced_and_catches_up_when_it_returns() {
-    let mut stage = TestCluster::of(3, LIMITS).await;
+async fn crashed_leader_is_replaced_and_catches_up_after_a_restart() {
+    let mut cluster = TestCluster::with_nodes(3, LIMITS).await;
     for round in 0..4 {
-        stage.say(&format!("before {round}")).await;
-        let leader = stage.leader().await;
-        stage.crash(leader).await;
-        stage.say(&format!("without {leader}")).await;
-        stage.start(leader);
-        stage.agrees().await;
+        cluster.propose_line(&format!("before {round}")).await;
+        let leader = cluster.leader().await;
+        cluster.crash(leader).await;
+        cluster.propose_line(&format!("without {leader}")).await;
+        cluster.start(leader);
+        cluster.wait_until_equal().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn power_cut_of_all_nodes_loses_no_acknowledged_command() {
-    let mut stage = TestCluster::of(3, LIMITS).await;
+    let mut cluster = TestCluster::with_nodes(3, LIMITS).await;
     for round in 0..4 {
         for number in 0..10 {
-            stage.say(&format!("{round}/{number}")).await;
+            cluster.propose_line(&format!("{round}/{number}")).await;
         }
         for id in 1..=3 {
-            stage.crash(id).await;
+            cluster.crash(id).await;
         }
-        (1..=3).for_each(|id| stage.start(id));
-        stage.agrees().await;
+        (1..=3).for_each(|id| cluster.start(id));
+        cluster.wait_until_equal().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
-    let stage = TestCluster::of(3, LIMITS).await;
-    stage.say("together").await;
-    let old = stage.leader().await;
-    let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
-    stage.isolate(old, true);
+    let cluster = TestCluster::with_nodes(3, LIMITS).await;
+    cluster.propose_line("together").await;
+    let old_leader = cluster.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old_leader).collect();
+    cluster.isolate(old_leader, true);
     let lost = {
-        let node = stage.nodes[&old].clone();
+        let node = cluster.nodes[&old_leader].clone();
         tokio::spawn(async move { node.propose(Bytes::from("alone")).await })
     };
     let read = {
-        let node = stage.nodes[&old].clone();
+        let node = cluster.nodes[&old_leader].clone();
         tokio::spawn(async move { node.catch_up().await })
     };
-    stage.say_among(&others, "without it").await;
-    stage.isolate(old, false);
-    stage.say("together again").await;
+    cluster.propose_line_among(&others, "without it").await;
+    cluster.isolate(old_leader, false);
+    cluster.propose_line("together again").await;
     let lost = lost.await.unwrap().unwrap_err();
     assert!(matches!(lost, RaftGroupError::Unknown | RaftGroupError::NotLeader { .. }), "{lost}");
     read.await.unwrap().unwrap_err();
-    assert_eq!(stage.agrees().await, ["together", "without it", "together again"]);
+    assert_eq!(cluster.wait_until_equal().await, ["together", "without it", "together again"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let limits = RaftLimits { log_bytes_max: 100, ..LIMITS };
-    let mut stage = TestCluster::of(3, limits).await;
-    let away = (1..=3).find(|id| *id != 1).unwrap();
-    stage.crash(away).await;
+    let mut cluster = TestCluster::with_nodes(3, limits).await;
+    let absent = (1..=3).find(|id| *id != 1).unwrap();
+    cluster.crash(absent).await;
     // Proposes lines until entries that the crashed node lacks are purged. A snapshot leaves some entries in the log,
     // so this takes many lines.
     let mut number = 0;
-    while stage.nodes.values().any(|node| node.status().purged.is_none()) {
-        stage.say(&format!("a line of some bytes {number}")).await;
+    while cluster.nodes.values().any(|node| node.status().purged.is_none()) {
+        cluster.propose_line(&format!("a line of some bytes {number}")).await;
         number += 1;
         assert!(number < 20_000, "nothing is purged");
     }
-    stage.start(away);
-    stage.agrees().await;
-    stage.until("the node has a snapshot", |stage| stage.nodes[&away].status().snapshot.is_some()).await;
+    cluster.start(absent);
+    cluster.wait_until_equal().await;
+    cluster
+        .wait_until("the node has a snapshot", |cluster| cluster.nodes[&absent].status().snapshot.is_some())
+        .await;
     for id in 1..=3 {
-        stage.crash(id).await;
+        cluster.crash(id).await;
     }
-    (1..=3).for_each(|id| stage.start(id));
-    stage.say("after all").await;
-    stage.agrees().await;
+    (1..=3).for_each(|id| cluster.start(id));
+    cluster.propose_line("after all").await;
+    cluster.wait_until_equal().await;
     // The node's log begins after a snapshot of another node. The node must be able to start with such a log.
-    stage.crash(away).await;
-    stage.start(away);
-    stage.say("once more").await;
-    stage.agrees().await;
+    cluster.crash(absent).await;
+    cluster.start(absent);
+    cluster.propose_line("once more").await;
+    cluster.wait_until_equal().await;
 }
 
 /// Entries wait while the other nodes cannot be reached. The delay that a command requests must begin when the command
 /// is proposed, not earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn delay_of_a_command_starts_when_the_command_is_proposed() {
-    let stage = TestCluster::of(2, LIMITS).await;
-    stage.say("together").await;
-    let leader = stage.leader().await;
+    let cluster = TestCluster::with_nodes(2, LIMITS).await;
+    cluster.propose_line("together").await;
+    let leader = cluster.leader().await;
     let propose = |line: String| {
-        let node = stage.nodes[&leader].clone();
+        let node = cluster.nodes[&leader].clone();
         tokio::spawn(async move { node.propose(Bytes::from(line)).await })
     };
-    stage.isolate(leader, true);
+    cluster.isolate(leader, true);
     let mut waiting = Vec::new();
     for number in 0..=LIMITS.in_flight_max {
         waiting.push(propose(format!("line {number}")));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(1_000)).await;
-    let (asked, last) = (Instant::now(), propose("due in 500".to_owned()));
+    let (proposed_at, last) = (Instant::now(), propose("due in 500".to_owned()));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    stage.isolate(leader, false);
+    cluster.isolate(leader, false);
     // The outcome is unknown: a leader that was cut off for long may report that it does not lead.
     if last.await.unwrap().is_ok() {
-        stage.until("it was due", |stage| stage.nodes[&leader].with(|scroll| scroll.due_ms.is_none())).await;
-        assert!(asked.elapsed() >= Duration::from_millis(500), "due after {:?}", asked.elapsed());
+        cluster
+            .wait_until("it was due", |cluster| cluster.nodes[&leader].with(|log| log.due_ms.is_none()))
+            .await;
+        assert!(proposed_at.elapsed() >= Duration::from_millis(500), "due after {:?}", proposed_at.elapsed());
     }
 }
 
@@ -124,37 +128,37 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_several_files_behind_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
-    let mut stage = TestCluster::of(1, limits).await;
-    let mut said = 0;
+    let mut cluster = TestCluster::with_nodes(1, limits).await;
+    let mut line_count = 0;
     for round in 0..12 {
-        let before = stage.nodes[&1].status().snapshot;
-        let is_done = |stage: &TestCluster, lines| {
-            lines >= 3 && (round % 3 != 2 || stage.nodes[&1].status().snapshot > before)
+        let before = cluster.nodes[&1].status().snapshot;
+        let is_done = |cluster: &TestCluster, lines| {
+            lines >= 3 && (round % 3 != 2 || cluster.nodes[&1].status().snapshot > before)
         };
         for number in 0.. {
-            if is_done(&stage, number) {
+            if is_done(&cluster, number) {
                 break;
             }
-            stage.say(&format!("line {number} of round {round}")).await;
-            said += 1;
+            cluster.propose_line(&format!("line {number} of round {round}")).await;
+            line_count += 1;
             assert!(number < 20_000, "no snapshot is taken");
         }
-        stage.crash(1).await;
-        stage.start(1);
-        stage.leader().await;
-        assert_eq!(stage.agrees().await.len(), said);
+        cluster.crash(1).await;
+        cluster.start(1);
+        cluster.leader().await;
+        assert_eq!(cluster.wait_until_equal().await.len(), line_count);
     }
-    stage.until("entries are purged", |stage| stage.nodes[&1].status().purged.is_some()).await;
+    cluster.wait_until("entries are purged", |cluster| cluster.nodes[&1].status().purged.is_some()).await;
 }
 
 /// Starts node 1, which must fail, and returns the error.
-fn refused(stage: &mut TestCluster) -> String {
-    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.start(1)));
+fn start_error(cluster: &mut TestCluster) -> String {
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.start(1)));
     *started.unwrap_err().downcast::<String>().unwrap()
 }
 
 /// The only file in this directory with the suffix `.log`.
-fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
+fn only_log_file(disk: &dyn Disk, dir: &str) -> PathBuf {
     let dir = Path::new(dir);
     let mut logs = disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".log"));
     let name = logs.next().unwrap();
@@ -164,19 +168,19 @@ fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_with_a_hole_is_not_opened() {
-    let mut stage = TestCluster::of(1, LIMITS).await;
+    let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
     for number in 0..50 {
-        stage.say(&number.to_string()).await;
+        cluster.propose_line(&number.to_string()).await;
     }
-    stage.crash(1).await;
-    let disk = stage.disks[&1].clone();
-    let path = file_in(&*disk, "/raft/log");
+    cluster.crash(1).await;
+    let disk = cluster.disks[&1].clone();
+    let path = only_log_file(&*disk, "/raft/log");
     let mut content = disk.content(&path).unwrap();
     let middle = content.iter().rposition(|byte| *byte != 0).unwrap() / 2;
     content[middle] ^= 0xff;
     disk.overwrite(&path, content);
-    let why = refused(&mut stage);
-    assert!(why.contains("this node's log is damaged"), "{why}");
+    let error = start_error(&mut cluster);
+    assert!(error.contains("this node's log is damaged"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,19 +189,19 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
     // has two files, so damage 3 is left out.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
-        let mut stage = TestCluster::of(1, LIMITS).await;
+        let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
         for number in 0..10 {
-            stage.say(&number.to_string()).await;
+            cluster.propose_line(&number.to_string()).await;
         }
-        stage.end(1, is_power_cut).await;
-        let disk = stage.disks[&1].clone();
-        let path = file_in(&*disk, "/raft/log");
+        cluster.end(1, is_power_cut).await;
+        let disk = cluster.disks[&1].clone();
+        let path = only_log_file(&*disk, "/raft/log");
         let older = disk.content(&path).unwrap();
-        stage.start(1);
+        cluster.start(1);
         for number in 10..20 {
-            stage.say(&number.to_string()).await;
+            cluster.propose_line(&number.to_string()).await;
         }
-        stage.end(1, is_power_cut).await;
+        cluster.end(1, is_power_cut).await;
         for path in disk
             .list(Path::new("/raft/log"))
             .unwrap()
@@ -215,10 +219,10 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
         }
         // The second start must fail too: the first attempt to open the log is no repair.
         for _ in 0..2 {
-            let why = refused(&mut stage);
+            let error = start_error(&mut cluster);
             assert!(
-                why.contains("this node's log is damaged") || why.contains("name and its content"),
-                "power cut {is_power_cut}, damage {damage}: {why}"
+                error.contains("this node's log is damaged") || error.contains("name and its content"),
+                "power cut {is_power_cut}, damage {damage}: {error}"
             );
         }
     }
@@ -226,18 +230,18 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_behind_a_removed_snapshot_is_not_opened() {
-    let mut stage = TestCluster::of(1, RaftLimits { log_bytes_max: 100, ..LIMITS }).await;
+    let mut cluster = TestCluster::with_nodes(1, RaftLimits { log_bytes_max: 100, ..LIMITS }).await;
     let mut number = 0;
-    while stage.nodes[&1].status().purged.is_none() {
-        stage.say(&format!("a line of some bytes {number}")).await;
+    while cluster.nodes[&1].status().purged.is_none() {
+        cluster.propose_line(&format!("a line of some bytes {number}")).await;
         number += 1;
         assert!(number < 20_000, "nothing is purged");
     }
-    stage.end(1, false).await;
-    let disk = stage.disks[&1].clone();
+    cluster.end(1, false).await;
+    let disk = cluster.disks[&1].clone();
     for name in disk.list(Path::new("/raft/snapshots")).unwrap() {
         disk.remove(&Path::new("/raft/snapshots").join(name)).unwrap();
     }
-    let why = refused(&mut stage);
-    assert!(why.contains("this node's snapshot is damaged"), "{why}");
+    let error = start_error(&mut cluster);
+    assert!(error.contains("this node's snapshot is damaged"), "{error}");
 }

@@ -11,31 +11,31 @@ impl Scaler {
         let instance = event.instance();
         let Some(&member) = self.fleet.get(instance) else { return };
         match *event {
-            ProviderEvent::Ready { .. } => self.is_ready(now_ms, instance, member),
+            ProviderEvent::Ready { .. } => self.on_ready(now_ms, instance, member),
             ProviderEvent::Prepared { .. } if member.phase == Phase::Preparing => {
                 self.fleet.set(instance, Phase::Warm, now_ms);
-                self.has_gone(now_ms, instance);
+                self.on_gone(now_ms, instance);
             }
             ProviderEvent::Prepared { .. } => {}
             ProviderEvent::Failed { is_capacity, .. } => {
                 self.fleet.remove(instance);
                 if is_capacity && member.market == InstanceMarket::Spot {
-                    self.note_spot_trouble(now_ms);
+                    self.record_spot_failure(now_ms);
                 }
-                self.has_failed(now_ms, instance, member, actions);
+                self.on_failed(now_ms, instance, member, actions);
             }
             ProviderEvent::Interrupted { notice_ms, .. } => {
-                self.is_interrupted(now_ms, instance, member, notice_ms, actions)
+                self.on_interrupted(now_ms, instance, member, notice_ms, actions)
             }
-            ProviderEvent::Drained { .. } => self.has_drained(now_ms, instance, member, actions),
+            ProviderEvent::Drained { .. } => self.on_drained(now_ms, instance, member, actions),
             ProviderEvent::Gone { .. } => {
                 self.fleet.remove(instance);
-                self.has_gone(now_ms, instance);
+                self.on_gone(now_ms, instance);
                 match member.phase {
                     // The instance disappeared without a request of the scaler, so it is replaced.
                     Phase::Ready => self.replace(now_ms, None, actions),
                     Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
-                        self.has_failed(now_ms, instance, member, actions);
+                        self.on_failed(now_ms, instance, member, actions);
                     }
                     Phase::Draining | Phase::Stopping => {}
                 }
@@ -43,13 +43,13 @@ impl Scaler {
         }
     }
 
-    fn is_ready(&mut self, now_ms: u64, instance: Instance, member: FleetMember) {
+    fn on_ready(&mut self, now_ms: u64, instance: Instance, member: FleetMember) {
         if !matches!(member.phase, Phase::Starting | Phase::Waking) {
             return;
         }
         self.failures = 0;
         self.fleet.set(instance, Phase::Ready, now_ms);
-        if let Some(decision) = member.decision.and_then(|number| self.decisions.out_mut(number)) {
+        if let Some(decision) = member.decision.and_then(|number| self.decisions.scale_out_mut(number)) {
             decision.missing = decision.missing.saturating_sub(1);
             decision.ready_ms = now_ms;
         }
@@ -57,7 +57,7 @@ impl Scaler {
 
     /// Launches a replacement for a failed instance. After several consecutive failures, the launch waits until the end
     /// of a pause.
-    fn has_failed(
+    fn on_failed(
         &mut self,
         now_ms: u64,
         instance: Instance,
@@ -71,13 +71,15 @@ impl Scaler {
         }
         match member.phase {
             Phase::Starting | Phase::Waking => {
-                if let Some(decision) = member.decision.and_then(|number| self.decisions.out_mut(number)) {
+                if let Some(decision) =
+                    member.decision.and_then(|number| self.decisions.scale_out_mut(number))
+                {
                     decision.failed += 1;
                 }
                 self.replace(now_ms, member.decision, actions);
             }
             // The next tick refills the warm pool.
-            _ => self.has_gone(now_ms, instance),
+            _ => self.on_gone(now_ms, instance),
         }
     }
 
@@ -90,7 +92,7 @@ impl Scaler {
     }
 
     /// Drains an interrupted instance for the length of its notice, and launches a replacement immediately.
-    fn is_interrupted(
+    fn on_interrupted(
         &mut self,
         now_ms: u64,
         instance: Instance,
@@ -98,7 +100,7 @@ impl Scaler {
         notice_ms: u64,
         actions: &mut Vec<ProviderAction>,
     ) {
-        self.note_spot_trouble(now_ms);
+        self.record_spot_failure(now_ms);
         let was_serving = matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
         if !was_serving && member.phase != Phase::Draining {
             return;
@@ -112,19 +114,19 @@ impl Scaler {
         }
     }
 
-    fn note_spot_trouble(&mut self, now_ms: u64) {
+    fn record_spot_failure(&mut self, now_ms: u64) {
         let spot = self.policy.spot;
-        self.spot_trouble.push_back(now_ms);
-        while self.spot_trouble.front().is_some_and(|at_ms| at_ms + spot.fallback_ms < now_ms) {
-            self.spot_trouble.pop_front();
+        self.spot_failures.push_back(now_ms);
+        while self.spot_failures.front().is_some_and(|at_ms| at_ms + spot.fallback_ms < now_ms) {
+            self.spot_failures.pop_front();
         }
-        if spot.fallback_after > 0 && self.spot_trouble.len() >= spot.fallback_after as usize {
+        if spot.fallback_after > 0 && self.spot_failures.len() >= spot.fallback_after as usize {
             self.on_demand_until_ms = now_ms + spot.fallback_ms;
-            self.spot_trouble.clear();
+            self.spot_failures.clear();
         }
     }
 
-    fn has_drained(
+    fn on_drained(
         &mut self,
         now_ms: u64,
         instance: Instance,
@@ -134,7 +136,9 @@ impl Scaler {
         if member.phase != Phase::Draining {
             return;
         }
-        if let Some(decision) = self.decisions.in_mut(instance).filter(|decision| decision.drained_ms == 0) {
+        if let Some(decision) =
+            self.decisions.scale_in_mut(instance).filter(|decision| decision.drained_ms == 0)
+        {
             decision.drained_ms = now_ms;
         }
         let (warm, pool) =
@@ -152,8 +156,9 @@ impl Scaler {
         }
     }
 
-    fn has_gone(&mut self, now_ms: u64, instance: Instance) {
-        if let Some(decision) = self.decisions.in_mut(instance).filter(|decision| decision.gone_ms == 0) {
+    fn on_gone(&mut self, now_ms: u64, instance: Instance) {
+        if let Some(decision) = self.decisions.scale_in_mut(instance).filter(|decision| decision.gone_ms == 0)
+        {
             decision.gone_ms = now_ms;
         }
     }

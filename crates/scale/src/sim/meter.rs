@@ -14,7 +14,7 @@ impl TimeHistogram {
         TimeHistogram(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid"))
     }
 
-    pub(super) fn note(&mut self, us: u64) {
+    pub(super) fn record(&mut self, us: u64) {
         self.0.saturating_record(us.clamp(1, LONGEST_US));
     }
 
@@ -48,7 +48,7 @@ impl StartsDigest {
         StartsDigest(0xCBF2_9CE4_8422_2325)
     }
 
-    pub(super) fn note(&mut self, value: u64) {
+    pub(super) fn add(&mut self, value: u64) {
         self.0 = (self.0 ^ value).wrapping_mul(0x0100_0000_01B3);
     }
 }

@@ -28,7 +28,7 @@ pub struct SimulationScenario {
     /// The costs and capacities of the scheduling node.
     pub node: SimulatedNode,
     /// The workers: a fixed number, or a fleet.
-    pub crew: WorkerSupply,
+    pub supply: WorkerSupply,
     /// The P99 of the waiting time, in ms, above which a minute counts as a violation.
     pub latency_ms_max: u64,
     /// The length of the warm-up, which is not counted, in ms.
@@ -115,7 +115,7 @@ impl TenantLoad {
 impl SimulationScenario {
     /// Creates a scenario in which a task takes 11.76 ms on average, so that a worker does 85 tasks per second, as in
     /// Dunlin's requirements.
-    pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: WorkerSupply) -> SimulationScenario {
+    pub fn new(seed: u64, tenants: Vec<TenantLoad>, supply: WorkerSupply) -> SimulationScenario {
         SimulationScenario {
             seed,
             duration_ms: 60_000,
@@ -125,7 +125,7 @@ impl SimulationScenario {
             service: Service { mean_us: 11_760.0, spread: 0.1 },
             credit: 2,
             node: SimulatedNode::default(),
-            crew,
+            supply,
             latency_ms_max: 2_000,
             warm_up_ms: 0,
         }

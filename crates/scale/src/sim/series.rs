@@ -16,12 +16,12 @@ pub enum SeriesError {
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
     /// An element is not a number above 0.
-    #[error("element {place} of the list, {text:?}, is not a number above 0")]
+    #[error("element {position} of the list, {text:?}, is not a number above 0")]
     NoNumber {
         /// The element's text.
         text: String,
         /// The position of the element in the list, from 1.
-        place: usize,
+        position: usize,
     },
     /// The list is too short or too long.
     #[error("the list has {count} values: it must have 2 to {most}")]
@@ -33,7 +33,6 @@ pub enum SeriesError {
     },
 }
 
-/// Maximum number of values in a series.
 const VALUES_MAX: usize = 1_000_000;
 
 impl Series {
@@ -42,8 +41,8 @@ impl Series {
         if !(2..=VALUES_MAX).contains(&values.len()) {
             return Err(SeriesError::Count { count: values.len(), most: VALUES_MAX });
         }
-        if let Some(place) = values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
-            return Err(SeriesError::NoNumber { text: values[place].to_string(), place: place + 1 });
+        if let Some(position) = values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
+            return Err(SeriesError::NoNumber { text: values[position].to_string(), position: position + 1 });
         }
         let highest = values.iter().copied().fold(0.0, f64::max);
         Ok(Series { values, highest })
@@ -59,19 +58,19 @@ impl Series {
         let list = numbers.max_by_key(|list| list.len()).ok_or(SeriesError::NoList)?;
         let values = list.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
         let values = values.map(|(at, text)| {
-            let number = || SeriesError::NoNumber { text: text.chars().take(20).collect(), place: at + 1 };
+            let number = || SeriesError::NoNumber { text: text.chars().take(20).collect(), position: at + 1 };
             text.parse().map_err(|_| number())
         });
         Series::new(values.collect::<Result<_, _>>()?)
     }
 
     /// Returns the linearly interpolated value at a position. After its end the series repeats.
-    pub fn at(&self, place: f64) -> f64 {
+    pub fn at(&self, position: f64) -> f64 {
         let count = self.values.len();
-        let low = place.floor();
+        let low = position.floor();
         let index = (low as i64).rem_euclid(count as i64) as usize;
         let (a, b) = (self.values[index], self.values[(index + 1) % count]);
-        a + (b - a) * (place - low)
+        a + (b - a) * (position - low)
     }
 
     /// The highest value.

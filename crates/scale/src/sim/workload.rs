@@ -63,18 +63,18 @@ impl Workload {
                 (low_per_s + (high_per_s - low_per_s) * wave) * (1.0 + differ * mix)
             }
             Workload::Crowd { base_per_s, peak_per_s, from_ms, for_ms } => {
-                let is_in = at_ms >= from_ms as i64 && at_ms < (from_ms + for_ms) as i64;
-                if is_in { peak_per_s } else { base_per_s }
+                let is_burst = at_ms >= from_ms as i64 && at_ms < (from_ms + for_ms) as i64;
+                if is_burst { peak_per_s } else { base_per_s }
             }
             Workload::Series { ref series, high_per_s, value_ms, from } => {
-                let place = from as f64 + at_ms as f64 / value_ms as f64;
-                series.at(place) / series.highest() * high_per_s
+                let position = from as f64 + at_ms as f64 / value_ms as f64;
+                series.at(position) / series.highest() * high_per_s
             }
         }
     }
 
     /// Returns the mean rates of the buckets before time 0, the oldest first.
-    pub fn before(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
+    pub fn past_rates(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
         let mean = |first_ms: i64| {
             let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
             (0..8).map(at).sum::<f64>() / 8.0

@@ -4,7 +4,7 @@
 //! ```text
 //!  tenants ──arrivals──►┐                                   ┌──starts──► workers ──┐
 //!                       ├─► inbox ─► node's time ─► State ──┤                      │ busy until done
-//!  workers ──answers───►┘                                   └── orders             │
+//!  workers ──results───►┘                                   └── orders             │
 //!     ▲────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
@@ -18,22 +18,22 @@ use dunlin_tasks::{
 use crate::random::Random;
 use crate::sample::{LoadMeasurement, SchedulerSample};
 
-use super::crew::{ScaledFleet, SchedulerRequest, SimulatedWorker, thrash};
 use super::meter::{Minutes, StartsDigest, TimeHistogram};
 use super::node::Utilization;
 use super::outcome::{SimulationOutcome, TenantOutcome};
 use super::scenario::{SimulationScenario, SubmissionLoad, WorkerSupply};
+use super::workers::{ScaledFleet, SchedulerRequest, SimulatedWorker, thrash};
 use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
-const BEAT_MS: u64 = 200_000;
+const RENEW_INTERVAL_MS: u64 = 200_000;
 /// Results and arrivals are processed alternately, this many at a time.
 const CHUNK: usize = 64;
 /// The interval at which the use of resources by tenants is recorded, in ms.
-const LOOK_MS: u64 = 1_000;
+const USAGE_INTERVAL_MS: u64 = 1_000;
 
 /// A completed task whose result is on its way to the node.
-struct Done {
+struct TaskResult {
     start: TaskStart,
     run_us: u64,
     at_us: u64,
@@ -48,14 +48,13 @@ pub(super) struct SimulatedWorld<'s> {
     scaled: Option<ScaledFleet>,
     requests: Vec<SchedulerRequest>,
     /// The results on their way to the node, by the step in which they arrive.
-    coming: BTreeMap<u64, Vec<Done>>,
+    in_transit: BTreeMap<u64, Vec<TaskResult>>,
     /// The results that have arrived at the node and that it has not processed yet.
-    answers: VecDeque<Done>,
+    results: VecDeque<TaskResult>,
     /// The submitted tasks that the node has not accepted yet: the tenant, and the time of the submission.
     arrivals: VecDeque<(u32, u64)>,
     /// For each tenant, the integral of its arrival rate from now to its next arrival.
-    left: Vec<f64>,
-    /// The number of waiting tasks of each tenant.
+    until_arrival: Vec<f64>,
     waiting: Vec<u64>,
     /// For each slot of the scheduler's task table: when the task was submitted, and its tenant.
     submitted: Vec<(u64, u32)>,
@@ -66,7 +65,7 @@ pub(super) struct SimulatedWorld<'s> {
     waits: TimeHistogram,
     done: TimeHistogram,
     /// The waiting times since the last sample.
-    lately: TimeHistogram,
+    recent_waits: TimeHistogram,
     /// The waiting times in the present minute.
     minute: TimeHistogram,
     minutes: Minutes,
@@ -76,7 +75,7 @@ pub(super) struct SimulatedWorld<'s> {
     ready_ms: u64,
     digest: StartsDigest,
     paid_ms: u64,
-    looks: u64,
+    usage_samples: u64,
     bytes_most: u64,
     workers_ms: u64,
 }
@@ -105,10 +104,10 @@ impl<'s> SimulatedWorld<'s> {
             workers: Vec::new(),
             scaled: None,
             requests: Vec::new(),
-            coming: BTreeMap::new(),
-            answers: VecDeque::new(),
+            in_transit: BTreeMap::new(),
+            results: VecDeque::new(),
             arrivals: VecDeque::new(),
-            left: tenants.map(|_| random.exponential()).collect(),
+            until_arrival: tenants.map(|_| random.exponential()).collect(),
             waiting: vec![0; scenario.tenants.len()],
             random,
             submitted: Vec::new(),
@@ -116,7 +115,7 @@ impl<'s> SimulatedWorld<'s> {
             spent_us: 0.0,
             waits: TimeHistogram::new(),
             done: TimeHistogram::new(),
-            lately: TimeHistogram::new(),
+            recent_waits: TimeHistogram::new(),
             minute: TimeHistogram::new(),
             minutes: Minutes::default(),
             counted,
@@ -124,7 +123,7 @@ impl<'s> SimulatedWorld<'s> {
             ready_ms: 0,
             digest: StartsDigest::new(),
             paid_ms: 0,
-            looks: 0,
+            usage_samples: 0,
             bytes_most: 0,
             workers_ms: 0,
         }
@@ -151,29 +150,29 @@ impl<'s> SimulatedWorld<'s> {
             };
             apply(&mut self.state, &mut self.effects, &TaskCommand::Tenant { tenant });
         }
-        match &self.scenario.crew {
+        match &self.scenario.supply {
             WorkerSupply::Fixed { workers } => {
                 (1..=u64::from(*workers)).for_each(|instance| self.join(instance, 0))
             }
             WorkerSupply::ScaledFleet { policy, delays, sample_ms, workers, unix_ms, is_oracle } => {
                 let mut scaled =
                     ScaledFleet::new(policy, *delays, *sample_ms, *unix_ms, *is_oracle, self.scenario.seed);
-                scaled.scaler.expect_rate(1e6 / self.scenario.service.mean_us);
+                scaled.scaler.assume_rate(1e6 / self.scenario.service.mean_us);
                 if let Some(config) = &policy.predictive {
                     let season = config.seasons.iter().copied().max().unwrap_or(0);
                     let before = self.workloads();
-                    let before = before.iter().map(|workload| workload.before(config.bucket_ms, season * 4));
+                    let before =
+                        before.iter().map(|workload| workload.past_rates(config.bucket_ms, season * 4));
                     let sums = before.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect());
                     scaled.scaler.learn(0, sums.unwrap_or_default());
                 }
                 scaled.begin(*workers, &mut self.requests);
                 self.scaled = Some(scaled);
-                self.grant(0);
+                self.run_requests(0);
             }
         }
     }
 
-    /// The workloads of tenants with paced arrivals.
     fn workloads(&self) -> Vec<Workload> {
         let loads = self.scenario.tenants.iter().filter_map(|tenant| match &tenant.load {
             SubmissionLoad::Paced(workload) => Some(workload.clone()),
@@ -184,30 +183,30 @@ impl<'s> SimulatedWorld<'s> {
 
     fn step(&mut self, now_ms: u64, step_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
-        self.follow(now_ms);
+        self.run_orders(now_ms);
         if let Some(scaled) = &mut self.scaled {
             scaled.poll(now_ms, &mut self.requests);
-            self.grant(now_ms);
+            self.run_requests(now_ms);
         }
-        self.arrive(now_ms, step_ms);
-        while let Some(first) = self.coming.first_entry().filter(|entry| *entry.key() <= now_ms) {
-            self.answers.extend(first.remove());
+        self.create_arrivals(now_ms, step_ms);
+        while let Some(first) = self.in_transit.first_entry().filter(|entry| *entry.key() <= now_ms) {
+            self.results.extend(first.remove());
         }
-        self.work(now_ms, step_ms);
+        self.process_inbox(now_ms, step_ms);
         if let Some(scaled) = &self.scaled {
             self.ready_ms += u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)) * step_ms;
         }
         self.sample(now_ms);
         self.end_minute(now_ms);
-        self.beat(now_ms, step_ms);
-        self.look(now_ms, step_ms);
+        self.renew_leases(now_ms, step_ms);
+        self.record_usage(now_ms, step_ms);
         if now_ms == self.scenario.warm_up_ms / step_ms * step_ms {
-            self.forget_warm_up();
+            self.reset_after_warm_up();
         }
     }
 
     /// Creates the arrivals of this step. Each tenant's arrivals are in order of time.
-    fn arrive(&mut self, now_ms: u64, step_ms: u64) {
+    fn create_arrivals(&mut self, now_ms: u64, step_ms: u64) {
         let scenario = self.scenario;
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
@@ -221,34 +220,34 @@ impl<'s> SimulatedWorld<'s> {
                 SubmissionLoad::Paced(workload) => {
                     let hazard = workload.per_s(from_ms as i64) * step_ms as f64 / 1_000.0;
                     let mut passed = 0.0;
-                    while self.left[at] <= hazard - passed {
-                        passed += self.left[at];
-                        self.left[at] = self.random.exponential();
+                    while self.until_arrival[at] <= hazard - passed {
+                        passed += self.until_arrival[at];
+                        self.until_arrival[at] = self.random.exponential();
                         let at_us = from_ms * 1_000 + (passed / hazard * (step_ms * 1_000) as f64) as u64;
                         self.arrivals.push_back((at as u32, at_us));
                         self.waiting[at] += 1;
                     }
-                    self.left[at] -= hazard - passed;
+                    self.until_arrival[at] -= hazard - passed;
                 }
             }
         }
     }
 
     /// Processes results and arrivals within the node's budget.
-    fn work(&mut self, now_ms: u64, step_ms: u64) {
+    fn process_inbox(&mut self, now_ms: u64, step_ms: u64) {
         let node = self.scenario.node;
         let step_s = step_ms as f64 / 1_000.0;
-        let whole = [f64::from(node.shards) * 1e6, node.log_bytes_per_s, node.network_bytes_per_s];
-        for (left, whole) in self.budget.iter_mut().zip(whole) {
-            *left = (*left + whole * step_s).min(whole * step_s);
+        let capacity = [f64::from(node.shards) * 1e6, node.log_bytes_per_s, node.network_bytes_per_s];
+        for (left, capacity) in self.budget.iter_mut().zip(capacity) {
+            *left = (*left + capacity * step_s).min(capacity * step_s);
         }
         let before_us = self.budget[0];
         while self.budget.iter().all(|left| *left > 0.0)
-            && !(self.answers.is_empty() && self.arrivals.is_empty())
+            && !(self.results.is_empty() && self.arrivals.is_empty())
         {
-            for _ in 0..CHUNK.min(self.answers.len()) {
-                let Some(done) = self.answers.pop_front() else { break };
-                self.answer(done, now_ms);
+            for _ in 0..CHUNK.min(self.results.len()) {
+                let Some(result) = self.results.pop_front() else { break };
+                self.complete(result, now_ms);
             }
             self.submit(now_ms);
         }
@@ -264,14 +263,14 @@ impl<'s> SimulatedWorld<'s> {
         self.budget.iter_mut().zip(spent).for_each(|(left, spent)| *left -= spent);
     }
 
-    fn answer(&mut self, done: Done, now_ms: u64) {
+    fn complete(&mut self, result: TaskResult, now_ms: u64) {
         self.spend(self.scenario.node.dispatch_us, 1);
-        let Done { start, run_us, at_us } = done;
-        let is_there = self
+        let TaskResult { start, run_us, at_us } = result;
+        let is_joined = self
             .workers
             .get(start.worker as u32 as usize)
-            .is_some_and(|w| w.is_there && w.id == start.worker);
-        if !is_there {
+            .is_some_and(|w| w.is_joined && w.id == start.worker);
+        if !is_joined {
             return;
         }
         let cpu_us = run_us;
@@ -284,9 +283,10 @@ impl<'s> SimulatedWorld<'s> {
             memory_bytes: 0,
             credit: 1,
         };
-        if self.state.apply(&TaskCommand::Complete { answer, result: b"" }, &mut self.effects).is_ok() {
+        if self.state.apply(&TaskCommand::Complete { report: answer, result: b"" }, &mut self.effects).is_ok()
+        {
             let (submitted_us, tenant) = self.submitted[start.task as u32 as usize];
-            self.done.note(at_us.saturating_sub(submitted_us));
+            self.done.record(at_us.saturating_sub(submitted_us));
             self.counted.completed += 1;
             self.since_sample.1 += 1;
             self.since_sample.2 += run_us;
@@ -294,33 +294,33 @@ impl<'s> SimulatedWorld<'s> {
             tenant.completed += 1;
             tenant.busy_us += run_us;
         }
-        self.follow(now_ms);
+        self.run_orders(now_ms);
     }
 
     /// Submits a batch of one tenant's arrivals.
     fn submit(&mut self, now_ms: u64) {
         let Some(&(tenant, _)) = self.arrivals.front() else { return };
-        let same = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
-        self.spend(self.scenario.node.submit_us, same);
+        let count = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
+        self.spend(self.scenario.node.submit_us, count);
         let TenantNeeds { name, cpu_milli, memory_bytes } = self.needs(tenant);
         let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
-        let command = TaskCommand::Submit { tenant: name, tasks: vec![task; same] };
+        let command = TaskCommand::Submit { tenant: name, tasks: vec![task; count] };
         let reply = apply(&mut self.state, &mut self.effects, &command);
         let CommandReply::Submitted { tasks, .. } = reply else {
             unreachable!("unexpected response to a submission")
         };
-        for taken in tasks {
+        for accepted in tasks {
             let Some((_, at_us)) = self.arrivals.pop_front() else { break };
-            let slot = taken.task as u32 as usize;
+            let slot = accepted.task as u32 as usize;
             if slot >= self.submitted.len() {
                 self.submitted.resize(slot + 1, (0, 0));
             }
             self.submitted[slot] = (at_us, tenant);
         }
-        self.counted.submitted += same as u64;
-        self.counted.tenants[tenant as usize].submitted += same as u64;
-        self.since_sample.0 += same as u64;
-        self.follow(now_ms);
+        self.counted.submitted += count as u64;
+        self.counted.tenants[tenant as usize].submitted += count as u64;
+        self.since_sample.0 += count as u64;
+        self.run_orders(now_ms);
     }
 
     fn needs(&self, tenant: u32) -> TenantNeeds<'s> {
@@ -330,7 +330,7 @@ impl<'s> SimulatedWorld<'s> {
     }
 
     /// Carries out the scheduler's commands to workers.
-    fn follow(&mut self, now_ms: u64) {
+    fn run_orders(&mut self, now_ms: u64) {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
             match order {
@@ -338,7 +338,7 @@ impl<'s> SimulatedWorld<'s> {
                 WorkerOrder::Drained { worker } => {
                     let instance = self.workers[worker as u32 as usize].instance;
                     if let Some(scaled) = &mut self.scaled {
-                        scaled.provider.drained(instance);
+                        scaled.provider.report_drained(instance);
                     }
                 }
                 WorkerOrder::Stop { .. } => {}
@@ -350,25 +350,25 @@ impl<'s> SimulatedWorld<'s> {
 
     fn start(&mut self, start: TaskStart, now_ms: u64) {
         let (node, service) = (self.scenario.node, self.scenario.service);
-        let given_us = now_ms * 1_000 + node.commit_us + node.hop_us;
+        let received_us = now_ms * 1_000 + node.commit_us + node.hop_us;
         let spread = service.spread * (2.0 * self.random.unit() - 1.0);
         let run_us = (service.mean_us * (1.0 + spread)).max(1.0) as u64;
         let worker = &mut self.workers[start.worker as u32 as usize];
-        let from_us = given_us.max(worker.free_us);
+        let from_us = received_us.max(worker.free_us);
         worker.free_us = from_us + run_us;
         let at_us = from_us + run_us + node.hop_us;
         let (submitted_us, tenant) = self.submitted[start.task as u32 as usize];
         let waited_us = from_us.saturating_sub(submitted_us);
         self.waiting[tenant as usize] -= 1;
-        self.waits.note(waited_us);
-        self.lately.note(waited_us);
-        self.minute.note(waited_us);
+        self.waits.record(waited_us);
+        self.recent_waits.record(waited_us);
+        self.minute.record(waited_us);
         self.counted.started += 1;
-        self.digest.note(start.task ^ (start.worker << 20));
-        self.digest.note(from_us);
+        self.digest.add(start.task ^ (start.worker << 20));
+        self.digest.add(from_us);
         let step_ms = self.scenario.step_ms.max(1);
-        let back_ms = at_us.div_ceil(1_000 * step_ms) * step_ms;
-        self.coming.entry(back_ms).or_default().push(Done { start, run_us, at_us });
+        let arrival_ms = at_us.div_ceil(1_000 * step_ms) * step_ms;
+        self.in_transit.entry(arrival_ms).or_default().push(TaskResult { start, run_us, at_us });
     }
 
     fn join(&mut self, instance: u64, now_ms: u64) {
@@ -383,25 +383,25 @@ impl<'s> SimulatedWorld<'s> {
             unreachable!("unexpected response to a join")
         };
         let slot = id as u32 as usize;
-        let worker = SimulatedWorker { id, instance, free_us: now_ms * 1_000, is_there: true };
+        let worker = SimulatedWorker { id, instance, free_us: now_ms * 1_000, is_joined: true };
         if slot >= self.workers.len() {
-            self.workers.resize(slot + 1, SimulatedWorker { is_there: false, ..worker });
+            self.workers.resize(slot + 1, SimulatedWorker { is_joined: false, ..worker });
         }
         self.workers[slot] = worker;
         if let Some(scaled) = &mut self.scaled {
             scaled.workers.insert(instance, slot as u32);
         }
-        self.follow(now_ms);
+        self.run_orders(now_ms);
     }
 
     /// Carries out the requests of the scaler and the provider to the scheduler.
-    fn grant(&mut self, now_ms: u64) {
+    fn run_requests(&mut self, now_ms: u64) {
         while !self.requests.is_empty() {
             for request in std::mem::take(&mut self.requests) {
                 match request {
                     SchedulerRequest::Join(instance) => self.join(instance, now_ms),
-                    SchedulerRequest::Drain(instance) => self.tell(instance, now_ms, false),
-                    SchedulerRequest::Leave(instance) => self.tell(instance, now_ms, true),
+                    SchedulerRequest::Drain(instance) => self.drain_or_remove(instance, now_ms, false),
+                    SchedulerRequest::Leave(instance) => self.drain_or_remove(instance, now_ms, true),
                 }
             }
             if let Some(scaled) = &mut self.scaled {
@@ -410,29 +410,29 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Makes a worker drain, or leave if `is_to_go` is set. Unknown instances are ignored.
-    fn tell(&mut self, instance: u64, now_ms: u64, is_to_go: bool) {
+    /// Makes a worker drain, or leave if `is_leaving` is set. Unknown instances are ignored.
+    fn drain_or_remove(&mut self, instance: u64, now_ms: u64, is_leaving: bool) {
         let Some(scaled) = &mut self.scaled else { return };
-        let slot = match is_to_go {
+        let slot = match is_leaving {
             true => scaled.workers.remove(&instance),
             false => scaled.workers.get(&instance).copied(),
         };
         let Some(slot) = slot else {
             // The instance never joined as a worker.
-            scaled.provider.drained(instance);
+            scaled.provider.report_drained(instance);
             return;
         };
         let worker = self.workers[slot as usize].id;
-        let command = if is_to_go { TaskCommand::Leave { worker } } else { TaskCommand::Drain { worker } };
+        let command = if is_leaving { TaskCommand::Leave { worker } } else { TaskCommand::Drain { worker } };
         apply(&mut self.state, &mut self.effects, &command);
-        self.workers[slot as usize].is_there = !is_to_go;
+        self.workers[slot as usize].is_joined = !is_leaving;
         self.recount_waiting();
-        self.follow(now_ms);
+        self.run_orders(now_ms);
     }
 
     /// Counts each tenant's waiting tasks again, because the tasks of a lost worker wait again.
     fn recount_waiting(&mut self) {
-        let lost = self.effects.events.iter().filter_map(|event| match event.what {
+        let lost = self.effects.events.iter().filter_map(|event| match event.kind {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
             _ => None,
         });
@@ -454,21 +454,21 @@ impl<'s> SimulatedWorld<'s> {
         let measured = LoadMeasurement {
             cpu: (busy_us as f64 / 1_000.0 / ready_ms.max(1) as f64).min(1.0),
             workers: ready_ms as f64 / 1_000.0 / passed_s,
-            latency_ms: self.lately.p99_ms(),
+            latency_ms: self.recent_waits.p99_ms(),
             arrived_per_s: arrived as f64 / passed_s,
             done_per_s: done as f64 / passed_s,
         };
-        self.lately.clear();
+        self.recent_waits.clear();
         let signals = self.state.signals();
         let mut sample = SchedulerSample::new(&signals, measured, |worker| {
             let found = self.workers.get(worker as u32 as usize).filter(|found| found.id == worker);
             found.map(|found| found.instance)
         });
         if scaled.is_oracle {
-            scaled.sample_for_oracle(now_ms, &mut sample, &workloads, self.scenario.service.mean_us);
+            scaled.set_oracle_load(now_ms, &mut sample, &workloads, self.scenario.service.mean_us);
         }
         scaled.tick(now_ms, &sample, &mut self.requests);
-        self.grant(now_ms);
+        self.run_requests(now_ms);
     }
 
     fn end_minute(&mut self, now_ms: u64) {
@@ -483,32 +483,32 @@ impl<'s> SimulatedWorld<'s> {
         self.minute.clear();
     }
 
-    fn beat(&mut self, now_ms: u64, step_ms: u64) {
-        if now_ms % BEAT_MS >= step_ms {
+    fn renew_leases(&mut self, now_ms: u64, step_ms: u64) {
+        if now_ms % RENEW_INTERVAL_MS >= step_ms {
             return;
         }
-        let there: Vec<u64> =
-            self.workers.iter().filter(|worker| worker.is_there).map(|worker| worker.id).collect();
-        for workers in there.chunks(10_000) {
-            apply(&mut self.state, &mut self.effects, &TaskCommand::Beat { workers: workers.to_vec() });
+        let present: Vec<u64> =
+            self.workers.iter().filter(|worker| worker.is_joined).map(|worker| worker.id).collect();
+        for workers in present.chunks(10_000) {
+            apply(&mut self.state, &mut self.effects, &TaskCommand::Renew { workers: workers.to_vec() });
         }
     }
 
     /// Records the cost of instances and the tenants' use of resources.
-    fn look(&mut self, now_ms: u64, step_ms: u64) {
-        if now_ms % LOOK_MS >= step_ms {
+    fn record_usage(&mut self, now_ms: u64, step_ms: u64) {
+        if now_ms % USAGE_INTERVAL_MS >= step_ms {
             return;
         }
         if let Some(scaled) = &mut self.scaled {
-            scaled.pay(now_ms - self.paid_ms);
+            scaled.charge(now_ms - self.paid_ms);
         }
-        let there = match &self.scaled {
+        let present = match &self.scaled {
             Some(scaled) => u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)),
             None => self.workers.len() as u64,
         };
-        self.workers_ms += there * (now_ms - self.paid_ms);
+        self.workers_ms += present * (now_ms - self.paid_ms);
         self.paid_ms = now_ms;
-        self.looks += 1;
+        self.usage_samples += 1;
         self.bytes_most = self.bytes_most.max(self.state.bytes());
         for (tenant, view) in self.counted.tenants.iter_mut().zip(self.state.tenants()) {
             for part in 0..2 {
@@ -519,14 +519,13 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Resets all counters at the end of the warm-up.
-    fn forget_warm_up(&mut self) {
+    fn reset_after_warm_up(&mut self) {
         let tenants = self.scenario.tenants.iter();
         let tenants =
             tenants.map(|tenant| TenantOutcome { name: tenant.name.clone(), ..TenantOutcome::default() });
         self.counted = SimulationOutcome { tenants: tenants.collect(), ..SimulationOutcome::default() };
         self.minutes = Minutes::default();
-        (self.spent_us, self.looks, self.workers_ms, self.bytes_most) = (0.0, 0, 0, 0);
+        (self.spent_us, self.usage_samples, self.workers_ms, self.bytes_most) = (0.0, 0, 0, 0);
         if let Some(scaled) = &mut self.scaled {
             scaled.paid_ms = [0; 3];
         }
@@ -551,12 +550,14 @@ impl<'s> SimulatedWorld<'s> {
             memory: self.bytes_most as f64 / node.memory_bytes,
             workers: (busy_us as f64 / 1e6 / workers_s).min(1.0),
         };
-        let looks = self.looks.max(1) as f64;
+        let usage_samples = self.usage_samples.max(1) as f64;
         let mut tenants = counted.tenants;
-        tenants.iter_mut().for_each(|tenant| tenant.held_mean.iter_mut().for_each(|sum| *sum /= looks));
-        let got: Vec<f64> = tenants.iter().map(|tenant| tenant.busy_us as f64).collect();
+        tenants
+            .iter_mut()
+            .for_each(|tenant| tenant.held_mean.iter_mut().for_each(|sum| *sum /= usage_samples));
+        let received: Vec<f64> = tenants.iter().map(|tenant| tenant.busy_us as f64).collect();
         let mean_us = scenario.service.mean_us;
-        let asked: Vec<f64> = tenants.iter().map(|tenant| tenant.submitted as f64 * mean_us).collect();
+        let demanded: Vec<f64> = tenants.iter().map(|tenant| tenant.submitted as f64 * mean_us).collect();
         let weights: Vec<f64> = scenario.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
         let hours = |at: usize| scaled.as_ref().map_or(0.0, |scaled| scaled.paid_ms[at] as f64 / 3.6e6);
         let decisions = scaled.as_ref().map(|scaled| scaled.scaler.decisions().clone()).unwrap_or_default();
@@ -574,8 +575,8 @@ impl<'s> SimulatedWorld<'s> {
             on_demand_hours: hours(0) + fixed_hours,
             spot_hours: hours(1),
             warm_hours: hours(2),
-            workers_most: scaled.as_ref().map_or(self.workers.len() as u32, |scaled| scaled.most),
-            jain: jain(&got, &asked, &weights),
+            workers_most: scaled.as_ref().map_or(self.workers.len() as u32, |scaled| scaled.workers_most),
+            jain: jain(&received, &demanded, &weights),
             thrash: thrash(&decisions),
             decisions,
             forecast_error: scaled.as_ref().and_then(|scaled| scaled.scaler.forecaster()?.error()),
@@ -589,7 +590,6 @@ impl<'s> SimulatedWorld<'s> {
     }
 }
 
-/// The processors and memory that a tenant's tasks need.
 struct TenantNeeds<'s> {
     name: &'s [u8],
     cpu_milli: u32,

@@ -3,7 +3,7 @@
 use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, Spot, Warm, WeeklyWindow};
 use proptest::prelude::*;
 
-use super::play::Play;
+use super::simulation::Simulation;
 
 fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
     let sample = (0.0..1.2_f64, 0..20_000_u64, 0..5_000_u64, 0.0..500.0_f64, 0..40_usize);
@@ -25,7 +25,7 @@ fn policy() -> Policy {
     Policy {
         warm: Warm { size: 3, detect_ms: 10_000, takes_drained: true },
         spot: Spot { percent: 60, base: 2, fallback_after: 3, fallback_ms: 300_000 },
-        ..Policy::document(4, 30).with_forecast(60_000, vec![10])
+        ..Policy::cloud(4, 30).with_forecast(60_000, vec![10])
     }
 }
 
@@ -36,20 +36,20 @@ proptest! {
     fn worker_fleet_stays_within_the_policys_bounds(
         samples in samples(), seed in any::<u64>()
     ) {
-        let delays = ProviderDelays { interruptions_per_hour: 2.0, spot_max: Some(12), ..ProviderDelays::document() };
-        let mut plays = [Play::new(policy(), delays, seed), Play::new(policy(), delays, seed)];
+        let delays = ProviderDelays { interruptions_per_hour: 2.0, spot_max: Some(12), ..ProviderDelays::cloud() };
+        let mut simulations = [Simulation::new(policy(), delays, seed), Simulation::new(policy(), delays, seed)];
         for sample in &samples {
             for _ in 0..90 {
-                plays.iter_mut().for_each(|play| play.second(sample));
-                let fleet = plays[0].scaler.fleet();
+                simulations.iter_mut().for_each(|simulation| simulation.step(sample));
+                let fleet = simulations[0].scaler.fleet();
                 prop_assert!(fleet.serving() <= 30, "{} serve", fleet.serving());
             }
         }
-        prop_assert_eq!(&plays[0].told, &plays[1].told, "the same, and not the same");
+        prop_assert_eq!(&simulations[0].actions, &simulations[1].actions, "equal inputs give different actions");
         // A phase without interruptions follows. At its end, the scaler must have launched all replacements.
         let least = 4;
-        plays[0].run(600, |_| super::play::calm());
-        let fleet = plays[0].scaler.fleet();
+        simulations[0].run(600, |_| super::simulation::calm());
+        let fleet = simulations[0].scaler.fleet();
         let on_the_way = fleet.serving() + fleet.count(Phase::Draining);
         prop_assert!(on_the_way >= least, "{on_the_way} of {least}");
     }
@@ -62,14 +62,14 @@ fn contradictory_policy_is_refused() {
             .err()
             .map(|error| error.to_string())
     };
-    let document = || Policy::document(1, 10);
+    let document = || Policy::cloud(1, 10);
     assert_eq!(refused(document()), None);
     assert_eq!(
-        refused(Policy::document(11, 10)).unwrap(),
+        refused(Policy::cloud(11, 10)).unwrap(),
         "workers_min is 11 and workers_max is 10: workers_max must be 1 to 1000000, and workers_min not more than workers_max"
     );
-    assert_eq!(refused(Policy::document(0, 10)), None);
-    assert!(refused(Policy::document(0, 0)).is_some());
+    assert_eq!(refused(Policy::cloud(0, 10)), None);
+    assert!(refused(Policy::cloud(0, 0)).is_some());
     let mut policy = document();
     policy.triggers.cpu_low = 0.8;
     assert!(refused(policy).unwrap().contains("the low mark of processors is 0.8"));

@@ -47,23 +47,26 @@ fn machines_are_priced_whole_and_reserve_system_memory() {
 #[test]
 fn needed_worker_size_is_p95_of_cpu_and_p99_of_memory_use() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
-    let need = WorkerNeed::of(&cpus, &cpus).unwrap();
+    let need = WorkerNeed::from_measurements(&cpus, &cpus).unwrap();
     assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));
-    assert_eq!(WorkerNeed::of(&cpus[..10], &cpus), None, "too few to say anything");
-    assert_eq!(WorkerNeed::of(&[f64::NAN; 50], &cpus), None);
+    assert_eq!(WorkerNeed::from_measurements(&cpus[..10], &cpus), None, "ten measurements are too few");
+    assert_eq!(WorkerNeed::from_measurements(&[f64::NAN; 50], &cpus), None);
 }
 
 #[test]
 fn simulated_runs_show_savings_at_the_table_prices() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
-    let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
+    let policy = Policy::cloud(4, 60).with_forecast(75_000, vec![48]);
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let rows = savings(1, &workload, &policy, 2_000_000.0, &Prices::default(), (need, "m6i.large")).unwrap();
-    let saves: Vec<f64> = rows.iter().map(dunlin_scale::sim::CostRow::saves).collect();
-    assert_eq!(rows.len(), 5, "the document's four, and all of them");
-    assert!(saves[0] > 0.0 && saves[2] > 0.0 && saves[3] > 0.0, "{rows:?}");
+    let monthly_savings: Vec<f64> = rows.iter().map(dunlin_scale::sim::CostRow::savings_per_month).collect();
+    assert_eq!(rows.len(), 5, "the four required strategies, and all of them together");
+    assert!(monthly_savings[0] > 0.0 && monthly_savings[2] > 0.0 && monthly_savings[3] > 0.0, "{rows:?}");
     assert!(rows[4].after < rows[0].after.min(rows[1].after).min(rows[2].after), "{rows:?}");
     // 70 % of the workers beyond the base are on spot, at 40 % of the price.
-    assert!(saves[0] / rows[0].before > 0.15 && saves[0] / rows[0].before < 0.5, "{rows:?}");
+    assert!(
+        monthly_savings[0] / rows[0].before > 0.15 && monthly_savings[0] / rows[0].before < 0.5,
+        "{rows:?}"
+    );
     assert!(savings(1, &workload, &policy, 2e6, &Prices::default(), (need, "none")).is_none());
 }

@@ -61,7 +61,7 @@ fn document_error_names_the_wrong_field() {
         assert_ne!(text, SEED);
         Document::parse(&text).unwrap_err().to_string()
     };
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("minWorkers", "minWokers", "minWokers"),
         ("minWorkers: 50", "minWorkers: 500", "workers_min is 500 and workers_max is 200"),
         ("minWorkers: 50", "minWorkers: many", "invalid"),
@@ -74,7 +74,7 @@ fn document_error_names_the_wrong_field() {
         ("workers:\n  count", "workers: [\n  count", ""),
     ] {
         let error = refused(from, to);
-        assert!(error.contains(said), "{to}: {error}");
+        assert!(error.contains(message), "{to}: {error}");
     }
     assert!(Document::parse("").is_err());
     assert!(Document::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("the limit is"));
@@ -97,7 +97,7 @@ fn scaling_plan_has_workers_cost_and_warnings() {
     assert_eq!(
         plan(&document, &little, &Prices::default(), &SimulatedNode::default()).workers_peak,
         50,
-        "the bounds hold"
+        "the number of workers stays within its bounds"
     );
     let large = Document::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
     let warnings = plan(&large, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;

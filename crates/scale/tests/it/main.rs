@@ -1,12 +1,12 @@
 //! Tests of scaling.
 
+mod autoscaler;
 mod bounds;
-mod conducted;
 mod cost;
 mod documents;
 mod forecasts;
-mod inward;
-mod out;
-mod play;
+mod scale_in;
+mod scale_out;
+mod simulation;
 mod simulator;
 mod spot;

@@ -10,7 +10,7 @@ use dunlin_scale::sim::{
 };
 use dunlin_scale::{Policy, ProviderDelays, Spot, Trigger};
 
-fn crowd(seed: u64) -> SimulationScenario {
+fn crowd_scenario(seed: u64) -> SimulationScenario {
     let policy = Policy {
         spot: Spot { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
         ..Policy::local(5, 40)
@@ -19,9 +19,9 @@ fn crowd(seed: u64) -> SimulationScenario {
         ready_ms: 5_000,
         interruptions_per_hour: 30.0,
         notice_ms: 1_000,
-        ..ProviderDelays::document()
+        ..ProviderDelays::cloud()
     };
-    let crew = WorkerSupply::ScaledFleet {
+    let supply = WorkerSupply::ScaledFleet {
         policy: Box::new(policy),
         delays,
         sample_ms: 1_000,
@@ -34,23 +34,23 @@ fn crowd(seed: u64) -> SimulationScenario {
         duration_ms: 240_000,
         step_ms: 5,
         service: Service { mean_us: 150_000.0, spread: 0.5 },
-        ..SimulationScenario::new(seed, vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))], crew)
+        ..SimulationScenario::new(seed, vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))], supply)
     }
 }
 
 #[test]
 fn simulator_runs_are_equal_only_for_equal_seeds() {
-    let (a, b, c) = (run(&crowd(1)), run(&crowd(1)), run(&crowd(2)));
+    let (a, b, c) = (run(&crowd_scenario(1)), run(&crowd_scenario(1)), run(&crowd_scenario(2)));
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
     assert_ne!(a.digest, c.digest);
 }
 
 #[test]
 fn arriving_leaving_and_interrupted_workers_lose_no_task() {
-    let outcome = run(&crowd(3));
-    assert!(outcome.interruptions > 0, "it was to be put to the test");
+    let outcome = run(&crowd_scenario(3));
+    assert!(outcome.interruptions > 0, "the scenario must interrupt workers");
     assert!(outcome.workers_most > 10);
-    assert!(outcome.decisions.inward().count() > 0);
+    assert!(outcome.decisions.scale_ins().count() > 0);
     // All submitted tasks are completed, except those in progress at the end.
     assert!(outcome.completed + 40 >= outcome.submitted, "{} of {}", outcome.completed, outcome.submitted);
     assert!(outcome.started >= outcome.completed);
@@ -131,13 +131,13 @@ fn noisy_neighbour_costs_others_at_most_one_percent() {
     for row in rows.iter().filter(|row| row.tenant != "tenant-a") {
         assert!(row.change() >= -0.01, "{row:?}");
     }
-    assert!(rows[0].change() > 3.94, "the document's +394 %: {:?}", rows[0]);
+    assert!(rows[0].change() > 3.94, "the required +394 %: {:?}", rows[0]);
 }
 
 #[test]
 fn forecast_prevents_most_slow_minutes_at_10_percent_more_cost() {
     let workload = Workload::Diurnal { low_per_s: 10.0, high_per_s: 70.0, day_ms: 3_600_000, differ: 0.05 };
-    let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
+    let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
     let rows = compare(1, &workload, &policy, 2_000_000.0);
     let (reactive, predictive, oracle) = (&rows[0], &rows[1], &rows[2]);
     assert!(reactive.violated_minutes >= 3, "{rows:?}");
@@ -158,8 +158,8 @@ fn load_series_is_read_from_a_python_or_json_list() {
     assert!((workload.per_s(0) - 100.0).abs() < 1e-9);
 
     assert_eq!(Series::parse("nothing"), Err(SeriesError::NoList));
-    assert_eq!(Series::parse("[1, 2"), Err(SeriesError::NoList), "it has no end");
-    assert_eq!(Series::parse("[1, x]"), Err(SeriesError::NoNumber { text: "x".to_owned(), place: 2 }));
+    assert_eq!(Series::parse("[1, 2"), Err(SeriesError::NoList), "the list has no end");
+    assert_eq!(Series::parse("[1, x]"), Err(SeriesError::NoNumber { text: "x".to_owned(), position: 2 }));
     assert!(
         Series::parse("[1, 0]").is_err()
             && Series::parse("[1]").is_err()

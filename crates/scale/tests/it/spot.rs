@@ -4,12 +4,13 @@ use dunlin_scale::{
     InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Spot,
 };
 
-use super::play::{Play, calm, sound};
+use super::simulation::{Simulation, calm, reliable_delays};
 
 const SPOT: Spot = Spot { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
 
-fn on_spot(play: &Play) -> usize {
-    play.scaler
+fn spot_count(simulation: &Simulation) -> usize {
+    simulation
+        .scaler
         .fleet()
         .iter()
         .filter(|(_, m)| m.market == InstanceMarket::Spot && m.phase == Phase::Ready)
@@ -18,36 +19,36 @@ fn on_spot(play: &Play) -> usize {
 
 #[test]
 fn spot_share_applies_beyond_the_on_demand_base() {
-    let play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
-    assert_eq!(on_spot(&play), 14);
+    let simulation = Simulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
+    assert_eq!(spot_count(&simulation), 14);
 }
 
 #[test]
 fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
-    let mut play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
-    let fleet = play.scaler.fleet();
+    let mut simulation = Simulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
+    let fleet = simulation.scaler.fleet();
     let (instance, _) = fleet.iter().find(|(_, member)| member.market == InstanceMarket::Spot).unwrap();
     let mut actions = Vec::new();
     let event = ProviderEvent::Interrupted { instance, notice_ms: 120_000 };
-    play.scaler.on_event(play.now_ms, &event, &mut actions);
+    simulation.scaler.on_event(simulation.now_ms, &event, &mut actions);
     assert_eq!(actions[0], ProviderAction::Drain { instance, grace_ms: 120_000 });
     assert!(matches!(
         actions[1],
         ProviderAction::Launch { market: InstanceMarket::Spot, is_warm: false, .. }
     ));
     assert_eq!(actions.len(), 2);
-    actions.iter().for_each(|action| play.provider.act(play.now_ms, action));
-    play.run(60, |_| calm());
-    assert_eq!(play.ready(), 24);
+    actions.iter().for_each(|action| simulation.provider.act(simulation.now_ms, action));
+    simulation.run(60, |_| calm());
+    assert_eq!(simulation.ready(), 24);
 }
 
 #[test]
 fn refused_spot_launches_fall_back_to_on_demand_for_a_while() {
-    let delays = ProviderDelays { spot_max: Some(5), ..sound() };
-    let mut play = Play::new(Policy { spot: SPOT, ..Policy::document(24, 50) }, delays, 1);
-    play.run(120, |_| calm());
-    assert_eq!((play.ready(), on_spot(&play)), (24, 5));
-    assert!(play.scaler.is_without_spot(play.now_ms));
-    play.run(600, |_| calm());
-    assert!(!play.scaler.is_without_spot(play.now_ms));
+    let delays = ProviderDelays { spot_max: Some(5), ..reliable_delays() };
+    let mut simulation = Simulation::new(Policy { spot: SPOT, ..Policy::cloud(24, 50) }, delays, 1);
+    simulation.run(120, |_| calm());
+    assert_eq!((simulation.ready(), spot_count(&simulation)), (24, 5));
+    assert!(simulation.scaler.is_without_spot(simulation.now_ms));
+    simulation.run(600, |_| calm());
+    assert!(!simulation.scaler.is_without_spot(simulation.now_ms));
 }

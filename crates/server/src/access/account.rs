@@ -61,21 +61,21 @@ impl Account {
 
     /// Applies the user's new entry in the users file.
     pub(super) fn set(&self, user: &AccessUser) {
-        self.permit(Arc::clone(&user.permissions));
+        self.set_permissions(Arc::clone(&user.permissions));
         self.quota.set(user.limits);
     }
 
     /// Closes the account: its connections may do nothing from now on.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        self.permit(Arc::default());
+        self.set_permissions(Arc::default());
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    fn permit(&self, permissions: Arc<Permissions>) {
+    fn set_permissions(&self, permissions: Arc<Permissions>) {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
@@ -97,19 +97,19 @@ impl Account {
         if !self.is_metered() {
             return (u64::MAX, u64::MAX);
         }
-        let (of_tenant, own) = (self.tenant.quota.meters().step(), self.quota.meters().step());
-        (of_tenant.0.min(own.0), of_tenant.1.min(own.1))
+        let (tenant_meters, user_meters) = (self.tenant.quota.meters().step(), self.quota.meters().step());
+        (tenant_meters.0.min(user_meters.0), tenant_meters.1.min(user_meters.1))
     }
 
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         let now_ns = now_ns();
         // Locks the tenant's meters first, so that no deadlock is possible.
-        let mut of_tenant = self.tenant.quota.meters();
-        let mut own = self.quota.meters();
-        self.tenant.quota.look(&mut of_tenant, records, bytes, now_ns)?;
-        self.quota.look(&mut own, records, bytes, now_ns)?;
-        of_tenant.take(records, bytes);
-        own.take(records, bytes);
+        let mut tenant_meters = self.tenant.quota.meters();
+        let mut user_meters = self.quota.meters();
+        self.tenant.quota.check(&mut tenant_meters, records, bytes, now_ns)?;
+        self.quota.check(&mut user_meters, records, bytes, now_ns)?;
+        tenant_meters.take(records, bytes);
+        user_meters.take(records, bytes);
         Ok(())
     }
 }
@@ -131,15 +131,15 @@ impl dunlin::User for Account {
         self.tenant.budget()
     }
 
-    fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError> {
-        self.tenant.begin_topic(name, by_itself)
+    fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError> {
+        self.tenant.reserve_topic(name, is_automatic)
     }
 
-    fn made_topic(&self, topic: &Arc<Topic>) {
-        self.tenant.made_topic(topic);
+    fn confirm_topic(&self, topic: &Arc<Topic>) {
+        self.tenant.confirm_topic(topic);
     }
 
-    fn no_topic(&self, name: &str) {
-        self.tenant.no_topic(name);
+    fn release_topic(&self, name: &str) {
+        self.tenant.release_topic(name);
     }
 }

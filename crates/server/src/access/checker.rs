@@ -22,7 +22,7 @@ pub(super) enum CheckDecision {
     /// The password is verified now.
     Check,
     /// The queue has no room for the job.
-    TurnedAway,
+    Rejected,
 }
 
 /// The threads and their queue.
@@ -36,15 +36,15 @@ pub(super) struct Checker {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<FairQueue<Job>>,
-    came: Condvar,
+    job_added: Condvar,
 }
 
 /// Waiting jobs by address, and the order of the addresses.
 struct FairQueue<T> {
-    of: HashMap<ClientIp, VecDeque<T>>,
+    by_address: HashMap<ClientIp, VecDeque<T>>,
     order: VecDeque<ClientIp>,
     count: usize,
-    is_over: bool,
+    is_closed: bool,
 }
 
 impl Checker {
@@ -52,24 +52,24 @@ impl Checker {
         Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on
+    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::Rejected`] on
     /// any thread.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         self.start.call_once(|| start(self.limits, &self.queue));
-        let turned_away =
+        let rejected =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
-        self.queue.came.notify_one();
+        self.queue.job_added.notify_one();
         // Runs without the lock, because the job may call this function again.
-        if let Some(job) = turned_away {
-            job(CheckDecision::TurnedAway);
+        if let Some(job) = rejected {
+            job(CheckDecision::Rejected);
         }
     }
 }
 
 impl Drop for Checker {
     fn drop(&mut self) {
-        self.queue.lock().is_over = true;
-        self.queue.came.notify_all();
+        self.queue.lock().is_closed = true;
+        self.queue.job_added.notify_all();
     }
 }
 
@@ -82,13 +82,13 @@ impl Queue {
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
-            if waiting.is_over {
+            if waiting.is_closed {
                 return None;
             }
             if let Some(job) = waiting.next() {
                 return Some(job);
             }
-            waiting = self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.job_added.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -97,43 +97,44 @@ impl<T> FairQueue<T> {
     /// Queues a job behind the other jobs of its address. If the queue is full, returns the job that is dropped to make
     /// room, which may be the new one.
     fn add(&mut self, from: ClientIp, job: T, waiting_max: usize) -> Option<T> {
-        let mut turned_away = None;
+        let mut rejected = None;
         if self.count >= waiting_max {
-            let own = self.of.get(&from).map_or(0, VecDeque::len);
-            let longest =
-                self.of.iter().max_by_key(|(_, jobs)| jobs.len()).map(|(from, jobs)| (*from, jobs.len()));
+            let own = self.by_address.get(&from).map_or(0, VecDeque::len);
+            let longest = self
+                .by_address
+                .iter()
+                .max_by_key(|(_, jobs)| jobs.len())
+                .map(|(from, jobs)| (*from, jobs.len()));
             match longest {
-                Some((other, length)) if length > own + 1 => {
-                    turned_away = self.take(other, VecDeque::pop_back)
-                }
+                Some((other, length)) if length > own + 1 => rejected = self.take(other, VecDeque::pop_back),
                 _ => return Some(job),
             }
         }
-        let jobs = self.of.entry(from).or_default();
+        let jobs = self.by_address.entry(from).or_default();
         if jobs.is_empty() {
             self.order.push_back(from);
         }
         jobs.push_back(job);
         self.count += 1;
-        turned_away
+        rejected
     }
 
     fn next(&mut self) -> Option<T> {
         let from = self.order.pop_front()?;
         let job = self.take(from, VecDeque::pop_front);
-        if self.of.contains_key(&from) {
+        if self.by_address.contains_key(&from) {
             self.order.push_back(from);
         }
         job
     }
 
     /// Removes a job of an address. Also removes the address from the order if it has no jobs left.
-    fn take(&mut self, from: ClientIp, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
-        let jobs = self.of.get_mut(&from)?;
-        let job = which(jobs);
+    fn take(&mut self, from: ClientIp, pop: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
+        let jobs = self.by_address.get_mut(&from)?;
+        let job = pop(jobs);
         self.count -= usize::from(job.is_some());
         if jobs.is_empty() {
-            self.of.remove(&from);
+            self.by_address.remove(&from);
             self.order.retain(|other| *other != from);
         }
         job
@@ -142,13 +143,16 @@ impl<T> FairQueue<T> {
 
 impl<T> Default for FairQueue<T> {
     fn default() -> FairQueue<T> {
-        FairQueue { of: HashMap::new(), order: VecDeque::new(), count: 0, is_over: false }
+        FairQueue { by_address: HashMap::new(), order: VecDeque::new(), count: 0, is_closed: false }
     }
 }
 
 impl<T> std::fmt::Debug for FairQueue<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turns").field("addresses", &self.of.len()).field("count", &self.count).finish()
+        f.debug_struct("FairQueue")
+            .field("addresses", &self.by_address.len())
+            .field("count", &self.count)
+            .finish()
     }
 }
 
@@ -161,8 +165,8 @@ fn start(limits: AccessLimits, queue: &Arc<Queue>) {
                 job(CheckDecision::Check);
             }
         };
-        let started = thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work);
-        if let Err(error) = started {
+        let result = thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work);
+        if let Err(error) = result {
             tracing::error!(%error, "cannot start a thread that checks passwords");
         }
     }
@@ -178,26 +182,26 @@ mod tests {
 
     #[test]
     fn login_checks_alternate_between_client_addresses() {
-        let mut turns = FairQueue::default();
+        let mut queue = FairQueue::default();
         for (from, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
-            assert_eq!(turns.add(address(from), job, 100), None);
+            assert_eq!(queue.add(address(from), job, 100), None);
         }
-        let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(order, ["a1", "b1", "c1", "a2", "b2", "a3"]);
-        assert_eq!((turns.count, turns.of.len(), turns.order.len()), (0, 0, 0));
+        assert_eq!((queue.count, queue.by_address.len(), queue.order.len()), (0, 0, 0));
     }
 
     #[test]
     fn full_login_queue_drops_a_check_of_the_busiest_address() {
-        let mut turns = FairQueue::default();
+        let mut queue = FairQueue::default();
         for job in 0..4 {
-            assert_eq!(turns.add(address(1), job, 4), None);
+            assert_eq!(queue.add(address(1), job, 4), None);
         }
-        assert_eq!(turns.add(address(1), 4, 4), Some(4), "the flood itself is turned away");
-        assert_eq!(turns.add(address(2), 10, 4), Some(3));
-        assert_eq!(turns.add(address(2), 11, 4), Some(2));
-        assert_eq!(turns.add(address(2), 12, 4), Some(12), "both have as many");
-        let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
+        assert_eq!(queue.add(address(1), 4, 4), Some(4), "the flood itself is rejected");
+        assert_eq!(queue.add(address(2), 10, 4), Some(3));
+        assert_eq!(queue.add(address(2), 11, 4), Some(2));
+        assert_eq!(queue.add(address(2), 12, 4), Some(12), "both have as many");
+        let order: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(order, [0, 10, 1, 11]);
     }
 }

@@ -21,12 +21,12 @@ pub(crate) enum Credentials {
     /// A NATS public key whose owner has signed the connection's nonce.
     Nkey(String),
     /// Credentials that do not have the protocol's format.
-    Unsound,
+    Malformed,
 }
 
 impl Credentials {
     /// Reads the credentials of a HELLO message: a token; or a user, a zero byte and a password.
-    pub(crate) fn of_hello(bytes: &[u8]) -> Credentials {
+    pub(crate) fn from_hello(bytes: &[u8]) -> Credentials {
         match bytes.iter().position(|&byte| byte == 0) {
             _ if bytes.is_empty() => Credentials::None,
             Some(at) => Credentials::password(&bytes[..at], &bytes[at + 1..]),
@@ -35,12 +35,12 @@ impl Credentials {
     }
 
     /// Reads the credentials of a CONNECT message on a connection with this nonce.
-    pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
+    pub(crate) fn from_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
         if let Some(key) = connect.nkey.as_deref().filter(|key| !key.is_empty()) {
             let signature = connect.sig.as_deref().unwrap_or_default();
             return match nkey::verify(key, nonce, signature) {
                 true => Credentials::Nkey(key.to_owned()),
-                false => Credentials::Unsound,
+                false => Credentials::Malformed,
             };
         }
         match (&connect.auth_token, &connect.user) {
@@ -54,18 +54,18 @@ impl Credentials {
     }
 
     /// Reads the credentials of the header `authorization` of HTTP and gRPC.
-    pub(crate) fn of_header(value: Option<&[u8]>) -> Credentials {
+    pub(crate) fn from_header(value: Option<&[u8]>) -> Credentials {
         let Some(value) = value else { return Credentials::None };
-        let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Unsound };
+        let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Malformed };
         let (scheme, rest) = (&value[..at], value[at..].trim_ascii());
         if scheme.eq_ignore_ascii_case(b"bearer") {
             return Credentials::token(rest);
         }
         let decoded = scheme.eq_ignore_ascii_case(b"basic").then(|| STANDARD.decode(rest).ok()).flatten();
-        let Some(decoded) = decoded else { return Credentials::Unsound };
+        let Some(decoded) = decoded else { return Credentials::Malformed };
         match decoded.iter().position(|&byte| byte == b':') {
             Some(at) => Credentials::password(&decoded[..at], &decoded[at + 1..]),
-            None => Credentials::Unsound,
+            None => Credentials::Malformed,
         }
     }
 
@@ -75,14 +75,14 @@ impl Credentials {
             (Credentials::None, Some(ClientCertificate { subject, names })) => {
                 Credentials::Certificate([subject].into_iter().chain(names).cloned().collect())
             }
-            (brought, _) => brought,
+            (credentials, _) => credentials,
         }
     }
 
     fn token(token: &[u8]) -> Credentials {
         match token.len() {
             1..=SECRET_BYTES_MAX => Credentials::Token(token.to_vec()),
-            _ => Credentials::Unsound,
+            _ => Credentials::Malformed,
         }
     }
 
@@ -91,7 +91,7 @@ impl Credentials {
             Ok(user) if super::users::is_name(user) && password.len() <= SECRET_BYTES_MAX => {
                 Credentials::Password { user: user.to_owned(), password: password.to_vec() }
             }
-            _ => Credentials::Unsound,
+            _ => Credentials::Malformed,
         }
     }
 }
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Credentials {
             Credentials::Certificate(_) => "Certificate",
             Credentials::Nkey(_) => "Nkey",
             Credentials::Password { .. } => "Password",
-            Credentials::Unsound => "Unsound",
+            Credentials::Malformed => "Malformed",
         })
     }
 }
@@ -117,22 +117,22 @@ mod tests {
     fn credentials_are_read_from_hello_and_http_header() {
         let token = Credentials::Token(b"t".to_vec());
         let password = Credentials::Password { user: "ana".to_owned(), password: b"p:w".to_vec() };
-        assert_eq!(Credentials::of_hello(b""), Credentials::None);
-        assert_eq!(Credentials::of_hello(b"t"), token);
-        assert_eq!(Credentials::of_hello(b"ana\0p:w"), password);
-        for (header, wanted) in [
+        assert_eq!(Credentials::from_hello(b""), Credentials::None);
+        assert_eq!(Credentials::from_hello(b"t"), token);
+        assert_eq!(Credentials::from_hello(b"ana\0p:w"), password);
+        for (header, expected) in [
             ("Bearer t", &token),
             ("bearer   t ", &token),
             ("Basic YW5hOnA6dw==", &password),
-            ("Basic YW5h", &Credentials::Unsound),
-            ("Basic !", &Credentials::Unsound),
-            ("Basic", &Credentials::Unsound),
-            ("Digest a", &Credentials::Unsound),
-            ("Bearer ", &Credentials::Unsound),
+            ("Basic YW5h", &Credentials::Malformed),
+            ("Basic !", &Credentials::Malformed),
+            ("Basic", &Credentials::Malformed),
+            ("Digest a", &Credentials::Malformed),
+            ("Bearer ", &Credentials::Malformed),
         ] {
-            assert_eq!(&Credentials::of_header(Some(header.as_bytes())), wanted, "{header}");
+            assert_eq!(&Credentials::from_header(Some(header.as_bytes())), expected, "{header}");
         }
-        assert_eq!(Credentials::of_header(None), Credentials::None);
+        assert_eq!(Credentials::from_header(None), Credentials::None);
         let shown = format!("{password:?} {token:?}");
         assert_eq!(shown, "Password Token");
     }
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn invalid_user_names_and_long_secrets_are_refused() {
         for wrong in [&b"a b\0p"[..], b"\0p", b"a\n\0p", b"\xff\0p"] {
-            assert_eq!(Credentials::of_hello(wrong), Credentials::Unsound);
+            assert_eq!(Credentials::from_hello(wrong), Credentials::Malformed);
         }
-        assert_eq!(Credentials::of_hello(&[b'a'; SECRET_BYTES_MAX + 1]), Credentials::Unsound);
+        assert_eq!(Credentials::from_hello(&[b'a'; SECRET_BYTES_MAX + 1]), Credentials::Malformed);
     }
 }

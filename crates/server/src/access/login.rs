@@ -17,7 +17,7 @@ use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
 
 /// The hash that an unknown user's password is verified against, so that the time does not reveal which users exist.
-const NOBODYS: &str =
+const PLACEHOLDER_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
 /// A logged-in connection of a user. The connection counts as logged in until this is dropped.
@@ -53,39 +53,39 @@ impl PendingLogin {
     /// Takes the result; `None` before it is known. The result is checked against the users file again, because the
     /// file may have changed since the login.
     pub(crate) fn take(&self) -> Option<LoginResult> {
-        lock(&self.0).take().map(still)
+        lock(&self.0).take().map(revalidate)
     }
 }
 
 /// Checks that a successful login is still valid; otherwise returns the refusal.
-fn still(login: LoginResult) -> LoginResult {
-    login.and_then(|login| login.validity().map(|()| login))
+fn revalidate(login: LoginResult) -> LoginResult {
+    login.and_then(|login| login.check_validity().map(|()| login))
 }
 
 impl Access {
     /// Starts a login. `waiter` is notified with `token` when the result is known, which may be at once.
-    pub(crate) fn log_in_waking(
+    pub(crate) fn start_login(
         self: &Arc<Access>,
         credentials: Credentials,
         tenant: &str,
         from: ClientIp,
         (waiter, token): (Arc<Waiter>, u32),
     ) -> PendingLogin {
-        let answer = Arc::new(Mutex::new(None));
-        let kept = Arc::clone(&answer);
+        let result = Arc::new(Mutex::new(None));
+        let shared_result = Arc::clone(&result);
         self.check(credentials, tenant, from, move |login| {
-            *lock(&kept) = Some(login);
+            *lock(&shared_result) = Some(login);
             waiter.notify(token);
         });
-        PendingLogin(answer)
+        PendingLogin(result)
     }
 
     /// Logs in, and waits for the result.
     pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: ClientIp) -> LoginResult {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
-        let given_up = |_| Err(Refused::new(ErrorCode::Internal, "the verification was aborted"));
-        still(receive.await.unwrap_or_else(given_up))
+        let aborted = |_| Err(Refused::new(ErrorCode::Internal, "the verification was aborted"));
+        revalidate(receive.await.unwrap_or_else(aborted))
     }
 
     /// Checks the credentials, and calls `done` with the result, on this thread or another.
@@ -101,40 +101,40 @@ impl Access {
             Credentials::None => {
                 done(Err(Refused::new(ErrorCode::Unauthenticated, "this node requires credentials")));
             }
-            Credentials::Unsound => done(Err(self.refuse(from, "malformed credentials"))),
+            Credentials::Malformed => done(Err(self.refuse(from, "malformed credentials"))),
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
-                let known = self.users().of_token(&digest).map(str::to_owned);
+                let known = self.users().user_by_token(&digest).map(str::to_owned);
                 // A token has 256 random bits and cannot be guessed. A valid token is therefore accepted even while
                 // failed logins delay the address.
                 done(match known {
-                    Some(name) => self.enter(&name, Proof::Token(digest), &tenant, from),
+                    Some(name) => self.complete_login(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
                 });
             }
-            Credentials::Certificate(said) => {
+            Credentials::Certificate(names) => {
                 let users = self.users();
-                done(match users.of_certificate(&said) {
-                    Some((name, said)) => {
-                        self.enter(name, Proof::Certificate(said.to_owned()), &tenant, from)
+                done(match users.user_by_certificate(&names) {
+                    Some((name, matching)) => {
+                        self.complete_login(name, Proof::Certificate(matching.to_owned()), &tenant, from)
                     }
                     // Certificates cannot be guessed. A failed login with a certificate is therefore not counted, and
                     // delays no other login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                        tracing::warn!(?said, "login failed: the certificate belongs to no user");
+                        tracing::warn!(?names, "login failed: the certificate belongs to no user");
                         Err(Refused::new(ErrorCode::Unauthenticated, "the certificate belongs to no user"))
                     }
                 });
             }
             Credentials::Nkey(key) => {
-                let known = self.users().of_nkey(&key).map(str::to_owned);
+                let known = self.users().user_by_nkey(&key).map(str::to_owned);
                 done(match known {
-                    Some(name) => self.enter(&name, Proof::Nkey(key), &tenant, from),
+                    Some(name) => self.complete_login(&name, Proof::Nkey(key), &tenant, from),
                     None => Err(self.refuse(from, "unknown nkey")),
                 });
             }
-            Credentials::Password { user, password } => match self.wait(from, &user) {
+            Credentials::Password { user, password } => match self.throttle_refusal(from, &user) {
                 Some(refused) => done(Err(refused)),
                 None => self.check_password(user, password, tenant, from, done),
             },
@@ -142,18 +142,18 @@ impl Access {
     }
 
     /// Refuses a login without checking it while earlier failures delay this user and address.
-    fn wait(&self, from: ClientIp, user: &str) -> Option<Refused> {
-        let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
-        (wait_ns > 0).then(|| {
+    fn throttle_refusal(&self, from: ClientIp, user: &str) -> Option<Refused> {
+        let delay_ns = lock(&self.throttle).delay_ns(from, user, now_ns());
+        (delay_ns > 0).then(|| {
             self.counts.throttled.fetch_add(1, Ordering::Relaxed);
-            let numbers = [wait_ns / 1_000_000 + 1, 0, 0];
+            let numbers = [delay_ns / 1_000_000 + 1, 0, 0];
             Refused { numbers, ..Refused::new(ErrorCode::RateLimit, "failed logins") }
         })
     }
 
     /// Refuses a login that names no user. Counts the failure, unless earlier failures still delay the login.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
-        self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
+        self.throttle_refusal(from, "").unwrap_or_else(|| self.record_failure(from, "", why))
     }
 
     fn check_password(
@@ -165,64 +165,70 @@ impl Access {
         done: impl FnOnce(LoginResult) + Send + 'static,
     ) {
         let hash = self.users().by_name.get(&user).and_then(|user| user.password.clone());
-        let key = lock(&self.cache).key(&user, &password, hash.as_deref().unwrap_or(NOBODYS));
+        let key = lock(&self.cache).key(&user, &password, hash.as_deref().unwrap_or(PLACEHOLDER_HASH));
         if let Some(hash) = &hash
-            && lock(&self.cache).knows(&key)
+            && lock(&self.cache).contains(&key)
         {
-            return done(self.enter(&user, Proof::Password(hash.clone()), &tenant, from));
+            return done(self.complete_login(&user, Proof::Password(hash.clone()), &tenant, from));
         }
         let access = Arc::clone(self);
-        self.checker.run(from, move |turn| {
-            if turn == CheckDecision::TurnedAway {
+        self.checker.run(from, move |decision| {
+            if decision == CheckDecision::Rejected {
                 let waiting_max = access.limits.logins_waiting_max.into();
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
-            // If failures have come while this job waited, the login is refused without a check and does not
-            // count as a failure.
-            if let Some(refused) = access.wait(from, &user) {
+            // If failures were recorded while this job waited, the login is refused without a check and is not
+            // counted as a failure.
+            if let Some(refused) = access.throttle_refusal(from, &user) {
                 return done(Err(refused));
             }
-            let is_right = secret::verify(hash.as_deref().unwrap_or(NOBODYS), &password);
+            let is_correct = secret::verify(hash.as_deref().unwrap_or(PLACEHOLDER_HASH), &password);
             done(match hash {
-                Some(hash) if is_right => {
-                    lock(&access.cache).remember(key);
-                    access.enter(&user, Proof::Password(hash), &tenant, from)
+                Some(hash) if is_correct => {
+                    lock(&access.cache).insert(key);
+                    access.complete_login(&user, Proof::Password(hash), &tenant, from)
                 }
-                _ => Err(access.fail(from, &user, "wrong user or password")),
+                _ => Err(access.record_failure(from, &user, "wrong user or password")),
             });
         });
     }
 
     /// Completes the login of a user whose credential matched.
-    fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: ClientIp) -> LoginResult {
+    fn complete_login(
+        self: &Arc<Access>,
+        name: &str,
+        proof: Proof,
+        tenant: &str,
+        from: ClientIp,
+    ) -> LoginResult {
         let generation = self.generation();
         let Some(account) = self.account(name) else {
-            return Err(self.fail(from, name, "unknown user"));
+            return Err(self.record_failure(from, name, "unknown user"));
         };
         match proof {
-            Proof::Password(_) => lock(&self.throttle).succeeded(from, name, now_ns()),
-            _ => lock(&self.throttle).proved(from),
+            Proof::Password(_) => lock(&self.throttle).record_password_login(from, name, now_ns()),
+            _ => lock(&self.throttle).record_other_login(from),
         }
         if !tenant.is_empty() && tenant != account.tenant().name() {
             return Err(Refused::new(ErrorCode::TenantUnknown, tenant));
         }
-        account.tenant().enter()?;
-        if let Err(refused) = account.quota.enter() {
-            account.tenant().quota.leave();
+        account.tenant().add_connection()?;
+        if let Err(refused) = account.quota.add_connection() {
+            account.tenant().quota.remove_connection();
             return Err(refused);
         }
         let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
         // The users file may have changed since the credential was compared.
-        login.validity()?;
+        login.check_validity()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(login)
     }
 
     /// Counts and logs a failed login. The log has the user's name if the name is valid, and nothing else of the
     /// credentials.
-    fn fail(&self, from: ClientIp, user: &str, why: &str) -> Refused {
+    fn record_failure(&self, from: ClientIp, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
-        lock(&self.throttle).failed(from, user, now_ns());
+        lock(&self.throttle).record_failure(from, user, now_ns());
         let from = from.map_or_else(|| "unix socket".to_owned(), |address| address.to_string());
         tracing::warn!(from, user, why, "login failed");
         Refused::new(ErrorCode::Unauthenticated, "wrong credentials")
@@ -245,14 +251,14 @@ impl Login {
     }
 
     /// Waits for `work`; fails as soon as the user loses access.
-    pub(crate) async fn while_let_in<T>(
+    pub(crate) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
     ) -> Result<T, Refused> {
         let mut changes = dunlin::User::changes(&*self.account);
-        let shut_out = async {
+        let access_lost = async {
             loop {
-                self.validity()?;
+                self.check_validity()?;
                 // The sender of changes was dropped, because the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
@@ -262,44 +268,44 @@ impl Login {
         tokio::select! {
             // Checks the login first: if it has ended, the client receives that reason and not a later one.
             biased;
-            ended = shut_out => ended,
+            ended = access_lost => ended,
             done = work => done,
         }
     }
 
     /// The node with this user's permissions.
     pub(crate) fn node(&self, node: &Node) -> Node {
-        node.used_by(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
+        node.with_user(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
     }
 
     /// Checks that the users file still has the credential of this login.
-    pub(crate) fn validity(&self) -> Result<(), Refused> {
+    pub(crate) fn check_validity(&self) -> Result<(), Refused> {
         let users = self.access.users();
-        let gone = |why: &str| {
+        let invalid = |why: &str| {
             let text = format!("user {} {why}", self.account.name());
             Err(Refused::new(ErrorCode::Unauthenticated, text))
         };
-        let Some(user) = users.by_name.get(self.account.name()) else { return gone("was removed") };
+        let Some(user) = users.by_name.get(self.account.name()) else { return invalid("was removed") };
         if user.tenant != self.account.tenant().name() {
-            return gone("belongs to another tenant now");
+            return invalid("belongs to another tenant now");
         }
         if self.account.is_closed() {
-            return gone("was removed and created again");
+            return invalid("was removed and created again");
         }
-        let holds = match &self.proof {
+        let has_credential = match &self.proof {
             Proof::Token(digest) => user.tokens.contains(digest),
             Proof::Password(hash) => user.password.as_ref() == Some(hash),
-            Proof::Certificate(said) => user.certificates.contains(said),
+            Proof::Certificate(name) => user.certificates.contains(name),
             Proof::Nkey(key) => user.nkeys.contains(key),
         };
-        if holds { Ok(()) } else { gone("has other credentials now") }
+        if has_credential { Ok(()) } else { invalid("has other credentials now") }
     }
 }
 
 impl Drop for Login {
     fn drop(&mut self) {
-        self.account.quota.leave();
-        self.account.tenant().quota.leave();
+        self.account.quota.remove_connection();
+        self.account.tenant().quota.remove_connection();
     }
 }
 
@@ -308,15 +314,15 @@ impl Drop for Login {
 #[derive(Debug)]
 pub(super) struct PasswordCache {
     key: TokenDigest,
-    known: HashMap<TokenDigest, Instant>,
+    entries: HashMap<TokenDigest, Instant>,
     limits: AccessLimits,
 }
 
 impl PasswordCache {
     pub(super) fn new(limits: AccessLimits) -> Result<PasswordCache, UsersError> {
         Ok(PasswordCache {
-            key: secret::random().map_err(UsersError::unlikely)?,
-            known: HashMap::new(),
+            key: secret::random().map_err(UsersError::from_secret_error)?,
+            entries: HashMap::new(),
             limits,
         })
     }
@@ -330,22 +336,22 @@ impl PasswordCache {
         sum.finalize().into()
     }
 
-    fn knows(&self, key: &TokenDigest) -> bool {
-        self.known.get(key).is_some_and(|since| since.elapsed() < self.age_max())
+    fn contains(&self, key: &TokenDigest) -> bool {
+        self.entries.get(key).is_some_and(|since| since.elapsed() < self.age_max())
     }
 
-    fn remember(&mut self, key: TokenDigest) {
-        if self.known.len() >= self.limits.logins_remembered_max as usize {
+    fn insert(&mut self, key: TokenDigest) {
+        if self.entries.len() >= self.limits.logins_remembered_max as usize {
             let age_max = self.age_max();
-            self.known.retain(|_, since| since.elapsed() < age_max);
+            self.entries.retain(|_, since| since.elapsed() < age_max);
         }
-        if self.known.len() < self.limits.logins_remembered_max as usize {
-            self.known.insert(key, Instant::now());
+        if self.entries.len() < self.limits.logins_remembered_max as usize {
+            self.entries.insert(key, Instant::now());
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.known.clear();
+        self.entries.clear();
     }
 
     fn age_max(&self) -> Duration {
@@ -359,7 +365,7 @@ mod tests {
 
     #[test]
     fn placeholder_hash_for_unknown_users_matches_no_password() {
-        assert!(secret::check_hash(NOBODYS).is_ok() && !secret::verify(NOBODYS, b"nobody"));
+        assert!(secret::check_hash(PLACEHOLDER_HASH).is_ok() && !secret::verify(PLACEHOLDER_HASH, b"nobody"));
     }
 
     #[test]
@@ -367,10 +373,13 @@ mod tests {
         let limits = AccessLimits { logins_remembered_max: 2, ..AccessLimits::default() };
         let mut cache = PasswordCache::new(limits).unwrap();
         let keys = ["a", "b", "c"].map(|password| cache.key("ana", password.as_bytes(), "hash"));
-        keys.iter().for_each(|key| cache.remember(*key));
-        assert_eq!(keys.map(|key| cache.knows(&key)), [true, true, false]);
-        assert!(!cache.knows(&cache.key("ana", b"a", "another hash")), "a changed password is checked anew");
+        keys.iter().for_each(|key| cache.insert(*key));
+        assert_eq!(keys.map(|key| cache.contains(&key)), [true, true, false]);
+        assert!(
+            !cache.contains(&cache.key("ana", b"a", "another hash")),
+            "a changed password is checked anew"
+        );
         cache.clear();
-        assert!(!cache.knows(&keys[0]));
+        assert!(!cache.contains(&keys[0]));
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub(crate) struct RateMeter {
     per_s: u64,
     /// The fill level; a negative value is a debt.
-    left: f64,
-    seen_ns: u64,
+    level: f64,
+    updated_ns: u64,
 }
 
 /// The rate is exceeded.
@@ -23,7 +23,7 @@ pub(crate) struct OverRate {
 
 impl RateMeter {
     pub(crate) fn new(per_s: u64, now_ns: u64) -> RateMeter {
-        RateMeter { per_s, left: per_s as f64, seen_ns: now_ns }
+        RateMeter { per_s, level: per_s as f64, updated_ns: now_ns }
     }
 
     /// The rate per second.
@@ -36,27 +36,27 @@ impl RateMeter {
         if per_s != self.per_s {
             // Scales the fill level with the rate. The bucket stays equally full, and repaying a debt takes as long as
             // before.
-            self.left *= per_s as f64 / self.per_s.max(1) as f64;
+            self.level *= per_s as f64 / self.per_s.max(1) as f64;
             self.per_s = per_s;
         }
     }
 
     /// Whether the amount may pass now. Only checks; does not subtract the amount from the bucket.
-    pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
-        let full = self.per_s as f64;
-        let passed_s = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;
-        self.left = (self.left + passed_s * full).min(full);
-        self.seen_ns = self.seen_ns.max(now_ns);
-        let missing = (amount as f64).min(full) - self.left;
+    pub(crate) fn check(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
+        let capacity = self.per_s as f64;
+        let elapsed_s = now_ns.saturating_sub(self.updated_ns) as f64 / 1e9;
+        self.level = (self.level + elapsed_s * capacity).min(capacity);
+        self.updated_ns = self.updated_ns.max(now_ns);
+        let missing = (amount as f64).min(capacity) - self.level;
         // Tolerates rounding errors.
         if missing <= 1e-6 {
             return Ok(());
         }
-        Err(OverRate { per_s: self.per_s, retry_after: Duration::from_secs_f64(missing / full) })
+        Err(OverRate { per_s: self.per_s, retry_after: Duration::from_secs_f64(missing / capacity) })
     }
 
     pub(crate) fn take(&mut self, amount: u64) {
-        self.left -= amount as f64;
+        self.level -= amount as f64;
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn pass(meter: &mut RateMeter, amount: u64, now_ns: u64) -> Result<(), Duration> {
-        meter.look(amount, now_ns).map_err(|over| over.retry_after)?;
+        meter.check(amount, now_ns).map_err(|excess| excess.retry_after)?;
         meter.take(amount);
         Ok(())
     }

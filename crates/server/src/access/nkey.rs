@@ -29,7 +29,7 @@ impl Nonces {
     }
 
     /// The nonce of a connection.
-    pub(super) fn of(&self, session: u64) -> String {
+    pub(super) fn nonce(&self, session: u64) -> String {
         let sum = Sha256::new().chain_update(self.0).chain_update(session.to_le_bytes()).finalize();
         URL_SAFE_NO_PAD.encode(&sum[..NONCE_BYTES])
     }
@@ -39,8 +39,8 @@ impl Nonces {
 pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     let bytes: [u8; BYTES] = BASE32_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
     let (body, sum) = bytes.split_at(BYTES - 2);
-    let is_sound = body[0] == USER && crc16(body).to_le_bytes() == *sum;
-    is_sound.then(|| body[1..].try_into().ok()).flatten()
+    let is_valid = body[0] == USER && crc16(body).to_le_bytes() == *sum;
+    is_valid.then(|| body[1..].try_into().ok()).flatten()
 }
 
 /// Whether `signature` is the key's signature of the nonce. Accepts both base64 alphabets, because client libraries
@@ -92,8 +92,12 @@ mod tests {
 
     #[test]
     fn each_connection_has_its_own_nonce() {
-        let (one, other) = (Nonces::new().unwrap(), Nonces::new().unwrap());
-        assert_eq!(one.of(1), one.of(1));
-        assert!(one.of(1) != one.of(2) && one.of(1) != other.of(1) && one.of(1).len() == 22);
+        let (nonces, other) = (Nonces::new().unwrap(), Nonces::new().unwrap());
+        assert_eq!(nonces.nonce(1), nonces.nonce(1));
+        assert!(
+            nonces.nonce(1) != nonces.nonce(2)
+                && nonces.nonce(1) != other.nonce(1)
+                && nonces.nonce(1).len() == 22
+        );
     }
 }

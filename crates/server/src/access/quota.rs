@@ -32,7 +32,7 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
 #[derive(Debug)]
 pub(crate) struct AccessQuota {
     /// Prefix of the limits' names, such as `users.ana`.
-    of: String,
+    prefix: String,
     connections: AtomicU64,
     connections_max: AtomicU64,
     /// Whether a rate is limited. If no rate is limited, publishing checks only this flag.
@@ -47,9 +47,9 @@ pub(super) struct Meters {
 }
 
 impl AccessQuota {
-    pub(super) fn new(of: String, limits: UserLimits) -> AccessQuota {
+    pub(super) fn new(prefix: String, limits: UserLimits) -> AccessQuota {
         let quota = AccessQuota {
-            of,
+            prefix,
             connections: AtomicU64::new(0),
             connections_max: AtomicU64::new(u64::MAX),
             metered: AtomicBool::new(false),
@@ -74,17 +74,18 @@ impl AccessQuota {
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
     }
 
-    /// Counts one more connection until [`leave`](AccessQuota::leave); refuses a connection over the limit.
-    pub(super) fn enter(&self) -> Result<(), Refused> {
+    /// Counts one more connection until [`remove_connection`](AccessQuota::remove_connection). Refuses a connection
+    /// over the limit.
+    pub(super) fn add_connection(&self) -> Result<(), Refused> {
         let max = self.connections_max.load(Ordering::Relaxed);
         let one_more = |count: u64| (count < max).then_some(count + 1);
         match self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Refused::limit(&format!("{}.limits.connections", self.of), max)),
+            Err(_) => Err(Refused::limit(&format!("{}.limits.connections", self.prefix), max)),
         }
     }
 
-    pub(super) fn leave(&self) {
+    pub(super) fn remove_connection(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -100,7 +101,7 @@ impl AccessQuota {
         self.meters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn look(
+    pub(super) fn check(
         &self,
         meters: &mut Meters,
         records: u64,
@@ -112,16 +113,16 @@ impl AccessQuota {
             (&mut meters.bytes, bytes, "publish_bytes_per_s"),
         ] {
             if let Some(meter) = meter {
-                meter.look(amount, now_ns).map_err(|over| self.refuse(name, over))?;
+                meter.check(amount, now_ns).map_err(|excess| self.refuse(name, excess))?;
             }
         }
         Ok(())
     }
 
-    fn refuse(&self, name: &str, over: OverRate) -> Refused {
-        let retry_after_ms = over.retry_after.as_millis() as u64 + 1;
-        let text = format!("{}.limits.{name}", self.of);
-        Refused { numbers: [retry_after_ms, over.per_s, 0], ..Refused::new(ErrorCode::RateLimit, text) }
+    fn refuse(&self, name: &str, excess: OverRate) -> Refused {
+        let retry_after_ms = excess.retry_after.as_millis() as u64 + 1;
+        let text = format!("{}.limits.{name}", self.prefix);
+        Refused { numbers: [retry_after_ms, excess.per_s, 0], ..Refused::new(ErrorCode::RateLimit, text) }
     }
 }
 

@@ -57,8 +57,8 @@ pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
 /// Creates a token; returns it with its digest for the users file.
 pub fn new_token() -> Result<(String, String), SecretError> {
     let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
-    let kept = show_digest(&digest(token.as_bytes()));
-    Ok((token, kept))
+    let stored = format_digest(&digest(token.as_bytes()));
+    Ok((token, stored))
 }
 
 /// Checks that the text is a hash for [`verify`] whose cost is within the limits.
@@ -87,12 +87,12 @@ pub(crate) fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }
 
-pub(crate) fn show_digest(digest: &TokenDigest) -> String {
+pub(crate) fn format_digest(digest: &TokenDigest) -> String {
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{DIGEST_PREFIX}{digits}")
 }
 
-pub(crate) fn read_digest(text: &str) -> Option<TokenDigest> {
+pub(crate) fn parse_digest(text: &str) -> Option<TokenDigest> {
     let digits = text.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.is_ascii() && digits.len() == 64)?;
     let mut digest = [0; 32];
     for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
@@ -102,7 +102,7 @@ pub(crate) fn read_digest(text: &str) -> Option<TokenDigest> {
 }
 
 /// Whether two digests are equal. The comparison takes constant time.
-pub(crate) fn is_same(a: &TokenDigest, b: &TokenDigest) -> bool {
+pub(crate) fn digests_equal(a: &TokenDigest, b: &TokenDigest) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }
 
@@ -151,14 +151,16 @@ mod tests {
 
     #[test]
     fn token_is_recognized_by_its_digest() {
-        let (token, kept) = new_token().unwrap();
-        assert!(token.starts_with(TOKEN_PREFIX) && token.len() == 50 && !kept.contains(&token));
-        let read = read_digest(&kept).unwrap();
-        assert!(is_same(&read, &digest(token.as_bytes())) && !is_same(&read, &digest(b"dunlin_")));
+        let (token, stored) = new_token().unwrap();
+        assert!(token.starts_with(TOKEN_PREFIX) && token.len() == 50 && !stored.contains(&token));
+        let read = parse_digest(&stored).unwrap();
+        assert!(
+            digests_equal(&read, &digest(token.as_bytes())) && !digests_equal(&read, &digest(b"dunlin_"))
+        );
         for wrong in
-            ["", "sha256:", &kept[1..], &kept[..70], &kept.replace("sha256:", "sha256:+"), "sha256:é"]
+            ["", "sha256:", &stored[1..], &stored[..70], &stored.replace("sha256:", "sha256:+"), "sha256:é"]
         {
-            assert_eq!(read_digest(wrong), None, "{wrong}");
+            assert_eq!(parse_digest(wrong), None, "{wrong}");
         }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Tenancy {
 
 #[derive(Debug)]
 struct CreatedTopic {
-    by_itself: bool,
-    at_ns: u64,
+    is_automatic: bool,
+    created_ns: u64,
     /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name is another
     /// topic.
     topic: Option<Weak<Topic>>,
@@ -66,10 +66,14 @@ impl Tenancy {
             let mut after = String::new();
             loop {
                 let page = self.node.topics(Some(bounds), &after, usize::MAX);
-                let at_ns = now_ns();
-                let made =
-                    |topic| CreatedTopic { by_itself: false, at_ns, topic: Some(Arc::downgrade(topic)) };
-                self.topics().extend(page.topics.iter().map(|topic| (topic.name().to_owned(), made(topic))));
+                let created_ns = now_ns();
+                let created = |topic| CreatedTopic {
+                    is_automatic: false,
+                    created_ns,
+                    topic: Some(Arc::downgrade(topic)),
+                };
+                self.topics()
+                    .extend(page.topics.iter().map(|topic| (topic.name().to_owned(), created(topic))));
                 match page.topics.last() {
                     Some(last) if page.more => after = last.name().to_owned(),
                     _ => break,
@@ -92,7 +96,7 @@ impl Tenancy {
         *self.limits() = limits;
     }
 
-    pub(super) fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError> {
+    pub(super) fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError> {
         let topics_max = self.limits().topics;
         let mut topics = self.topics();
         if let Some(topics_max) = topics_max
@@ -104,20 +108,20 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        let new = CreatedTopic { by_itself, at_ns: now_ns(), topic: None };
-        let made = topics.entry(name.to_owned()).or_insert(new);
+        let new = CreatedTopic { is_automatic, created_ns: now_ns(), topic: None };
+        let created = topics.entry(name.to_owned()).or_insert(new);
         // An explicit creation makes an automatically created topic permanent.
-        made.by_itself &= by_itself;
+        created.is_automatic &= is_automatic;
         Ok(())
     }
 
-    pub(super) fn made_topic(&self, topic: &Arc<Topic>) {
-        if let Some(made) = self.topics().get_mut(topic.name()) {
-            made.topic = Some(Arc::downgrade(topic));
+    pub(super) fn confirm_topic(&self, topic: &Arc<Topic>) {
+        if let Some(created) = self.topics().get_mut(topic.name()) {
+            created.topic = Some(Arc::downgrade(topic));
         }
     }
 
-    pub(super) fn no_topic(&self, name: &str) {
+    pub(super) fn release_topic(&self, name: &str) {
         // If a topic of this name exists, it remains counted.
         if self.node.topic(name).is_none() {
             self.topics().remove(name);
@@ -128,14 +132,16 @@ impl Tenancy {
     pub(super) fn expire(&self, now_ns: u64) {
         let idle_max = self.limits().topic_idle;
         let mut topics = self.topics();
-        topics.retain(|name, made| {
-            let Some(known) = &made.topic else { return now_ns.saturating_sub(made.at_ns) < CREATING_NS_MAX };
-            let there = self.node.topic(name).filter(|topic| known.ptr_eq(&Arc::downgrade(topic)));
+        topics.retain(|name, created| {
+            let Some(counted) = &created.topic else {
+                return now_ns.saturating_sub(created.created_ns) < CREATING_NS_MAX;
+            };
+            let existing = self.node.topic(name).filter(|topic| counted.ptr_eq(&Arc::downgrade(topic)));
             // The topic was deleted; another topic may have its name since then.
-            let Some(topic) = there else { return false };
-            let is_over =
-                made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
-            if is_over && self.node.delete_topic(name).is_ok() {
+            let Some(topic) = existing else { return false };
+            let is_expired = created.is_automatic
+                && idle_max.is_some_and(|max| is_idle(&topic, created.created_ns, now_ns, max));
+            if is_expired && self.node.delete_topic(name).is_ok() {
                 self.expired.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(
                     topic = name,
@@ -153,8 +159,8 @@ impl Tenancy {
         (self.topics().len() as u64, self.expired.load(Ordering::Relaxed))
     }
 
-    pub(super) fn enter(&self) -> Result<(), Refused> {
-        self.quota.enter()
+    pub(super) fn add_connection(&self) -> Result<(), Refused> {
+        self.quota.add_connection()
     }
 
     fn topics(&self) -> MutexGuard<'_, HashMap<String, CreatedTopic>> {
@@ -166,8 +172,8 @@ impl Tenancy {
     }
 }
 
-fn is_idle(topic: &Topic, made_ns: u64, now_ns: u64, max: Duration) -> bool {
-    let last_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0).max(made_ns);
+fn is_idle(topic: &Topic, created_ns: u64, now_ns: u64, max: Duration) -> bool {
+    let last_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0).max(created_ns);
     u128::from(now_ns.saturating_sub(last_ns)) >= max.as_nanos()
         && topic.publishers() == 0
         && !topic.logs().iter().any(|log| log.has_subscriber(""))

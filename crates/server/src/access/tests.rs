@@ -42,12 +42,12 @@ impl AccessFixture {
     }
 
     fn pending(&self) -> PendingLogin {
-        let told = (Waiter::new(), 1);
-        self.access.log_in_waking(
-            Credentials::of_header(Some(format!("Bearer {}", self.token).as_bytes())),
+        let waiter = (Waiter::new(), 1);
+        self.access.start_login(
+            Credentials::from_header(Some(format!("Bearer {}", self.token).as_bytes())),
             "",
             None,
-            told,
+            waiter,
         )
     }
 
@@ -60,13 +60,13 @@ fn ana(digest: &str, permissions: &str) -> String {
     format!("[users.ana]\ntokens = [\"{digest}\"]\n{permissions}\n")
 }
 
-const NOBODY: &str = "# nobody\n";
+const NO_USERS: &str = "# nobody\n";
 
 #[test]
 fn login_checked_before_a_credential_change_is_refused() {
-    let stage = AccessFixture::new("publish = [\">\"]");
-    let pending = stage.pending();
-    stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
+    let fixture = AccessFixture::new("publish = [\">\"]");
+    let pending = fixture.pending();
+    fixture.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
     // The login succeeded before the users file changed, but the session takes the result only here.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
@@ -75,34 +75,34 @@ fn login_checked_before_a_credential_change_is_refused() {
 
 #[test]
 fn account_created_during_a_reload_has_the_new_permissions() {
-    let stage = AccessFixture::new("publish = [\">\"]");
-    let before = stage.access.users();
-    stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
+    let fixture = AccessFixture::new("publish = [\">\"]");
+    let before = fixture.access.users();
+    fixture.rewrite(&ana(&fixture.digest, "publish = [\"a\"]"));
     // A login that began before the change still uses the old users file.
     assert!(before.by_name.contains_key("ana"));
-    let account = stage.access.account("ana").unwrap();
-    assert_eq!(account.permissions(), stage.access.users().by_name["ana"].permissions);
-    stage.rewrite(NOBODY);
-    assert!(stage.access.account("ana").is_none());
+    let account = fixture.access.account("ana").unwrap();
+    assert_eq!(account.permissions(), fixture.access.users().by_name["ana"].permissions);
+    fixture.rewrite(NO_USERS);
+    assert!(fixture.access.account("ana").is_none());
 }
 
 #[test]
 fn recreated_user_does_not_revive_an_old_login() {
-    let stage = AccessFixture::new("publish = [\">\"]");
-    let login = stage.log_in();
-    stage.rewrite(NOBODY);
+    let fixture = AccessFixture::new("publish = [\">\"]");
+    let login = fixture.log_in();
+    fixture.rewrite(NO_USERS);
     // This login is checked only after the user is back in the file.
-    stage.rewrite(&ana(&stage.digest, "publish = [\">\"]"));
+    fixture.rewrite(&ana(&fixture.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
-    assert_eq!(login.validity().unwrap_err().code, ErrorCode::Unauthenticated);
-    stage.log_in().validity().unwrap();
+    assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);
+    fixture.log_in().check_validity().unwrap();
 }
 
 #[test]
 fn stream_opened_with_an_outdated_login_is_refused_at_once() {
-    let stage = AccessFixture::new("subscribe = [\">\"]");
-    let login = stage.log_in();
-    stage.rewrite(NOBODY);
+    let fixture = AccessFixture::new("subscribe = [\">\"]");
+    let login = fixture.log_in();
+    fixture.rewrite(NO_USERS);
     assert_eq!(Admission::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
     assert_eq!(SubscriptionAccess::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
 }
@@ -119,40 +119,40 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
         (format!("{everything}publish = [\"a\"]\n"), false),
         (format!("{everything}groups = [\"a\"]\n"), false),
     ] {
-        let stage = AccessFixture::new(everything);
-        let mut validity = SubscriptionAccess::of(&stage.log_in());
-        stage.rewrite(&ana(&stage.digest, &after));
-        assert_eq!(validity.check().is_err(), ends, "{after}");
+        let fixture = AccessFixture::new(everything);
+        let mut subscription_access = SubscriptionAccess::of(&fixture.log_in());
+        fixture.rewrite(&ana(&fixture.digest, &after));
+        assert_eq!(subscription_access.check().is_err(), ends, "{after}");
     }
 }
 
 #[test]
 fn query_permission_is_checked_when_the_query_is_answered() {
-    let stage = AccessFixture::new("keys = [\"*\"]");
-    let node = stage.log_in().node(&stage.node);
-    let control = Arc::clone(stage.node.control().unwrap());
+    let fixture = AccessFixture::new("keys = [\"*\"]");
+    let node = fixture.log_in().node(&fixture.node);
+    let control = Arc::clone(fixture.node.control().unwrap());
     let put = ControlCommand::Put { key: b"a", value: b"1", lease: 0 };
-    dunlin::block_on(node.ask(&put)).unwrap();
+    dunlin::block_on(node.execute(&put)).unwrap();
     let query = ControlQuery::Get { key: b"a" };
-    let ask = || control.with(|state| node.find_in(state, &query)).unwrap();
+    let run_query = || control.with(|state| node.query_state(state, &query)).unwrap();
     node.may_query(&query).unwrap();
-    ask().unwrap();
+    run_query().unwrap();
     // The query below waits in a session's queue when the permissions change.
-    stage.rewrite(&ana(&stage.digest, "keys = [\"b\"]"));
-    assert_eq!(ask().unwrap_err().code, ErrorCode::Forbidden);
+    fixture.rewrite(&ana(&fixture.digest, "keys = [\"b\"]"));
+    assert_eq!(run_query().unwrap_err().code, ErrorCode::Forbidden);
 }
 
 #[test]
 fn pending_record_is_refused_after_its_permission_ends() {
-    let stage = AccessFixture::new("publish = [\"a\"]");
+    let fixture = AccessFixture::new("publish = [\"a\"]");
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
         reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
         ..TopicConfig::default()
     };
-    let topic = stage.node.create_topic("a", config, false).unwrap();
+    let topic = fixture.node.create_topic("a", config, false).unwrap();
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
-    let mut reader = stage.node.subscribe("a", &options).unwrap();
+    let mut reader = fixture.node.subscribe("a", &options).unwrap();
     let frame = {
         let meta = dunlin::topic::frame::Meta::default();
         let payload = [0; 1_024];
@@ -161,9 +161,9 @@ fn pending_record_is_refused_after_its_permission_ends() {
         meta.encode(encoded, 0, &payload, &mut frame);
         frame
     };
-    let node = stage.log_in().node(&stage.node);
+    let node = fixture.log_in().node(&fixture.node);
     let (frames, tail) = (&frame[..], "");
-    let what = AppendRequest {
+    let request = AppendRequest {
         frames,
         count: 1,
         partition: 0,
@@ -174,18 +174,18 @@ fn pending_record_is_refused_after_its_permission_ends() {
         tail,
     };
     let full = loop {
-        if let Err(full) = try_append(&topic, what) {
+        if let Err(full) = try_append(&topic, request) {
             break full;
         }
     };
-    assert!(full.may_pass(), "{full:?}");
+    assert!(full.is_retryable(), "{full:?}");
     let last = topic.logs()[0].last();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let _inside = runtime.enter();
-    let mut waiting = pin!(append_when_there_is_room(&topic, what));
+    let _guard = runtime.enter();
+    let mut waiting = pin!(append_when_there_is_room(&topic, request));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
-    stage.rewrite(&ana(&stage.digest, "publish = [\"b\"]"));
+    fixture.rewrite(&ana(&fixture.digest, "publish = [\"b\"]"));
     while let Ok(Some(_)) = reader.try_next() {}
     let _ = reader.drain(0, |_| ());
     drop(reader);

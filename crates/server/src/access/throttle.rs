@@ -15,13 +15,13 @@ use std::net::IpAddr;
 /// Maximum number of pairs and addresses that are remembered.
 const ENTRIES_MAX: usize = 16_384;
 /// Number of failures of a pair that cause no delay.
-const OF_PAIR: u32 = 4;
+const PAIR_FAILURES_FREE: u32 = 4;
 /// Number of failures of an address that cause no delay for its users.
-const OF_ADDRESS: u32 = 19;
-const FIRST_NS: u64 = 1_000_000_000;
-const LONGEST_NS: u64 = 64_000_000_000;
+const ADDRESS_FAILURES_FREE: u32 = 19;
+const DELAY_NS_MIN: u64 = 1_000_000_000;
+const DELAY_NS_MAX: u64 = 64_000_000_000;
 /// Time without a failure after which failures are forgotten.
-const FORGET_NS: u64 = 600_000_000_000;
+const FAILURES_EXPIRE_NS: u64 = 600_000_000_000;
 
 /// The IP address from which a login is attempted; `None` over a Unix socket.
 pub(crate) type ClientIp = Option<IpAddr>;
@@ -43,32 +43,40 @@ struct Failures {
 
 impl Failures {
     /// The time until the next attempt may be made, ns. The first `free` failures cause no delay.
-    fn wait_ns(self, free: u32, now_ns: u64) -> u64 {
+    fn delay_ns(self, free: u32, now_ns: u64) -> u64 {
         let Some(doublings) = self.count.checked_sub(free + 1) else { return 0 };
-        let span_ns =
-            FIRST_NS.checked_shl(doublings).filter(|ns| *ns > 0).unwrap_or(LONGEST_NS).min(LONGEST_NS);
-        self.last_ns.saturating_add(span_ns).saturating_sub(now_ns)
+        let doubled_ns = DELAY_NS_MIN
+            .checked_shl(doublings)
+            .filter(|ns| *ns > 0)
+            .unwrap_or(DELAY_NS_MAX)
+            .min(DELAY_NS_MAX);
+        self.last_ns.saturating_add(doubled_ns).saturating_sub(now_ns)
     }
 }
 
 impl Throttle {
     /// The delay of an attempt of this user from this address, ns; 0 if it may be made now.
-    pub(crate) fn wait_ns(&self, from: ClientIp, user: &str, now_ns: u64) -> u64 {
+    pub(crate) fn delay_ns(&self, from: ClientIp, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
-        let of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
-        let pair = of(Some(user));
-        let of_pair = pair.map_or(0, |failures| failures.wait_ns(OF_PAIR, now_ns));
-        let of_address = || of(None).map_or(0, |failures| failures.wait_ns(OF_ADDRESS, now_ns));
-        if pair.is_some_and(|pair| pair.is_known) { of_pair } else { of_pair.max(of_address()) }
+        let failures_of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
+        let pair = failures_of(Some(user));
+        let pair_delay_ns = pair.map_or(0, |failures| failures.delay_ns(PAIR_FAILURES_FREE, now_ns));
+        let address_delay_ns =
+            || failures_of(None).map_or(0, |failures| failures.delay_ns(ADDRESS_FAILURES_FREE, now_ns));
+        if pair.is_some_and(|pair| pair.is_known) {
+            pair_delay_ns
+        } else {
+            pair_delay_ns.max(address_delay_ns())
+        }
     }
 
-    pub(crate) fn failed(&mut self, from: ClientIp, user: &str, now_ns: u64) {
+    pub(crate) fn record_failure(&mut self, from: ClientIp, user: &str, now_ns: u64) {
         let from = network(from);
         for user in [Some(user.into()), None] {
-            self.make_room(now_ns);
-            let none = Failures { count: 0, last_ns: now_ns, is_known: false };
-            let failures = self.failures.entry((from, user)).or_insert(none);
-            if now_ns.saturating_sub(failures.last_ns) > FORGET_NS {
+            self.evict_oldest(now_ns);
+            let new_entry = Failures { count: 0, last_ns: now_ns, is_known: false };
+            let failures = self.failures.entry((from, user)).or_insert(new_entry);
+            if now_ns.saturating_sub(failures.last_ns) > FAILURES_EXPIRE_NS {
                 failures.count = 0;
             }
             failures.count = failures.count.saturating_add(1);
@@ -77,24 +85,24 @@ impl Throttle {
     }
 
     /// Records a successful login with a password.
-    pub(crate) fn succeeded(&mut self, from: ClientIp, user: &str, now_ns: u64) {
-        self.make_room(now_ns);
-        let none = Failures { count: 0, last_ns: now_ns, is_known: true };
-        self.failures.insert((network(from), Some(user.into())), none);
+    pub(crate) fn record_password_login(&mut self, from: ClientIp, user: &str, now_ns: u64) {
+        self.evict_oldest(now_ns);
+        let new_entry = Failures { count: 0, last_ns: now_ns, is_known: true };
+        self.failures.insert((network(from), Some(user.into())), new_entry);
     }
 
     /// Records a successful login without a password.
-    pub(crate) fn proved(&mut self, from: ClientIp) {
+    pub(crate) fn record_other_login(&mut self, from: ClientIp) {
         if !self.failures.is_empty() {
             self.failures.remove(&(network(from), Some("".into())));
         }
     }
 
-    fn make_room(&mut self, now_ns: u64) {
+    fn evict_oldest(&mut self, now_ns: u64) {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        self.failures.retain(|_, failures| now_ns.saturating_sub(failures.last_ns) <= FORGET_NS);
+        self.failures.retain(|_, failures| now_ns.saturating_sub(failures.last_ns) <= FAILURES_EXPIRE_NS);
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
@@ -135,50 +143,50 @@ mod tests {
         for (failures, wait) in [(1, 0), (4, 0), (5, 1), (6, 2), (7, 4), (11, 64), (30, 64), (90, 64)] {
             let mut throttle = Throttle::default();
             for _ in 0..failures {
-                throttle.failed(from, "ana", 0);
+                throttle.record_failure(from, "ana", 0);
             }
-            assert_eq!(throttle.wait_ns(from, "ana", 0), wait * SECOND, "{failures}");
+            assert_eq!(throttle.delay_ns(from, "ana", 0), wait * SECOND, "{failures}");
         }
-        (0..6).for_each(|_| throttle.failed(from, "ana", 0));
-        assert_eq!(throttle.wait_ns(from, "ana", SECOND / 2), 3 * SECOND / 2);
-        assert_eq!(throttle.wait_ns(from, "bob", 0), 0, "another user");
-        assert_eq!(throttle.wait_ns(address("10.0.0.2"), "ana", 0), 0, "another address");
-        throttle.succeeded(from, "ana", 0);
-        assert_eq!(throttle.wait_ns(from, "ana", 0), 0);
+        (0..6).for_each(|_| throttle.record_failure(from, "ana", 0));
+        assert_eq!(throttle.delay_ns(from, "ana", SECOND / 2), 3 * SECOND / 2);
+        assert_eq!(throttle.delay_ns(from, "bob", 0), 0, "another user");
+        assert_eq!(throttle.delay_ns(address("10.0.0.2"), "ana", 0), 0, "another address");
+        throttle.record_password_login(from, "ana", 0);
+        assert_eq!(throttle.delay_ns(from, "ana", 0), 0);
     }
 
     #[test]
     fn known_user_is_delayed_only_by_its_own_failed_logins() {
         let mut throttle = Throttle::default();
         let from = address("10.0.0.1");
-        throttle.succeeded(from, "ana", 0);
-        (0..60).for_each(|number| throttle.failed(from, &format!("user{number}"), 0));
-        assert_eq!(throttle.wait_ns(from, "ana", 0), 0);
-        assert_eq!(throttle.wait_ns(from, "bob", 0), 64 * SECOND, "nobody knows this user there");
-        (0..5).for_each(|_| throttle.failed(from, "ana", 0));
-        assert_eq!(throttle.wait_ns(from, "ana", 0), SECOND, "its password is guessed no faster");
+        throttle.record_password_login(from, "ana", 0);
+        (0..60).for_each(|number| throttle.record_failure(from, &format!("user{number}"), 0));
+        assert_eq!(throttle.delay_ns(from, "ana", 0), 0);
+        assert_eq!(throttle.delay_ns(from, "bob", 0), 64 * SECOND, "nobody knows this user there");
+        (0..5).for_each(|_| throttle.record_failure(from, "ana", 0));
+        assert_eq!(throttle.delay_ns(from, "ana", 0), SECOND, "its password is guessed no faster");
     }
 
     #[test]
     fn failed_logins_of_many_users_delay_the_whole_address() {
         let mut throttle = Throttle::default();
         let (one, same_network) = (address("2001:db8:1:2::3"), address("2001:db8:1:2:ffff::4"));
-        (0..20).for_each(|number| throttle.failed(one, &format!("user{number}"), 0));
-        assert_eq!(throttle.wait_ns(same_network, "ana", 0), SECOND);
-        assert_eq!(throttle.wait_ns(address("2001:db8:1:3::3"), "ana", 0), 0);
+        (0..20).for_each(|number| throttle.record_failure(one, &format!("user{number}"), 0));
+        assert_eq!(throttle.delay_ns(same_network, "ana", 0), SECOND);
+        assert_eq!(throttle.delay_ns(address("2001:db8:1:3::3"), "ana", 0), 0);
     }
 
     #[test]
     fn failed_logins_expire_and_their_number_is_bounded() {
         let mut throttle = Throttle::default();
         let from = address("10.0.0.1");
-        (0..9).for_each(|_| throttle.failed(from, "ana", 0));
-        throttle.failed(from, "ana", FORGET_NS + SECOND);
-        assert_eq!(throttle.wait_ns(from, "ana", FORGET_NS + SECOND), 0);
+        (0..9).for_each(|_| throttle.record_failure(from, "ana", 0));
+        throttle.record_failure(from, "ana", FAILURES_EXPIRE_NS + SECOND);
+        assert_eq!(throttle.delay_ns(from, "ana", FAILURES_EXPIRE_NS + SECOND), 0);
         for number in 0..3 * ENTRIES_MAX as u64 {
-            throttle.failed(from, &format!("user{number}"), number);
+            throttle.record_failure(from, &format!("user{number}"), number);
         }
         assert!(throttle.failures.len() <= ENTRIES_MAX);
-        assert!(throttle.wait_ns(from, "ana", 3 * ENTRIES_MAX as u64) > 0, "the address is known still");
+        assert!(throttle.delay_ns(from, "ana", 3 * ENTRIES_MAX as u64) > 0, "the address is known still");
     }
 }

@@ -22,10 +22,10 @@ pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 /// Longest time after which unused topics can be deleted: a hundred years.
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
-/// The first line of a users file that ends with [`END`].
-const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
+/// The first line of a users file that ends with [`LAST_LINE`].
+const FIRST_LINE: &str = "# This file is complete if it has the line: # end of users";
 /// The last line of a users file. If it is missing although the first line announces it, the file is truncated.
-const END: &str = "# end of users";
+const LAST_LINE: &str = "# end of users";
 
 /// The reason why a users file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub struct UsersError {
 
 impl UsersError {
     /// Converts the error of a system that provides no random numbers.
-    pub(super) fn unlikely(error: SecretError) -> UsersError {
+    pub(super) fn from_secret_error(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
 }
@@ -119,9 +119,9 @@ impl UserDirectory {
     pub fn parse(text: &str, name: &str) -> Result<UserDirectory, UsersError> {
         let reader = Reader { text, name };
         let mut lines = text.lines();
-        if lines.next() == Some(ENDS_WITH) && !lines.any(|line| line == END) {
+        if lines.next() == Some(FIRST_LINE) && !lines.any(|line| line == LAST_LINE) {
             let why = format!(
-                "the file is cut off or being written: it lacks the line {END:?} that its first line \
+                "the file is cut off or being written: it lacks the line {LAST_LINE:?} that its first line \
                      announces"
             );
             return Err(UsersError { place: name.to_owned(), why });
@@ -135,25 +135,25 @@ impl UserDirectory {
 
     /// Adds the first and last line to a users file, which reveal a truncated file. A file without both lines
     /// is accepted unchanged.
-    pub fn with_end(text: &str) -> String {
-        let users = text.lines().filter(|line| ![ENDS_WITH, END].contains(line));
-        let lines = std::iter::once(ENDS_WITH).chain(users).chain([END]);
+    pub fn with_end_line(text: &str) -> String {
+        let users = text.lines().filter(|line| ![FIRST_LINE, LAST_LINE].contains(line));
+        let lines = std::iter::once(FIRST_LINE).chain(users).chain([LAST_LINE]);
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
     /// The user with this token.
-    pub(crate) fn of_token(&self, digest: &TokenDigest) -> Option<&str> {
-        let (kept, name) = self.by_token.get_key_value(digest)?;
-        secret::is_same(kept, digest).then_some(name.as_str())
+    pub(crate) fn user_by_token(&self, digest: &TokenDigest) -> Option<&str> {
+        let (stored, name) = self.by_token.get_key_value(digest)?;
+        secret::digests_equal(stored, digest).then_some(name.as_str())
     }
 
     /// Finds the user with one of these certificate names; returns the user and the matching name.
-    pub(crate) fn of_certificate<'c>(&self, said: &'c [String]) -> Option<(&str, &'c str)> {
-        said.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
+    pub(crate) fn user_by_certificate<'c>(&self, names: &'c [String]) -> Option<(&str, &'c str)> {
+        names.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }
 
     /// The user with this public key.
-    pub(crate) fn of_nkey(&self, key: &str) -> Option<&str> {
+    pub(crate) fn user_by_nkey(&self, key: &str) -> Option<&str> {
         self.by_nkey.get(key).map(String::as_str)
     }
 
@@ -198,7 +198,7 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
 }
 
-const NAMES: &str = "a name is 1 to 64 letters, digits, or one of _-.@";
+const NAME_RULE: &str = "a name is 1 to 64 letters, digits, or one of _-.@";
 
 struct Reader<'a> {
     text: &'a str,
@@ -210,16 +210,16 @@ impl Reader<'_> {
         let mut users = UserDirectory::default();
         for (name, tenant) in raw.tenants {
             let span = name.span().start;
-            let name = self.name_of(name)?;
+            let name = self.parse_name(name)?;
             users.tenants.insert(name.clone(), self.tenant(&name, span, tenant)?);
         }
         users.tenants.entry(TENANT_DEFAULT.to_owned()).or_insert_with(|| AccessTenant {
-            bounds: Rule { allow: everything(), deny: Vec::new() },
+            bounds: Rule { allow: all_subjects(), deny: Vec::new() },
             limits: TenantLimits::default(),
         });
         for (name, user) in raw.users {
             let at = name.span().start;
-            let name = self.name_of(name)?;
+            let name = self.parse_name(name)?;
             let user = self.user(&name, user, at, &users.tenants)?;
             for token in &user.tokens {
                 if let Some(other) = users.by_token.insert(*token, name.clone()) {
@@ -264,14 +264,15 @@ impl Reader<'_> {
             bounds: Rule { allow, deny: self.patterns(raw.deny)? },
             limits: TenantLimits {
                 together: UserLimits {
-                    connections: self.over_zero("connections", limits.connections)?,
+                    connections: self.check_positive("connections", limits.connections)?,
                     publish_records_per_s: self
-                        .over_zero("publish_records_per_s", limits.publish_records_per_s)?,
-                    publish_bytes_per_s: self.over_zero("publish_bytes_per_s", limits.publish_bytes_per_s)?,
+                        .check_positive("publish_records_per_s", limits.publish_records_per_s)?,
+                    publish_bytes_per_s: self
+                        .check_positive("publish_bytes_per_s", limits.publish_bytes_per_s)?,
                 },
-                topics: self.over_zero("topics", limits.topics)?,
+                topics: self.check_positive("topics", limits.topics)?,
                 topic_idle: topic_idle.transpose()?,
-                memory_bytes: self.over_zero("memory_bytes", limits.memory_bytes)?,
+                memory_bytes: self.check_positive("memory_bytes", limits.memory_bytes)?,
             },
         })
     }
@@ -297,7 +298,7 @@ impl Reader<'_> {
         let read = |token: Spanned<String>| {
             let expected =
                 "tokens: expected sha256: and 64 hexadecimal digits, as `dunlin user token` writes them";
-            secret::read_digest(token.get_ref())
+            secret::parse_digest(token.get_ref())
                 .ok_or_else(|| self.error(token.span().start, expected.to_owned()))
         };
         let tokens = raw.tokens.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -339,10 +340,11 @@ impl Reader<'_> {
             nkeys,
             permissions: Arc::new(permissions),
             limits: UserLimits {
-                connections: self.over_zero("connections", limits.connections)?,
+                connections: self.check_positive("connections", limits.connections)?,
                 publish_records_per_s: self
-                    .over_zero("publish_records_per_s", limits.publish_records_per_s)?,
-                publish_bytes_per_s: self.over_zero("publish_bytes_per_s", limits.publish_bytes_per_s)?,
+                    .check_positive("publish_records_per_s", limits.publish_records_per_s)?,
+                publish_bytes_per_s: self
+                    .check_positive("publish_bytes_per_s", limits.publish_bytes_per_s)?,
             },
         })
     }
@@ -371,11 +373,11 @@ impl Reader<'_> {
         Ok(rule)
     }
 
-    fn name_of(&self, name: Spanned<String>) -> Result<String, UsersError> {
+    fn parse_name(&self, name: Spanned<String>) -> Result<String, UsersError> {
         if is_name(name.get_ref()) {
             return Ok(name.into_inner());
         }
-        Err(self.error(name.span().start, format!("{:?}: {NAMES}", name.get_ref())))
+        Err(self.error(name.span().start, format!("{:?}: {NAME_RULE}", name.get_ref())))
     }
 
     fn patterns(&self, texts: Vec<Spanned<String>>) -> Result<Vec<Pattern>, UsersError> {
@@ -386,7 +388,7 @@ impl Reader<'_> {
     }
 
     /// Refuses 0, because a reader could take it for no limit or for a limit of zero.
-    fn over_zero(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
+    fn check_positive(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
         match number {
             Some(zero) if *zero.get_ref() == 0 => {
                 Err(self.error(zero.span().start, format!("{name}: expected a whole number over 0")))
@@ -409,7 +411,7 @@ fn keys(texts: Vec<Spanned<String>>) -> Vec<KeyPattern> {
     texts.into_iter().map(|text| KeyPattern::new(text.into_inner())).collect()
 }
 
-fn everything() -> Vec<Pattern> {
+fn all_subjects() -> Vec<Pattern> {
     Pattern::parse(">").into_iter().collect()
 }
 

@@ -22,7 +22,7 @@ impl UsersFile {
 }
 
 impl Reload for UsersFile {
-    fn what(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "users file"
     }
 

@@ -23,12 +23,12 @@ impl Admission {
     /// Checks the login; returns whether the users file has changed since the last check.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<bool, Refused> {
-        if self.login.access().generation() == self.generation { Ok(false) } else { self.check_anew() }
+        if self.login.access().generation() == self.generation { Ok(false) } else { self.recheck() }
     }
 
-    fn check_anew(&mut self) -> Result<bool, Refused> {
+    fn recheck(&mut self) -> Result<bool, Refused> {
         self.generation = self.login.access().generation();
-        self.login.validity().map(|()| true)
+        self.login.check_validity().map(|()| true)
     }
 }
 
@@ -63,7 +63,7 @@ impl SubscriptionAccess {
     fn check_permissions(&mut self) -> Result<(), Refused> {
         let now = self.admission.login.account().permissions();
         let before = &self.permissions;
-        if !now.reads_like(before) || self.is_member && now.groups != before.groups {
+        if !now.reads_same_as(before) || self.is_member && now.groups != before.groups {
             let text = "the user's read permissions have changed: subscribe again";
             return Err(Refused::new(ErrorCode::Forbidden, text));
         }

@@ -16,21 +16,21 @@ use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::Purpose;
 use super::member::ClusterMember;
 use super::records::{self, NodeRecord, TokenRecord};
-use super::serving::say;
+use super::serving::send_frame;
 use super::token::Token;
 use crate::figures::{FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
 /// Interval of the checks for an awaited change.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time limit for an awaited change.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a node that stops, or whose disk is full, waits for each node to which it transfers the lead.
-pub(super) const HAND_OVER: Duration = Duration::from_secs(1);
+pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time limit for another node's status.
-const READY_WITHIN: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request to administer the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub struct NodeStatus {
     /// The last revision of the keys.
     pub revision: u64,
     /// Number of task shards of the cluster.
-    #[serde(default = "super::hello::one")]
+    #[serde(default = "super::hello::default_shards")]
     pub shards: u8,
     /// Numbers of the nodes that are voters.
     pub voters: Vec<u64>,
@@ -121,138 +121,140 @@ pub struct NodeStatus {
 
 /// Serves requests until the client disconnects.
 pub(super) async fn serve(
-    seat: &Arc<ClusterMember>,
+    member: &Arc<ClusterMember>,
     mut frames: ClusterFrames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
     loop {
         let frame = frames.next().await?;
         let id = frame.id;
-        let said = match super::parse(frame, ClusterFrameKind::Request)? {
-            AdminRequest::Backup => match keys_of(seat).await {
-                Ok((keys, revision)) => give(keys, revision, id, &mut write).await?,
-                Err(said) => said,
+        let reply = match super::parse(frame, ClusterFrameKind::Request)? {
+            AdminRequest::Backup => match freeze_keys(member).await {
+                Ok((keys, revision)) => send_parts(keys, revision, id, &mut write).await?,
+                Err(reply) => reply,
             },
-            AdminRequest::BackupShard { shard } => match tasks_of(seat, shard).await {
-                Ok(tasks) => give(tasks, 0, id, &mut write).await?,
-                Err(said) => said,
+            AdminRequest::BackupShard { shard } => match freeze_tasks(member, shard).await {
+                Ok(tasks) => send_parts(tasks, 0, id, &mut write).await?,
+                Err(reply) => reply,
             },
-            AdminRequest::Figures(wanted) => figures(seat, wanted).await,
-            question => answer(seat, question).await,
+            AdminRequest::Figures(request) => figures(member, request).await,
+            request => handle_request(member, request).await,
         };
-        say(&mut write, id, ClusterFrameKind::Answer, &super::text(&said)).await?;
+        send_frame(&mut write, id, ClusterFrameKind::Response, &super::to_json(&reply)).await?;
     }
 }
 
-async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply {
-    let Some(control) = seat.control() else {
+async fn handle_request(member: &Arc<ClusterMember>, request: AdminRequest) -> AdminReply {
+    let Some(control) = member.control() else {
         return starting();
     };
     let status = match control.status() {
         Ok(status) => status,
         Err(error) => return failed(&error),
     };
-    let said = match question {
-        AdminRequest::Status => return AdminReply::Status(Box::new(survey(seat, control, &status))),
-        AdminRequest::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
-        AdminRequest::Remove { node } => remove(seat, control, node).await,
-        AdminRequest::Transfer { to } => transfer(seat, control, &status, to).await,
+    let reply = match request {
+        AdminRequest::Status => return AdminReply::Status(Box::new(node_status(member, control, &status))),
+        AdminRequest::Token { ttl_ms, reusable } => create_token(member, control, ttl_ms, reusable).await,
+        AdminRequest::Remove { node } => remove(member, control, node).await,
+        AdminRequest::Transfer { to } => transfer(member, control, &status, to).await,
         AdminRequest::Backup | AdminRequest::BackupShard { .. } | AdminRequest::Figures(_) => {
             Err(AdminReply::Refused { why: "internal error: the request has another handler".to_owned() })
         }
     };
-    said.unwrap_or_else(|said| said)
+    reply.unwrap_or_else(|reply| reply)
 }
 
 /// Collects the counters outside the connections' thread, because this visits every topic.
-async fn figures(seat: &ClusterMember, wanted: FiguresRequest) -> AdminReply {
-    let Some(tell) = seat.figures() else { return starting() };
-    match tokio::task::spawn_blocking(move || tell(&wanted)).await {
-        Ok(answer) => AdminReply::Figures(answer),
+async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply {
+    let Some(source) = member.figures() else { return starting() };
+    match tokio::task::spawn_blocking(move || source(&request)).await {
+        Ok(response) => AdminReply::Figures(response),
         Err(error) => AdminReply::Failed { why: error.to_string() },
     }
 }
 
 /// Requests figures of topics from another node.
-pub(super) async fn ask_for_figures(
-    seat: &ClusterMember,
+pub(super) async fn request_figures(
+    member: &ClusterMember,
     node: u64,
     address: &str,
-    wanted: &FiguresRequest,
+    request: &FiguresRequest,
 ) -> io::Result<FiguresResponse> {
-    match ask_node(seat, node, address, &AdminRequest::Figures(wanted.clone())).await? {
-        AdminReply::Figures(answer) => Ok(answer),
+    match send_request(member, node, address, &AdminRequest::Figures(request.clone())).await? {
+        AdminReply::Figures(response) => Ok(response),
         other => Err(io::Error::other(format!("the cluster returned an unexpected reply: {other:?}"))),
     }
 }
 
 /// Whether another node reports that it is ready.
-pub(super) async fn is_ready(seat: &ClusterMember, node: &RaftMember) -> bool {
-    let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &AdminRequest::Status)).await;
-    matches!(asked, Ok(Ok(AdminReply::Status(status))) if status.missing.is_none())
+pub(super) async fn is_ready(member: &ClusterMember, node: &RaftMember) -> bool {
+    let reply =
+        timeout(STATUS_TIMEOUT, send_request(member, node.id, &node.address, &AdminRequest::Status)).await;
+    matches!(reply, Ok(Ok(AdminReply::Status(status))) if status.missing.is_none())
 }
 
-async fn ask_node(
-    seat: &ClusterMember,
+async fn send_request(
+    member: &ClusterMember,
     node: u64,
     address: &str,
-    question: &AdminRequest,
+    request: &AdminRequest,
 ) -> io::Result<AdminReply> {
-    let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
-    say(&mut write, 1, ClusterFrameKind::Request, &super::text(question)).await?;
-    super::parse(frames.next().await?, ClusterFrameKind::Answer)
+    let (mut frames, mut write) = member.open(node, address, Purpose::Admin).await?;
+    send_frame(&mut write, 1, ClusterFrameKind::Request, &super::to_json(request)).await?;
+    super::parse(frames.next().await?, ClusterFrameKind::Response)
 }
 
 fn failed(error: &ControlError) -> AdminReply {
     AdminReply::Failed { why: error.to_string() }
 }
 
-pub(super) fn survey(seat: &ClusterMember, control: &Control, status: &Status) -> NodeStatus {
+pub(super) fn node_status(member: &ClusterMember, control: &Control, status: &Status) -> NodeStatus {
     let (revision, nodes) =
         control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
     let ids = |members: &[dunlin::raft::RaftMember]| members.iter().map(|member| member.id).collect();
     let elections = control.elections_won().unwrap_or_default();
     NodeStatus {
-        cluster: seat.identity.cluster.clone(),
+        cluster: member.identity.cluster.clone(),
         node: status.id,
         release: super::RELEASE.to_owned(),
-        leader: seat.leader(status),
+        leader: member.leader(status),
         term: status.term,
         last: status.last.unwrap_or(0),
         applied: status.applied.unwrap_or(0),
         snapshot: status.snapshot.unwrap_or(0),
         revision,
-        shards: seat.shards,
+        shards: member.shards,
         voters: ids(&status.voters),
         learners: ids(&status.learners),
         nodes,
-        missing: seat.missing(),
-        elections_us: elections.iter().map(|took| took.as_micros() as u64).collect(),
+        missing: member.missing(),
+        elections_us: elections.iter().map(|duration| duration.as_micros() as u64).collect(),
     }
 }
 
-async fn make_token(
-    seat: &ClusterMember,
+async fn create_token(
+    member: &ClusterMember,
     control: &Control,
     ttl_ms: Option<u64>,
     reusable: bool,
 ) -> Result<AdminReply, AdminReply> {
-    let ask = async |command: &ControlCommand<'_>| control.ask(command).await.map_err(|error| failed(&error));
+    let send =
+        async |command: &ControlCommand<'_>| control.execute(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
     // Waits until the new node is in the table. A restored node first deletes the join tokens of its backup, and would
     // delete a token that is created earlier.
-    let deadline = Instant::now() + PATIENCE;
-    while !seat.was_announced() {
+    let deadline = Instant::now() + CHANGE_TIMEOUT;
+    while !member.is_announced() {
         if Instant::now() > deadline {
             return Err(AdminReply::Failed {
                 why: "the cluster's table does not have this node yet: retry".to_owned(),
             });
         }
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
-    let token = Token::new(seat.authority.fingerprint().map_err(internal)?).map_err(internal)?;
+    let token = Token::new(member.authority.fingerprint().map_err(internal)?).map_err(internal)?;
     let lease = match ttl_ms {
-        Some(ttl_ms) => match ask(&ControlCommand::Grant { ttl_ms }).await? {
+        Some(ttl_ms) => match send(&ControlCommand::Grant { ttl_ms }).await? {
             ControlReply::Granted { lease, .. } => lease,
             other => return Err(AdminReply::Failed { why: format!("{other:?}") }),
         },
@@ -261,28 +263,34 @@ async fn make_token(
     let key = records::token_key(&Token::digest(&token.secret));
     let value = records::value(&TokenRecord { reusable });
     let then = vec![KeyOperation::Put { key: &key, value: &value, lease }];
-    ask(&ControlCommand::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
+    send(&ControlCommand::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
     Ok(AdminReply::Token { token: token.to_string() })
 }
 
 /// Why a node must not be removed at present: without it, too few of the other voters respond to form a majority.
 /// `None` if it may be removed.
-async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
+async fn removal_obstacle(
+    member: &ClusterMember,
+    status: &Status,
+    node: u64,
+    all: &[NodeRecord],
+) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
-    let left: Vec<&RaftMember> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
-    let ask = |member: &&RaftMember| {
-        let (id, address) = (member.id, member.address.clone());
-        async move { id == seat.identity.node || seat.answers(id, &address).await }
+    let remaining: Vec<&RaftMember> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
+    let check_response = |voter: &&RaftMember| {
+        let (id, address) = (voter.id, voter.address.clone());
+        async move { id == member.identity.node || member.is_responding(id, &address).await }
     };
-    let answers = join_all(left.iter().map(ask)).await;
-    let of = |answering: bool| {
-        let those = left.iter().zip(&answers).filter(move |(_, answers)| **answers == answering);
-        those.map(|(member, _)| member.id.to_string()).collect::<Vec<_>>()
+    let responses = join_all(remaining.iter().map(check_response)).await;
+    let ids_by_response = |is_responding: bool| {
+        let members =
+            remaining.iter().zip(&responses).filter(move |(_, responses)| **responses == is_responding);
+        members.map(|(member, _)| member.id.to_string()).collect::<Vec<_>>()
     };
-    let (silent, needed) = (of(false), left.len() / 2 + 1);
-    (of(true).len() < needed).then(|| {
-        let voters: Vec<String> = left.iter().map(|member| member.id.to_string()).collect();
+    let (silent, needed) = (ids_by_response(false), remaining.len() / 2 + 1);
+    (ids_by_response(true).len() < needed).then(|| {
+        let voters: Vec<String> = remaining.iter().map(|member| member.id.to_string()).collect();
         format!(
             "without node {node} the cluster would stop: of its voters {} then {needed} must answer, and {} does not. Start that node \
              first, or remove it instead",
@@ -293,17 +301,17 @@ async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[Nod
 }
 
 /// Marks a node as removed, and waits until the leader has removed it from the voters.
-async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
-    let deadline = Instant::now() + PATIENCE;
-    while !mark_removed(seat, control, node).await? {
+async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
+    let deadline = Instant::now() + CHANGE_TIMEOUT;
+    while !mark_removed(member, control, node).await? {
         if Instant::now() > deadline {
             let why = format!("the entry of node {node} was changed by others at each attempt: retry");
             return Err(AdminReply::Failed { why });
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CHANGE_TIMEOUT;
     loop {
-        if !seat.is_in_a_group(node) {
+        if !member.is_in_a_group(node) {
             return Ok(AdminReply::Done);
         }
         if Instant::now() > deadline {
@@ -311,16 +319,16 @@ async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<Ad
                 .to_owned();
             return Err(AdminReply::Failed { why });
         }
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Marks a node as removed in the table. `false`: its entry was changed at the same time, for example by the node
 /// itself, which writes its addresses after its start.
-async fn mark_removed(seat: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
+async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
     let failed = |error| failed(&error);
-    let look = |state: &_| (records::node(state, node), records::nodes(state));
-    let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
+    let read = |state: &_| (records::node(state, node), records::nodes(state));
+    let ((record, revision), all) = control.read(Consistency::Linearizable, read).await.map_err(failed)?;
     let Some(record) = record.filter(|record| record.removed.is_none()) else {
         return Err(AdminReply::Refused {
             why: format!("there is no node {node}: `dunlin cluster status` lists them"),
@@ -332,7 +340,7 @@ async fn mark_removed(seat: &ClusterMember, control: &Control, node: u64) -> Res
         });
     }
     let status = control.status().map_err(failed)?;
-    if let Some(why) = needs_more(seat, &status, node, &all).await {
+    if let Some(why) = removal_obstacle(member, &status, node, &all).await {
         return Err(AdminReply::Refused { why });
     }
     let removed = Some("by `dunlin cluster remove`".to_owned());
@@ -340,12 +348,12 @@ async fn mark_removed(seat: &ClusterMember, control: &Control, node: u64) -> Res
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
     let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
-    let reply = control.ask(&command).await.map_err(failed)?;
+    let reply = control.execute(&command).await.map_err(failed)?;
     Ok(matches!(reply, ControlReply::Transaction { succeeded: true, .. }))
 }
 
 async fn transfer(
-    seat: &ClusterMember,
+    member: &ClusterMember,
     control: &Control,
     status: &Status,
     to: Option<u64>,
@@ -362,12 +370,12 @@ async fn transfer(
             return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
         };
         // During a transfer to a node that does not respond, the others would elect another leader.
-        if to != status.id && !seat.answers(to, &voter.address).await {
+        if to != status.id && !member.is_responding(to, &voter.address).await {
             let why = format!("node {to} does not respond: start it, or transfer the lead to another node");
             return Err(AdminReply::Refused { why });
         }
     }
-    match hand_over(control, to, PATIENCE).await {
+    match transfer_lead(control, to, CHANGE_TIMEOUT).await {
         Ok(Some(node)) if to.is_none_or(|to| to == node) => Ok(AdminReply::Leads { node }),
         // A third node was elected. Only that node can transfer the lead now.
         Ok(Some(other)) => match status.voters.iter().find(|member| member.id == other) {
@@ -379,11 +387,11 @@ async fn transfer(
     }
 }
 
-/// Transfers the lead to `to`, or to any other voter; returns the new leader. Waits at most `patience` for each node.
-pub(super) async fn hand_over(
+/// Transfers the lead to `to`, or to any other voter; returns the new leader. Waits at most `time_limit` for each node.
+pub(super) async fn transfer_lead(
     control: &Control,
     to: Option<u64>,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<Option<u64>, ControlError> {
     let status = control.status()?;
     if to == Some(status.id) {
@@ -392,50 +400,50 @@ pub(super) async fn hand_over(
     let others = status.voters.iter().map(|member| member.id).filter(|id| *id != status.id);
     for other in to.into_iter().chain(others.filter(|_| to.is_none())) {
         control.transfer(other).await?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + time_limit;
         while Instant::now() < deadline {
             let leader = control.status()?.leader;
             if leader.is_some_and(|leader| leader != status.id) {
                 return Ok(leader);
             }
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
     Ok(None)
 }
 
 /// Transfers the lead of a task shard, if this node leads it, to `to` or to any other voter.
-pub(super) async fn hand_over_tasks(tasks: &TaskShard, to: Option<u64>) {
+pub(super) async fn transfer_task_lead(tasks: &TaskShard, to: Option<u64>) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
         return;
     }
-    let is_wanted = |member: &&RaftMember| member.id != status.id && to.is_none_or(|to| member.id == to);
-    for other in status.voters.iter().filter(is_wanted) {
+    let is_candidate = |member: &&RaftMember| member.id != status.id && to.is_none_or(|to| member.id == to);
+    for other in status.voters.iter().filter(is_candidate) {
         if tasks.transfer(other.id).await.is_err() {
             return;
         }
-        let deadline = Instant::now() + HAND_OVER;
+        let deadline = Instant::now() + TRANSFER_TIMEOUT;
         while Instant::now() < deadline {
             if tasks.status().is_ok_and(|now| now.leader.is_some_and(|leader| leader != status.id)) {
                 return;
             }
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 }
 
 /// The state of all keys, and its last revision.
-async fn keys_of(seat: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminReply> {
-    let control = seat.control().ok_or_else(starting)?;
+async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminReply> {
+    let control = member.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
     let revision = read.map_err(|error| failed(&error))?;
     Ok((control.freeze().map_err(|error| failed(&error))?, revision))
 }
 
 /// The state of all tasks of a shard.
-async fn tasks_of(seat: &ClusterMember, shard: u8) -> Result<Box<dyn Frozen>, AdminReply> {
-    let tasks = seat.tasks().ok_or_else(starting)?;
+async fn freeze_tasks(member: &ClusterMember, shard: u8) -> Result<Box<dyn Frozen>, AdminReply> {
+    let tasks = member.tasks().ok_or_else(starting)?;
     let none = || AdminReply::Refused { why: format!("tasks' shard {shard} does not exist") };
     let shard = tasks.shards().get(usize::from(shard)).ok_or_else(none)?;
     let failed = |error: TasksError| AdminReply::Failed { why: error.to_string() };
@@ -448,26 +456,26 @@ fn starting() -> AdminReply {
 }
 
 /// Sends a state to the client in parts.
-async fn give(
+async fn send_parts(
     frozen: Box<dyn Frozen>,
     revision: u64,
     id: u64,
     write: &mut WriteHalf<Stream>,
 ) -> io::Result<AdminReply> {
-    let (blocks, mut given) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
-    let writing = tokio::task::spawn_blocking(move || {
+    let (blocks, mut receiver) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
+    let writer = tokio::task::spawn_blocking(move || {
         frozen.write(&mut |block| {
             blocks.blocking_send(block.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe.into())
         })
     });
     let mut parts = 0;
     let mut out = Vec::new();
-    while let Some(block) = given.recv().await {
+    while let Some(block) = receiver.recv().await {
         out.clear();
-        frame::put(&mut out, id, ClusterFrameKind::Part, &block);
+        frame::encode(&mut out, id, ClusterFrameKind::Part, &block);
         write.write_all(&out).await?;
         parts += 1;
     }
-    writing.await.map_err(io::Error::other)??;
+    writer.await.map_err(io::Error::other)??;
     Ok(AdminReply::Backup { parts, revision })
 }

@@ -32,35 +32,35 @@ pub(super) struct NodeCertificate {
 }
 
 /// The name in a node's certificate. The name contains no address, so that a node's address may change.
-pub(super) fn name_of(cluster: &str, node: u64) -> String {
+pub(super) fn certificate_name(cluster: &str, node: u64) -> String {
     format!("node-{node}.{cluster}.dunlin")
 }
 
 /// Returns the cluster and the node that a certificate's name states.
-pub(super) fn node_of(name: &str) -> Option<(&str, u64)> {
+pub(super) fn parse_certificate_name(name: &str) -> Option<(&str, u64)> {
     let (node, cluster) = name.strip_suffix(".dunlin")?.split_once('.')?;
     Some((cluster, node.strip_prefix("node-")?.parse().ok()?))
 }
 
 impl CertificateAuthority {
     /// Creates an authority.
-    pub(super) fn make(cluster: &str) -> Result<CertificateAuthority, ClusterError> {
+    pub(super) fn generate(cluster: &str) -> Result<CertificateAuthority, ClusterError> {
         let key = KeyPair::generate()?;
         let cert_pem = params(cluster)?.self_signed(&key)?.pem();
         Ok(CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
     }
 
     /// Creates the value for an existing authority from its certificate and key.
-    pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> CertificateAuthority {
+    pub(super) fn from_pem(cluster: &str, cert_pem: String, key_pem: String) -> CertificateAuthority {
         CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem }
     }
 
     /// Issues a node's certificate, also valid for the host at which other nodes reach the node.
     pub(super) fn issue(&self, node: u64, host: &str) -> Result<NodeCertificate, ClusterError> {
         let issuer = Issuer::new(params(&self.cluster)?, KeyPair::from_pem(&self.key_pem)?);
-        let name = name_of(&self.cluster, node);
+        let name = certificate_name(&self.cluster, node);
         let mut params = CertificateParams::new(vec![name.clone(), host.to_owned()])?;
-        hold(&mut params);
+        set_validity(&mut params);
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
@@ -82,13 +82,13 @@ pub(super) fn fingerprint(cert: &CertificateDer<'_>) -> [u8; 32] {
     Sha256::digest(cert).into()
 }
 
-fn hold(params: &mut CertificateParams) {
+fn set_validity(params: &mut CertificateParams) {
     (params.not_before, params.not_after) = (date_time_ymd(YEARS.0, 1, 1), date_time_ymd(YEARS.1, 1, 1));
 }
 
 fn params(cluster: &str) -> Result<CertificateParams, ClusterError> {
     let mut params = CertificateParams::new(Vec::new())?;
-    hold(&mut params);
+    set_validity(&mut params);
     params.distinguished_name.push(DnType::CommonName, format!("Dunlin cluster {cluster}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -101,19 +101,20 @@ mod tests {
 
     #[test]
     fn certificate_name_identifies_node_and_cluster() {
-        assert_eq!(node_of(&name_of("c0ffee", 12)), Some(("c0ffee", 12)));
+        assert_eq!(parse_certificate_name(&certificate_name("c0ffee", 12)), Some(("c0ffee", 12)));
         for other in ["node-x.c0ffee.dunlin", "node-1.dunlin", "node-1.c0ffee", "localhost", ""] {
-            assert_eq!(node_of(other), None, "{other}");
+            assert_eq!(parse_certificate_name(other), None, "{other}");
         }
     }
 
     #[test]
     fn reloaded_authority_issues_trusted_certificates() {
-        let made = CertificateAuthority::make("c0ffee").unwrap();
-        let read = CertificateAuthority::of("c0ffee", made.cert_pem.clone(), made.key_pem.clone());
-        assert_eq!(made.fingerprint().unwrap(), read.fingerprint().unwrap());
+        let generated = CertificateAuthority::generate("c0ffee").unwrap();
+        let read =
+            CertificateAuthority::from_pem("c0ffee", generated.cert_pem.clone(), generated.key_pem.clone());
+        assert_eq!(generated.fingerprint().unwrap(), read.fingerprint().unwrap());
         let issued = read.issue(3, "127.0.0.1").unwrap();
-        let roots = dunlin_client::tls::authorities(made.cert_pem.as_bytes()).unwrap();
+        let roots = dunlin_client::tls::authorities(generated.cert_pem.as_bytes()).unwrap();
         let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
             roots.into(),
             dunlin_client::tls::provider(),

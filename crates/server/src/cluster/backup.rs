@@ -39,7 +39,7 @@ const VERSION_OF_KEYS: u32 = 1;
 /// Largest block that is accepted, bytes. A longer block means that the file is damaged.
 const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
-pub(super) const FIRST: u64 = 1;
+pub(super) const FIRST_NODE: u64 = 1;
 
 /// The header of a backup file: the cluster, release and time of the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,34 +57,34 @@ pub struct BackupHeader {
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
-    let beside = file.with_extension("part");
-    let cannot = || ClusterError::io(format!("cannot write {}", file.display()));
-    let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let mut out = ChecksumWriter::new(BufWriter::new(created.map_err(cannot())?));
-    let begun = (|| {
+    let temporary = file.with_extension("part");
+    let error_context = || ClusterError::io(format!("cannot write {}", file.display()));
+    let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+    let mut out = ChecksumWriter::new(BufWriter::new(created.map_err(error_context())?));
+    let result = (|| {
         out.write(MAGIC)?;
         out.write(&VERSION.to_le_bytes())?;
-        out.write_block(&super::text(&header))
+        out.write_block(&super::to_json(&header))
     })();
-    begun.map_err(cannot())?;
-    let made = client.back_up(|block| out.write_block(block)).and_then(|revision| {
-        out.end_part().map_err(cannot())?;
+    result.map_err(error_context())?;
+    let result = client.back_up(|block| out.write_block(block)).and_then(|revision| {
+        out.end_part().map_err(error_context())?;
         let shards = client.shards_of_tasks()?;
-        out.write(&u32::from(shards).to_le_bytes()).map_err(cannot())?;
+        out.write(&u32::from(shards).to_le_bytes()).map_err(error_context())?;
         for shard in 0..shards {
             client.back_up_tasks(shard, |block| out.write_block(block))?;
-            out.end_part().map_err(cannot())?;
+            out.end_part().map_err(error_context())?;
         }
-        out.finish().map_err(cannot())?;
-        std::fs::rename(&beside, file).map_err(cannot())?;
+        out.finish().map_err(error_context())?;
+        std::fs::rename(&temporary, file).map_err(error_context())?;
         Ok(revision)
     });
-    made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+    result.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
 }
 
 /// Prepares an empty data directory for the first node of a new cluster that begins with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
-    let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
+    let error_context = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = ClusterDirectory::of(data_dir);
     let has_content = std::fs::read_dir(data_dir).is_ok_and(|mut dir| dir.next().is_some());
     if has_content {
@@ -95,17 +95,17 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     }
     // Reads the whole file once to check it before anything is written, so that a damaged file has no effect.
     let header = {
-        let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
+        let mut backup = BackupReader::open(file).map_err(error_context("cannot read"))?;
         while backup.has_part() {
-            backup.part().try_for_each(|block| block.map(drop)).map_err(cannot("cannot restore"))?;
+            backup.part().try_for_each(|block| block.map(drop)).map_err(error_context("cannot restore"))?;
         }
         backup.header
     };
     let cluster = super::new_cluster()?;
-    let member = RaftMember { id: FIRST, address: address.to_owned() };
-    let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
+    let member = RaftMember { id: FIRST_NODE, address: address.to_owned() };
+    let mut backup = BackupReader::open(file).map_err(error_context("cannot read"))?;
     let keys_dir = ClusterDirectory::control_dir(data_dir);
-    seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(cannot("cannot restore"))?;
+    seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(error_context("cannot restore"))?;
     let tasks_dir = ClusterDirectory::tasks_dir(data_dir);
     for shard in 0.. {
         if !backup.has_part() {
@@ -113,10 +113,10 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
         }
         let dir = Tasks::dir_of(&tasks_dir, shard);
         let seeded = Tasks::seed(Arc::new(RealDisk), &dir, &member, backup.part());
-        seeded.map_err(cannot("cannot restore the tasks of"))?;
+        seeded.map_err(error_context("cannot restore the tasks of"))?;
     }
-    files.write_authority(&CertificateAuthority::make(&cluster)?)?;
-    files.write_identity(&NodeIdentity::restored(&cluster, FIRST, address)?)?;
+    files.write_authority(&CertificateAuthority::generate(&cluster)?)?;
+    files.write_identity(&NodeIdentity::restored(&cluster, FIRST_NODE, address)?)?;
     Ok(header)
 }
 
@@ -161,7 +161,7 @@ impl ChecksumWriter<BufWriter<File>> {
 
 /// Reads a backup, part by part.
 struct BackupReader {
-    from: BufReader<File>,
+    input: BufReader<File>,
     digest: crc_fast::Digest,
     header: BackupHeader,
     parts_left: u32,
@@ -171,16 +171,17 @@ struct BackupReader {
 
 /// Iterates over the blocks of a part; ends with an error if the file is damaged.
 struct BackupPart<'a> {
-    of: &'a mut BackupReader,
-    is_over: bool,
+    reader: &'a mut BackupReader,
+    is_finished: bool,
 }
 
 impl BackupReader {
     fn open(file: &Path) -> io::Result<BackupReader> {
         let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
         check_is_file(file)?;
-        let from = BufReader::new(File::open(file)?);
-        let mut backup = BackupReader { from, digest: digest(), header, parts_left: 2, counts_shards: false };
+        let input = BufReader::new(File::open(file)?);
+        let mut backup =
+            BackupReader { input, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
             return Err(damaged("the file is not a backup of a cluster".to_owned()));
@@ -207,12 +208,12 @@ impl BackupReader {
     }
 
     fn part(&mut self) -> BackupPart<'_> {
-        BackupPart { is_over: !self.has_part(), of: self }
+        BackupPart { is_finished: !self.has_part(), reader: self }
     }
 
     fn read(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.from.by_ref().take(count as u64).read_to_end(&mut bytes)?;
+        self.input.by_ref().take(count as u64).read_to_end(&mut bytes)?;
         if bytes.len() < count {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the backup is truncated"));
         }
@@ -257,11 +258,11 @@ impl Iterator for BackupPart<'_> {
     type Item = io::Result<Bytes>;
 
     fn next(&mut self) -> Option<io::Result<Bytes>> {
-        if self.is_over {
+        if self.is_finished {
             return None;
         }
-        let read = self.of.read_block();
-        self.is_over = !matches!(read, Ok(Some(_)));
+        let read = self.reader.read_block();
+        self.is_finished = !matches!(read, Ok(Some(_)));
         read.transpose().map(|block| block.map(Bytes::from))
     }
 }
@@ -270,14 +271,14 @@ impl Iterator for BackupPart<'_> {
 mod tests {
     use super::*;
 
-    fn written(version: u32, parts: &[&[&[u8]]]) -> Vec<u8> {
+    fn encoded_backup(version: u32, parts: &[&[&[u8]]]) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         let mut out = ChecksumWriter::new(BufWriter::new(File::create(&path).unwrap()));
         let header = BackupHeader { cluster: "c".to_owned(), release: "r".to_owned(), made_ms: 7 };
         out.write(MAGIC).unwrap();
         out.write(&version.to_le_bytes()).unwrap();
-        out.write_block(&super::super::text(&header)).unwrap();
+        out.write_block(&super::super::to_json(&header)).unwrap();
         for (at, blocks) in parts.iter().enumerate() {
             if version == VERSION && at == 1 {
                 out.write(&(parts.len() as u32 - 1).to_le_bytes()).unwrap();
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn backup_is_read_back_as_written_and_any_damage_is_detected() {
-        let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"], &[b"four"]]);
+        let bytes = encoded_backup(VERSION, &[&[b"one", b"two"], &[b"three"], &[b"four"]]);
         assert_eq!(
             read(&bytes).unwrap(),
             [vec![Bytes::from("one"), Bytes::from("two")], vec!["three".into()], vec!["four".into()]]
@@ -317,13 +318,13 @@ mod tests {
 
     #[test]
     fn backup_of_a_release_without_shards_has_one_shard() {
-        let bytes = written(VERSION_OF_ONE_SHARD, &[&[b"one"], &[b"two"]]);
+        let bytes = encoded_backup(VERSION_OF_ONE_SHARD, &[&[b"one"], &[b"two"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")], vec!["two".into()]]);
     }
 
     #[test]
     fn backup_of_a_release_without_tasks_has_only_keys() {
-        let bytes = written(VERSION_OF_KEYS, &[&[b"one"]]);
+        let bytes = encoded_backup(VERSION_OF_KEYS, &[&[b"one"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")]]);
     }
 }

@@ -17,18 +17,18 @@ use super::frame::ClusterFrameKind;
 use super::hello::{self, Purpose};
 use super::member::{ClusterMember, MemberConnection};
 use super::secure::ClusterTls;
-use super::serving::say;
+use super::serving::send_frame;
 use super::{ClusterLimits, Token};
 
 /// Time limit for a connection or a status.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for any other request.
-const PATIENCE_WORK: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that administers a cluster.
 pub struct ClusterClient {
     runtime: Runtime,
-    seat: std::sync::Arc<ClusterMember>,
+    member: std::sync::Arc<ClusterMember>,
 }
 
 /// The response of one node to a status request: the status, or the error.
@@ -54,55 +54,61 @@ impl ClusterClient {
             )));
         };
         let authority = files.authority(&identity.cluster)?;
-        let host = super::host_of(&identity.address).to_owned();
+        let host = super::address_host(&identity.address).to_owned();
         let own = authority.issue(identity.node, &host)?;
         let secrets = ClusterTls::new(&identity.cluster, &authority, &own)?;
-        let seat =
-            ClusterMember::new(ClusterLimits::default(), hello::one(), files, identity, authority, secrets);
+        let member = ClusterMember::new(
+            ClusterLimits::default(),
+            hello::default_shards(),
+            files,
+            identity,
+            authority,
+            secrets,
+        );
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
+        Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, member })
     }
 
     /// The number of the node whose data directory is used.
     pub fn node(&self) -> u64 {
-        self.seat.identity.node
+        self.member.identity.node
     }
 
     /// The cluster's id.
     pub fn cluster(&self) -> &str {
-        &self.seat.identity.cluster
+        &self.member.identity.cluster
     }
 
     /// The address of the node whose data directory is used.
     pub fn address(&self) -> &str {
-        &self.seat.identity.address
+        &self.member.identity.address
     }
 
     /// Requests the status of each node of the cluster.
     pub fn survey(&self) -> Vec<NodeSurvey> {
         self.runtime.block_on(async {
-            let mut left: VecDeque<KnownMember> = self.known().into();
+            let mut queue: VecDeque<KnownMember> = self.known_members().into();
             let mut all: Vec<NodeSurvey> = Vec::new();
-            while let Some(KnownMember { node, address }) = left.pop_front() {
-                if all.iter().any(|known| known.node == node) {
+            while let Some(KnownMember { node, address }) = queue.pop_front() {
+                if all.iter().any(|survey| survey.node == node) {
                     continue;
                 }
-                let asked = self.ask_at(node, &address, AdminRequest::Status, PATIENCE).await;
-                let status = match asked {
+                let reply = self.request_from(node, &address, AdminRequest::Status, STATUS_TIMEOUT).await;
+                let status = match reply {
                     Ok(AdminReply::Status(status)) => Ok(*status),
                     Ok(other) => Err(format!("{other:?}")),
                     Err(error) => Err(error.to_string()),
                 };
                 if let Ok(status) = &status {
                     let nodes = status.nodes.iter().filter(|record| record.removed.is_none());
-                    left.extend(
+                    queue.extend(
                         nodes
                             .map(|record| KnownMember { node: record.node, address: record.address.clone() }),
                     );
                 }
                 all.push(NodeSurvey { node, address, status });
             }
-            all.sort_by_key(|surveyed| surveyed.node);
+            all.sort_by_key(|survey| survey.node);
             all
         })
     }
@@ -110,7 +116,7 @@ impl ClusterClient {
     /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`.
     pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<Token, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
-        match self.ask(AdminRequest::Token { ttl_ms, reusable })? {
+        match self.request(AdminRequest::Token { ttl_ms, reusable })? {
             AdminReply::Token { token } => token.parse(),
             other => Err(unexpected(&other)),
         }
@@ -118,87 +124,87 @@ impl ClusterClient {
 
     /// Removes a node from the cluster.
     pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
-        self.ask(AdminRequest::Remove { node }).map(drop)
+        self.request(AdminRequest::Remove { node }).map(drop)
     }
 
     /// Transfers the lead; returns the new leader.
     pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
-        match self.ask(AdminRequest::Transfer { to })? {
+        match self.request(AdminRequest::Transfer { to })? {
             AdminReply::Leads { node } => Ok(node),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Passes all keys to `take` in parts; returns their revision.
-    pub fn back_up(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
-        self.hand_out(&AdminRequest::Backup, take)
+    /// Passes all keys to `write` in parts; returns their revision.
+    pub fn back_up(&self, write: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
+        self.download_parts(&AdminRequest::Backup, write)
     }
 
     /// Number of shards of the tasks.
     pub fn shards_of_tasks(&self) -> Result<u8, ClusterError> {
-        match self.ask(AdminRequest::Status)? {
+        match self.request(AdminRequest::Status)? {
             AdminReply::Status(status) => Ok(status.shards),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Passes all tasks of a shard to `take` in parts.
+    /// Passes all tasks of a shard to `write` in parts.
     pub fn back_up_tasks(
         &self,
         shard: u8,
-        take: impl FnMut(&[u8]) -> io::Result<()>,
+        write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ClusterError> {
-        self.hand_out(&AdminRequest::BackupShard { shard }, take).map(drop)
+        self.download_parts(&AdminRequest::BackupShard { shard }, write).map(drop)
     }
 
-    fn hand_out(
+    fn download_parts(
         &self,
-        question: &AdminRequest,
-        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+        request: &AdminRequest,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, ClusterError> {
-        let (said, revision) = self.runtime.block_on(async {
+        let (reply, revision) = self.runtime.block_on(async {
             let (mut parts, mut failed) = (0, None);
-            let mut take_part = |part: Bytes| {
+            let mut on_part = |part: Bytes| {
                 parts += 1;
                 if failed.is_none() {
-                    failed = take(&part).err();
+                    failed = write(&part).err();
                 }
             };
-            let said = self.ask_anyone(question, &mut take_part).await?;
+            let reply = self.request_any(request, &mut on_part).await?;
             if let Some(error) = failed {
                 return Err(ClusterError::io("cannot write the backup")(error));
             }
-            let revision = match said {
-                AdminReply::Backup { parts: given, revision } if given == parts => Some(revision),
+            let revision = match reply {
+                AdminReply::Backup { parts: sent, revision } if sent == parts => Some(revision),
                 _ => None,
             };
-            Ok((said, revision))
+            Ok((reply, revision))
         })?;
-        revision.ok_or_else(|| unexpected(&said))
+        revision.ok_or_else(|| unexpected(&reply))
     }
 
-    fn ask(&self, question: AdminRequest) -> Result<AdminReply, ClusterError> {
-        self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
+    fn request(&self, request: AdminRequest) -> Result<AdminReply, ClusterError> {
+        self.runtime.block_on(self.request_any(&request, &mut |_| ()))
     }
 
     /// The members to which a request may be sent, beginning with the node whose data directory is used.
-    fn known(&self) -> Vec<KnownMember> {
-        let identity = &self.seat.identity;
-        let mut known = vec![KnownMember { node: identity.node, address: identity.address.clone() }];
-        known.extend(self.seat.files.members().into_iter().filter(|other| other.node != identity.node));
-        known
+    fn known_members(&self) -> Vec<KnownMember> {
+        let identity = &self.member.identity;
+        let mut members = vec![KnownMember { node: identity.node, address: identity.address.clone() }];
+        members.extend(self.member.files.members().into_iter().filter(|other| other.node != identity.node));
+        members
     }
 
     /// Sends a request to one node after another until one serves it, and follows redirections to the leader.
-    async fn ask_anyone(
+    async fn request_any(
         &self,
-        question: &AdminRequest,
-        take_part: &mut impl FnMut(Bytes),
+        request: &AdminRequest,
+        on_part: &mut impl FnMut(Bytes),
     ) -> Result<AdminReply, ClusterError> {
-        let mut left: VecDeque<KnownMember> = self.known().into();
-        let (mut failed, mut sent_on) = (None, 0);
-        while let Some(KnownMember { node, address }) = left.pop_front() {
-            let opened = within(PATIENCE, self.seat.open(node, &address, Purpose::Admin)).await;
+        let mut queue: VecDeque<KnownMember> = self.known_members().into();
+        let (mut failed, mut redirects) = (None, 0);
+        while let Some(KnownMember { node, address }) = queue.pop_front() {
+            let opened = with_timeout(STATUS_TIMEOUT, self.member.open(node, &address, Purpose::Admin)).await;
             let mut connection = match opened {
                 Ok(connection) => connection,
                 Err(error) => {
@@ -206,13 +212,13 @@ impl ClusterClient {
                     continue;
                 }
             };
-            let asked = within(PATIENCE_WORK, exchange(&mut connection, question, take_part)).await;
-            return match asked
+            let reply = with_timeout(REQUEST_TIMEOUT, exchange(&mut connection, request, on_part)).await;
+            return match reply
                 .map_err(|error| ClusterError::Unreachable { address, why: error.to_string() })?
             {
-                AdminReply::Elsewhere { node, address } if sent_on < 3 => {
-                    sent_on += 1;
-                    left.push_front(KnownMember { node, address });
+                AdminReply::Elsewhere { node, address } if redirects < 3 => {
+                    redirects += 1;
+                    queue.push_front(KnownMember { node, address });
                     continue;
                 }
                 AdminReply::Elsewhere { .. } => {
@@ -220,46 +226,46 @@ impl ClusterClient {
                 }
                 AdminReply::Refused { why } => Err(ClusterError::Refused(why)),
                 AdminReply::Failed { why } => Err(ClusterError::Files(why)),
-                said => Ok(said),
+                reply => Ok(reply),
             };
         }
         Err(failed.unwrap_or(ClusterError::Files("no node of the cluster is known".to_owned())))
     }
 
-    async fn ask_at(
+    async fn request_from(
         &self,
         node: u64,
         address: &str,
-        question: AdminRequest,
-        patience: Duration,
+        request: AdminRequest,
+        time_limit: Duration,
     ) -> io::Result<AdminReply> {
-        within(patience, async {
-            let mut connection = self.seat.open(node, address, Purpose::Admin).await?;
-            exchange(&mut connection, &question, &mut |_| ()).await
+        with_timeout(time_limit, async {
+            let mut connection = self.member.open(node, address, Purpose::Admin).await?;
+            exchange(&mut connection, &request, &mut |_| ()).await
         })
         .await
     }
 }
 
-async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(patience, work).await.unwrap_or_else(|late| Err(late.into()))
+async fn with_timeout<T>(time_limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(time_limit, work).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
 }
 
 async fn exchange(
     (frames, write): &mut MemberConnection,
-    question: &AdminRequest,
-    take_part: &mut impl FnMut(Bytes),
+    request: &AdminRequest,
+    on_part: &mut impl FnMut(Bytes),
 ) -> io::Result<AdminReply> {
-    say(write, 1, ClusterFrameKind::Request, &super::text(question)).await?;
+    send_frame(write, 1, ClusterFrameKind::Request, &super::to_json(request)).await?;
     loop {
         let frame = frames.next().await?;
         match frame.kind {
-            ClusterFrameKind::Part => take_part(frame.payload),
-            _ => return super::parse(frame, ClusterFrameKind::Answer),
+            ClusterFrameKind::Part => on_part(frame.payload),
+            _ => return super::parse(frame, ClusterFrameKind::Response),
         }
     }
 }
 
-fn unexpected(said: &AdminReply) -> ClusterError {
-    ClusterError::Files(format!("the node sent an unexpected reply: {said:?}"))
+fn unexpected(reply: &AdminReply) -> ClusterError {
+    ClusterError::Files(format!("the node sent an unexpected reply: {reply:?}"))
 }

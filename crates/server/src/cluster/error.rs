@@ -20,7 +20,7 @@ pub enum ClusterError {
     },
     /// Joining was cancelled.
     #[error("joining was cancelled")]
-    GivenUp,
+    JoinCancelled,
     /// The text is no join token.
     #[error(
         "invalid join token: expected one line that begins with {}, as `dunlin cluster token` prints it",

@@ -97,7 +97,7 @@ impl NodeIdentity {
     }
 
     /// This identity with another address. To be used before its cluster has begun.
-    pub(super) fn at(self, address: &str) -> NodeIdentity {
+    pub(super) fn with_address(self, address: &str) -> NodeIdentity {
         NodeIdentity { address: address.to_owned(), ..self }
     }
 
@@ -112,7 +112,7 @@ impl NodeIdentity {
     }
 
     /// The identity of the node's next start.
-    pub(super) fn started_again(self, address: &str) -> Result<NodeIdentity, ClusterError> {
+    pub(super) fn next_start(self, address: &str) -> Result<NodeIdentity, ClusterError> {
         let now = Incarnation::after(Some(&self.now))?;
         let mut earlier = self.earlier;
         earlier.splice(0..0, self.before);
@@ -122,10 +122,10 @@ impl NodeIdentity {
     }
 
     /// Whether `text` has exactly the entries of this identity.
-    fn says_all(&self, text: &str) -> bool {
+    fn has_all_entries(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
-        found.iter().all(|(word, _)| known.contains_key(word))
+        found.iter().all(|(name, _)| known.contains_key(name))
     }
 
     /// The starts of this directory, the present one first.
@@ -207,7 +207,7 @@ impl ClusterDirectory {
         }
         let identity: NodeIdentity =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        if !is_sealed && !identity.says_all(&text) {
+        if !is_sealed && !identity.has_all_entries(&text) {
             // The file was written by an old release without checksums, or the word `checksum` in it is damaged.
             return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }
@@ -221,7 +221,7 @@ impl ClusterDirectory {
     }
 
     pub(super) fn authority(&self, cluster: &str) -> Result<CertificateAuthority, ClusterError> {
-        Ok(CertificateAuthority::of(cluster, self.read("ca.pem")?, self.read("ca-key.pem")?))
+        Ok(CertificateAuthority::from_pem(cluster, self.read("ca.pem")?, self.read("ca-key.pem")?))
     }
 
     pub(super) fn write_authority(&self, authority: &CertificateAuthority) -> Result<(), ClusterError> {
@@ -250,14 +250,14 @@ impl ClusterDirectory {
 
     fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<(), ClusterError> {
         let path = self.path(name);
-        let beside = self.path(&format!("{name}.new"));
+        let temporary = self.path(&format!("{name}.new"));
         let write = || {
             fs::create_dir_all(&self.dir)?;
             let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+                OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
             file.write_all(content)?;
             file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            fs::rename(&temporary, &path)?;
             File::open(&self.dir)?.sync_all()
         };
         write().map_err(ClusterError::io(format!("cannot write {}", path.display())))
@@ -277,12 +277,12 @@ mod tests {
         assert_eq!(files.identity().unwrap(), None);
         let first = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
         files.write_identity(&first).unwrap();
-        let again = files.identity().unwrap().unwrap().started_again("b:2").unwrap();
+        let again = files.identity().unwrap().unwrap().next_start("b:2").unwrap();
         assert_eq!((again.now.number, again.before.as_ref(), &*again.address), (2, Some(&first.now), "b:2"));
         assert_ne!(again.now.mark, first.now.mark);
-        let third = again.clone().started_again("b:2").unwrap();
+        let third = again.clone().next_start("b:2").unwrap();
         assert_eq!(third.lineage(), [third.now.clone(), again.now, first.now]);
-        let long = (0..2 * LINEAGE_MAX).try_fold(third, |last, _| last.started_again("b:2")).unwrap();
+        let long = (0..2 * LINEAGE_MAX).try_fold(third, |last, _| last.next_start("b:2")).unwrap();
         assert_eq!(long.lineage().len(), LINEAGE_MAX);
     }
 
@@ -292,7 +292,7 @@ mod tests {
         let files = ClusterDirectory::of(dir.path());
         let mut identity = NodeIdentity::first("c0ffee", 3, "a:1").unwrap();
         for _ in 0..3 {
-            identity = identity.started_again("a:1").unwrap();
+            identity = identity.next_start("a:1").unwrap();
         }
         files.write_identity(&identity).unwrap();
         let whole = fs::read(files.path("identity.json")).unwrap();
@@ -302,8 +302,8 @@ mod tests {
             damaged[at] ^= 1 << bit;
             fs::write(files.path("identity.json"), damaged).unwrap();
             let refused = files.identity().map_err(|error| error.to_string());
-            let word = |why: &String| why.contains("identity.json");
-            assert!(refused.as_ref().is_err_and(word), "byte {at}, bit {bit}: {refused:?}");
+            let names_file = |why: &String| why.contains("identity.json");
+            assert!(refused.as_ref().is_err_and(names_file), "byte {at}, bit {bit}: {refused:?}");
         }
         for cut in 0..whole.len() {
             fs::write(files.path("identity.json"), &whole[..cut]).unwrap();

@@ -24,7 +24,7 @@ const COUNTED: usize = 9;
 const READ_BYTES: usize = 64 << 10;
 /// Number of bytes of a large frame that are read or written, including their encryption, before other tasks of the
 /// thread run.
-const TURN_BYTES: usize = 128 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) enum ClusterFrameKind {
     Hello = 1,
     Request = 2,
     /// The response to a request.
-    Answer = 3,
+    Response = 3,
     /// The error of a request.
     Failed = 4,
     Ping = 5,
@@ -44,9 +44,9 @@ pub(super) enum ClusterFrameKind {
 }
 
 impl ClusterFrameKind {
-    fn of(byte: u8) -> Option<ClusterFrameKind> {
-        use ClusterFrameKind::{Answer, Failed, Hello, Part, Ping, Pong, Request};
-        [Hello, Request, Answer, Failed, Ping, Pong, Part].into_iter().find(|kind| *kind as u8 == byte)
+    fn from_byte(byte: u8) -> Option<ClusterFrameKind> {
+        use ClusterFrameKind::{Failed, Hello, Part, Ping, Pong, Request, Response};
+        [Hello, Request, Response, Failed, Ping, Pong, Part].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -59,12 +59,12 @@ pub(super) struct ClusterFrame {
 }
 
 /// Appends a frame.
-pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, payload: &[u8]) {
-    put_pieces(out, id, kind, &[payload]);
+pub(super) fn encode(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, payload: &[u8]) {
+    encode_pieces(out, id, kind, &[payload]);
 }
 
 /// Appends a frame whose payload consists of pieces.
-pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, pieces: &[impl AsRef<[u8]>]) {
+pub(super) fn encode_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, pieces: &[impl AsRef<[u8]>]) {
     let payload: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
     out.reserve(HEAD_BYTES + payload);
     out.extend_from_slice(&((COUNTED + payload) as u32).to_le_bytes());
@@ -75,12 +75,12 @@ pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, pie
 
 /// Writes bytes in chunks, between which other tasks of the thread run: heartbeats must not wait behind a large
 /// entry. `progressed` is called after each chunk.
-pub(super) async fn write_in_turns(
+pub(super) async fn write_in_chunks(
     to: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],
     progressed: impl Fn(),
 ) -> io::Result<()> {
-    let mut pieces = bytes.chunks(TURN_BYTES).peekable();
+    let mut pieces = bytes.chunks(CHUNK_BYTES).peekable();
     while let Some(piece) = pieces.next() {
         to.write_all(piece).await?;
         progressed();
@@ -94,71 +94,71 @@ pub(super) async fn write_in_turns(
 /// Reads frames.
 #[derive(Debug)]
 pub(super) struct ClusterFrames<R> {
-    from: R,
+    reader: R,
     /// Read buffer. Frames are copied out of it, because log entries are kept for long and must take no more memory
     /// than their bytes.
     chunk: Box<[u8]>,
     /// Bytes of an incomplete frame.
     buffer: BytesMut,
     /// Bytes that were read since other tasks of the thread last ran.
-    in_turn: usize,
+    unyielded_bytes: usize,
     /// Largest accepted payload.
     bytes_max: usize,
 }
 
 impl<R: AsyncRead + Unpin> ClusterFrames<R> {
-    pub(super) fn new(from: R, bytes_max: usize) -> ClusterFrames<R> {
+    pub(super) fn new(reader: R, bytes_max: usize) -> ClusterFrames<R> {
         ClusterFrames {
-            from,
+            reader,
             chunk: vec![0; READ_BYTES].into(),
             buffer: BytesMut::new(),
-            in_turn: 0,
+            unyielded_bytes: 0,
             bytes_max,
         }
     }
 
     /// Returns the underlying reader. Fails if bytes after the last whole frame were read, because they would be lost.
     pub(super) fn into_inner(self) -> io::Result<R> {
-        if self.buffer.is_empty() { Ok(self.from) } else { Err(io::ErrorKind::InvalidData.into()) }
+        if self.buffer.is_empty() { Ok(self.reader) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// Sets the largest accepted payload.
-    pub(super) fn allow(&mut self, bytes_max: usize) {
+    pub(super) fn set_limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
     /// Reads the next frame. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<ClusterFrame> {
         loop {
-            if let Some(frame) = self.take()? {
+            if let Some(frame) = self.decode()? {
                 return Ok(frame);
             }
-            match self.from.read(&mut self.chunk).await? {
+            match self.reader.read(&mut self.chunk).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => {
                     self.buffer.extend_from_slice(&self.chunk[..count]);
-                    self.in_turn += count;
+                    self.unyielded_bytes += count;
                 }
             }
-            if self.in_turn > TURN_BYTES {
-                self.in_turn = 0;
+            if self.unyielded_bytes > CHUNK_BYTES {
+                self.unyielded_bytes = 0;
                 yield_now().await;
             }
         }
     }
 
-    fn take(&mut self) -> io::Result<Option<ClusterFrame>> {
+    fn decode(&mut self) -> io::Result<Option<ClusterFrame>> {
         let Some((head, _)) = self.buffer.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
-        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let payload = length.checked_sub(COUNTED).ok_or_else(|| wrong("a frame has no length"))?;
+        let payload = length.checked_sub(COUNTED).ok_or_else(|| invalid("a frame has no length"))?;
         if payload > self.bytes_max {
-            return Err(wrong(&format!(
+            return Err(invalid(&format!(
                 "a frame of {payload} bytes exceeds the limit of {}",
                 self.bytes_max
             )));
         }
-        let kind = ClusterFrameKind::of(head[12]).ok_or_else(|| wrong("a frame has no kind"))?;
+        let kind = ClusterFrameKind::from_byte(head[12]).ok_or_else(|| invalid("a frame has no kind"))?;
         if self.buffer.len() < HEAD_BYTES + payload {
             self.buffer.reserve(HEAD_BYTES + payload - self.buffer.len());
             return Ok(None);
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn incomplete_cluster_frame_is_not_decoded() {
         let mut bytes = Vec::new();
-        put(&mut bytes, 7, ClusterFrameKind::Request, b"what");
-        put(&mut bytes, 8, ClusterFrameKind::Ping, b"");
+        encode(&mut bytes, 7, ClusterFrameKind::Request, b"what");
+        encode(&mut bytes, 8, ClusterFrameKind::Ping, b"");
         let all = read(&bytes, 10).unwrap();
         let expected = [(7, ClusterFrameKind::Request, &b"what"[..]), (8, ClusterFrameKind::Ping, b"")];
         assert_eq!(all.iter().map(|f| (f.id, f.kind, &f.payload[..])).collect::<Vec<_>>(), expected);
@@ -203,35 +203,35 @@ mod tests {
     }
 
     /// Counts how often another task ran while `work` ran.
-    fn turns_beside(work: impl Future<Output = io::Result<()>>) -> usize {
+    fn polls_during(work: impl Future<Output = io::Result<()>>) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut turns = 0;
+        let mut polls = 0;
         runtime.block_on(async {
             tokio::pin!(work);
             let others = std::future::poll_fn(|cx| {
-                turns += 1;
+                polls += 1;
                 work.as_mut().poll(cx)
             });
             others.await.unwrap();
         });
-        turns
+        polls
     }
 
     /// Heartbeats must not wait behind the encryption of a large frame. If they did, a leader would lose its lead.
     #[test]
     fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();
-        put(&mut bytes, 1, ClusterFrameKind::Request, &vec![7; 8 << 20]);
-        let turns = (8 << 20) / TURN_BYTES / 2;
-        assert!(turns_beside(async { write_in_turns(&mut tokio::io::sink(), &bytes, || ()).await }) > turns);
+        encode(&mut bytes, 1, ClusterFrameKind::Request, &vec![7; 8 << 20]);
+        let polls = (8 << 20) / CHUNK_BYTES / 2;
+        assert!(polls_during(async { write_in_chunks(&mut tokio::io::sink(), &bytes, || ()).await }) > polls);
         let mut frames = ClusterFrames::new(&bytes[..], 8 << 20);
-        assert!(turns_beside(async { frames.next().await.map(drop) }) > turns);
+        assert!(polls_during(async { frames.next().await.map(drop) }) > polls);
     }
 
     #[test]
     fn overlong_or_invalid_cluster_frame_is_refused() {
         let mut long = Vec::new();
-        put(&mut long, 1, ClusterFrameKind::Answer, &[0; 11]);
+        encode(&mut long, 1, ClusterFrameKind::Response, &[0; 11]);
         assert!(read(&long, 10).is_err());
         assert!(read(&[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], 10).is_err(), "shorter than its head");
         assert!(read(&[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 99], 10).is_err(), "of no kind");

@@ -33,7 +33,7 @@ pub(super) struct ClusterHello {
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
     /// The connecting node's number of task shards.
-    #[serde(default = "one")]
+    #[serde(default = "default_shards")]
     pub(super) shards: u8,
     /// Whether the connection carries large messages. They are not received on the thread of heartbeats and votes.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub(super) struct ClusterHello {
 }
 
 /// The number of task shards that a message without this field states: 1, for older nodes and administration.
-pub(super) fn one() -> u8 {
+pub(super) fn default_shards() -> u8 {
     1
 }
 
@@ -66,11 +66,11 @@ pub(super) struct HelloRefusal {
 }
 
 impl HelloRefusal {
-    pub(super) fn for_good(why: String) -> HelloRefusal {
+    pub(super) fn permanent(why: String) -> HelloRefusal {
         HelloRefusal { for_good: true, why }
     }
 
-    pub(super) fn for_now(why: String) -> HelloRefusal {
+    pub(super) fn temporary(why: String) -> HelloRefusal {
         HelloRefusal { for_good: false, why }
     }
 }
@@ -78,14 +78,14 @@ impl HelloRefusal {
 /// Checks that the peer's protocol version is supported.
 pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefusal> {
     if version < VERSION_OLDEST {
-        return Err(HelloRefusal::for_good(format!(
+        return Err(HelloRefusal::permanent(format!(
             "dunlin {release} is too old for this cluster: it speaks version {version} of the protocol between nodes, and {VERSION_OLDEST} \
              is the oldest that dunlin {} understands. A node cannot go back to an older release: start it with the newer one",
             super::RELEASE
         )));
     }
     if version > VERSION {
-        return Err(HelloRefusal::for_now(format!(
+        return Err(HelloRefusal::temporary(format!(
             "dunlin {release} is newer than a node of this cluster ({}, version {VERSION} of the protocol between nodes, not {version}): \
              upgrade one release after another, every node before the next release",
             super::RELEASE
@@ -95,12 +95,12 @@ pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefu
 }
 
 /// Checks that a node has as many task shards as the cluster.
-pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), HelloRefusal> {
-    if shards == of_cluster {
+pub(super) fn check_shards(shards: u8, cluster_shards: u8) -> Result<(), HelloRefusal> {
+    if shards == cluster_shards {
         return Ok(());
     }
-    Err(HelloRefusal::for_good(format!(
-        "this cluster has {of_cluster} shards of tasks, not {shards}: set tasks.shards = {of_cluster}. The number of shards is fixed when a cluster is created"
+    Err(HelloRefusal::permanent(format!(
+        "this cluster has {cluster_shards} shards of tasks, not {shards}: set tasks.shards = {cluster_shards}. The number of shards is fixed when a cluster is created"
     )))
 }
 
@@ -111,11 +111,11 @@ pub(super) fn check_incarnation(
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),
     known: &Incarnation,
 ) -> Result<(), HelloRefusal> {
-    let follows = |given: &Incarnation| given == known || given.number > known.number;
+    let follows = |start: &Incarnation| start == known || start.number > known.number;
     if now.into_iter().chain(before).any(follows) {
         return Ok(());
     }
-    Err(HelloRefusal::for_good(format!(
+    Err(HelloRefusal::permanent(format!(
         "the directory of node {node} is stale: the cluster knows of its start number {}, and this directory was last started as number {}. \
          It is an older copy, or a copy of it was started since. Start the node with the directory it had last; if that is lost, \
          `dunlin cluster remove {node}`, empty the directory and let it join anew",

@@ -33,18 +33,18 @@ use super::hello::{self, ClusterHello, ClusterWelcome, Purpose};
 use super::member::ClusterMember;
 use super::records::{self, NodeRecord, TokenRecord};
 use super::secure::connect_by_token;
-use super::serving::say;
+use super::serving::send_frame;
 use super::token::Token;
 use super::{ClusterConfig, hex};
 
 /// Pause between two attempts.
-const AGAIN: Duration = Duration::from_millis(300);
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// Time limit for the TLS handshake.
-const SHAKE_WITHIN: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which the log repeats a problem that has not changed.
-const SAY_AGAIN: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause between two checks for cancellation.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The request of a joining node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,25 +82,25 @@ pub(super) enum JoinReply {
 
 /// Logs why a node cannot join yet: whenever the reason changes, and at an interval while it stays the same.
 #[derive(Default)]
-struct Complaint {
-    said: Option<(String, Instant)>,
+struct ProblemLog {
+    last: Option<(String, Instant)>,
 }
 
-impl Complaint {
-    fn say(&mut self, at: &str, why: &str) {
+impl ProblemLog {
+    fn log(&mut self, at: &str, why: &str) {
         let is_new =
-            !matches!(&self.said, Some((before, when)) if before == why && when.elapsed() < SAY_AGAIN);
+            !matches!(&self.last, Some((before, when)) if before == why && when.elapsed() < LOG_INTERVAL);
         if is_new {
             tracing::warn!("this node still tries to join the cluster through {at}: {why}");
-            self.said = Some((why.to_owned(), Instant::now()));
+            self.last = Some((why.to_owned(), Instant::now()));
         }
     }
 }
 
 /// Waits until joining is cancelled.
-pub(super) async fn given_up(give_up: &AtomicBool) {
-    while !give_up.load(Ordering::Relaxed) {
-        sleep(LOOK).await;
+pub(super) async fn wait_until_cancelled(cancel_join: &AtomicBool) {
+    while !cancel_join.load(Ordering::Relaxed) {
+        sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -113,26 +113,27 @@ pub(super) fn is_reachable(address: &str) -> bool {
 /// Joins a cluster, and writes the identity into the directory.
 pub(super) async fn join(
     files: &ClusterDirectory,
-    through: &str,
+    bootstrap_address: &str,
     token: &Token,
     address: &str,
     config: &ClusterConfig,
 ) -> Result<(NodeIdentity, CertificateAuthority), ClusterError> {
     let limits = &config.limits;
-    if !is_reachable(through) {
+    if !is_reachable(bootstrap_address) {
         return Err(ClusterError::Refused(format!(
-            "--join {through:?} is not an address of a node: expected a host and a port, such as \
+            "--join {bootstrap_address:?} is not an address of a node: expected a host and a port, such as \
                  node-1.example:6222"
         )));
     }
-    let mut complaint = Complaint::default();
+    let mut problem_log = ProblemLog::default();
     let deadline = Instant::now() + Duration::from_millis(limits.join_ms_max);
-    let mut at = through.to_owned();
+    let mut at = bootstrap_address.to_owned();
     loop {
-        let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, config));
-        let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
+        let reply =
+            timeout(Duration::from_millis(limits.join_ms_max), request_join(&at, token, address, config));
+        let why = match reply.await.unwrap_or_else(|elapsed| Err(elapsed.into())) {
             Ok(Ok(JoinReply::LetIn { cluster, node, ca_pem, ca_key_pem, members })) => {
-                let authority = CertificateAuthority::of(&cluster, ca_pem, ca_key_pem);
+                let authority = CertificateAuthority::from_pem(&cluster, ca_pem, ca_key_pem);
                 let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
                 files.write_members(&members)?;
@@ -148,33 +149,33 @@ pub(super) async fn join(
                 "another node named this one as the leader".to_owned()
             }
             Ok(Ok(JoinReply::Later { why })) => {
-                complaint.say(&at, &why);
+                problem_log.log(&at, &why);
                 why
             }
             Err(error) => {
                 let why = error.to_string();
-                complaint.say(&at, &why);
+                problem_log.log(&at, &why);
                 if Instant::now() >= deadline {
                     return Err(ClusterError::Unreachable { address: at, why });
                 }
-                at = through.to_owned();
+                at = bootstrap_address.to_owned();
                 why
             }
         };
         if Instant::now() >= deadline {
             return Err(ClusterError::Unreachable { address: at, why });
         }
-        sleep(AGAIN).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
-async fn ask(
+async fn request_join(
     at: &str,
     token: &Token,
     address: &str,
     config: &ClusterConfig,
 ) -> io::Result<Result<JoinReply, String>> {
-    let stream = match timeout(SHAKE_WITHIN, connect_by_token(token, at)).await?? {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, connect_by_token(token, at)).await?? {
         Ok(stream) => stream,
         Err(why) => return Ok(Err(why.to_owned())),
     };
@@ -189,19 +190,19 @@ async fn ask(
         shards: config.tasks.shards,
         is_bulk: false,
     };
-    say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&hello)).await?;
+    send_frame(&mut write, 0, ClusterFrameKind::Hello, &super::to_json(&hello)).await?;
     let welcome: ClusterWelcome = super::parse(frames.next().await?, ClusterFrameKind::Hello)?;
     if let Some(refused) = welcome.refused {
         return Ok(Err(refused.why));
     }
     let join = JoinRequest { secret: hex::write(&token.secret), address: address.to_owned() };
-    say(&mut write, 1, ClusterFrameKind::Request, &super::text(&join)).await?;
-    super::parse(frames.next().await?, ClusterFrameKind::Answer).map(Ok)
+    send_frame(&mut write, 1, ClusterFrameKind::Request, &super::to_json(&join)).await?;
+    super::parse(frames.next().await?, ClusterFrameKind::Response).map(Ok)
 }
 
 /// Handles the request of a joining node and returns the reply.
-pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
-    let Some(control) = seat.control() else {
+pub(super) async fn handle_request(member: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
+    let Some(control) = member.control() else {
         return JoinReply::Later { why: "that node is starting".to_owned() };
     };
     let members = match control.status() {
@@ -215,36 +216,36 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> Join
         }
         Err(error) => return JoinReply::Later { why: error.to_string() },
     };
-    match let_in(seat, &join).await {
+    match admit(member, &join).await {
         Ok(node) => JoinReply::LetIn {
-            cluster: seat.identity.cluster.clone(),
+            cluster: member.identity.cluster.clone(),
             node,
-            ca_pem: seat.authority.cert_pem.clone(),
-            ca_key_pem: seat.authority.key_pem.clone(),
+            ca_pem: member.authority.cert_pem.clone(),
+            ca_key_pem: member.authority.key_pem.clone(),
             members,
         },
-        Err(answer) => answer,
+        Err(reply) => reply,
     }
 }
 
-const NOT_GOOD: &str = "the cluster refused the token: the token was used, has expired, or belongs to another cluster. Make another with `dunlin cluster token` on a node of the cluster";
+const TOKEN_REFUSED: &str = "the cluster refused the token: the token was used, has expired, or belongs to another cluster. Make another with `dunlin cluster token` on a node of the cluster";
 
 /// Assigns a number to a joining node.
-async fn let_in(seat: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, JoinReply> {
+async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, JoinReply> {
     let refused = |why: String| JoinReply::Refused { why };
     let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
-    let control = seat.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
+    let control = member.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
     let secret = hex::read(&join.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    let digest = Token::digest(&secret.ok_or_else(|| refused(NOT_GOOD.to_owned()))?);
-    let look = |state: &_| (records::token(state, &digest), records::next(state), records::nodes(state));
+    let digest = Token::digest(&secret.ok_or_else(|| refused(TOKEN_REFUSED.to_owned()))?);
+    let read = |state: &_| (records::token(state, &digest), records::next(state), records::nodes(state));
     let (token, (node, next_revision), nodes) =
-        control.read(Consistency::Linearizable, look).await.map_err(later)?;
+        control.read(Consistency::Linearizable, read).await.map_err(later)?;
     let Some((TokenRecord { reusable }, token_revision)) = token else {
-        return Err(refused(NOT_GOOD.to_owned()));
+        return Err(refused(TOKEN_REFUSED.to_owned()));
     };
     let mut lost = None;
     for other in nodes.iter().filter(|other| other.removed.is_none() && other.address == join.address) {
-        if other.node == seat.identity.node || seat.answers(other.node, &other.address).await {
+        if other.node == member.identity.node || member.is_responding(other.node, &other.address).await {
             return Err(refused(format!(
                 "node {} already uses {} and is running: give the new node another address (--cluster-listen, --cluster-advertise)",
                 other.node, other.address
@@ -280,7 +281,7 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, Jo
     if let Some((key, value)) = &lost {
         then.push(KeyOperation::Put { key, value, lease: 0 });
     }
-    match control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
+    match control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
         Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
         // The token may already be used by this attempt. The next attempt reports that.

@@ -26,33 +26,33 @@ use super::member::ClusterMember;
 use crate::stream::Stream;
 
 /// First and longest pause before an unreachable node is tried again; the pause doubles.
-const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// Interval of pings while responses are pending.
-const PING: Duration = Duration::from_millis(250);
+const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of pings on a connection that forwards requests to a leader.
-const PING_LEADER: Duration = Duration::from_millis(100);
+const LEADER_PING_INTERVAL: Duration = Duration::from_millis(100);
 /// Time of silence after which forwarded requests fail if the node is no longer the leader.
-const DEPOSED: Duration = Duration::from_millis(300);
+const DEPOSED_SILENCE: Duration = Duration::from_millis(300);
 /// Approximate size of one write, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Counters of requests and connections to other nodes since the start.
 #[derive(Debug, Default)]
 pub(super) struct LinkCounters {
-    pub(super) asked: AtomicU64,
-    pub(super) opened: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) connections: AtomicU64,
     /// For each node, the time at which its last message arrived.
-    heard: Mutex<HashMap<u64, Instant>>,
+    last_messages: Mutex<HashMap<u64, Instant>>,
 }
 
 impl LinkCounters {
-    fn hears(&self, node: u64) {
-        lock(&self.heard).insert(node, Instant::now());
+    fn record_message(&self, node: u64) {
+        lock(&self.last_messages).insert(node, Instant::now());
     }
 
     /// Whether a message of the node has arrived within this time.
-    pub(super) fn has_heard(&self, node: u64, within: Duration) -> bool {
-        lock(&self.heard).get(&node).is_some_and(|at| at.elapsed() < within)
+    pub(super) fn has_received_from(&self, node: u64, within: Duration) -> bool {
+        lock(&self.last_messages).get(&node).is_some_and(|at| at.elapsed() < within)
     }
 }
 
@@ -60,7 +60,7 @@ impl LinkCounters {
 pub(super) struct QueuedRequest {
     /// The request's bytes in pieces.
     pub(super) request: Vec<Bytes>,
-    pub(super) answer: oneshot::Sender<io::Result<Bytes>>,
+    pub(super) response: oneshot::Sender<io::Result<Bytes>>,
 }
 
 /// The node and lane of a connection.
@@ -75,50 +75,50 @@ pub(super) struct LinkTarget {
 
 /// Connects to the node and sends its requests until the queue's senders are dropped.
 pub(super) async fn run(
-    seat: Arc<ClusterMember>,
+    member: Arc<ClusterMember>,
     target: LinkTarget,
-    mut asks: mpsc::Receiver<QueuedRequest>,
+    mut requests: mpsc::Receiver<QueuedRequest>,
 ) {
-    let (mut rest, mut by_table) = (REST.0, false);
-    while let Some(first) = asks.recv().await {
-        if first.answer.is_closed() {
+    let (mut pause, mut use_table_address) = (RETRY_PAUSE.0, false);
+    while let Some(first) = requests.recv().await {
+        if first.response.is_closed() {
             continue;
         }
-        let patience = Duration::from_millis(seat.limits.connect_ms_max);
+        let time_limit = Duration::from_millis(member.limits.connect_ms_max);
         // The address of a member in Raft's configuration may be old, while the table has the present one. Attempts
         // alternate between both.
-        let moved_to = seat.address_of(target.node).filter(|_| by_table);
-        let address = moved_to.unwrap_or_else(|| target.address.clone());
-        by_table = !by_table;
-        let connecting = timeout(patience, seat.open_lane(target.node, &address, target.lane));
+        let table_address = member.address_of(target.node).filter(|_| use_table_address);
+        let address = table_address.unwrap_or_else(|| target.address.clone());
+        use_table_address = !use_table_address;
+        let connecting = timeout(time_limit, member.open_lane(target.node, &address, target.lane));
         let connected = tokio::select! {
-            connected = connecting => connected.unwrap_or_else(|late| Err(late.into())),
-            () = target.until_deposed(&seat) => Err(io::Error::other("the node no longer leads")),
+            connected = connecting => connected.unwrap_or_else(|elapsed| Err(elapsed.into())),
+            () = target.wait_until_deposed(&member) => Err(io::Error::other("the node no longer leads")),
         };
         let failed = match connected {
             Ok(connection) => {
-                (rest, by_table) = (REST.0, !by_table);
-                seat.links.opened.fetch_add(1, Ordering::Relaxed);
-                let error = talk(&seat, &target, connection, first, &mut asks).await;
+                (pause, use_table_address) = (RETRY_PAUSE.0, !use_table_address);
+                member.links.connections.fetch_add(1, Ordering::Relaxed);
+                let error = exchange(&member, &target, connection, first, &mut requests).await;
                 tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
                 continue;
             }
             Err(error) => error,
         };
-        seat.unreachable(target.node, &address, &failed);
+        member.log_unreachable(target.node, &address, &failed);
         let why = format!("node {} at {address}: {failed}", target.node);
         fail(first, &why);
         // Requests to an unreachable node fail at once.
-        let until = Instant::now() + rest;
-        while let Ok(Some(ask)) = timeout_at(until, asks.recv()).await {
-            fail(ask, &why);
+        let deadline = Instant::now() + pause;
+        while let Ok(Some(request)) = timeout_at(deadline, requests.recv()).await {
+            fail(request, &why);
         }
-        rest = (rest * 2).min(REST.1);
+        pause = (pause * 2).min(RETRY_PAUSE.1);
     }
 }
 
-fn fail(ask: QueuedRequest, why: &str) {
-    let _ = ask.answer.send(Err(io::Error::new(io::ErrorKind::NotConnected, why.to_owned())));
+fn fail(request: QueuedRequest, why: &str) {
+    let _ = request.response.send(Err(io::Error::new(io::ErrorKind::NotConnected, why.to_owned())));
 }
 
 type PendingRequests = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<io::Result<Bytes>>)>>>;
@@ -128,68 +128,69 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Exchanges requests and responses until the connection ends; returns the cause.
-async fn talk(
-    seat: &ClusterMember,
+async fn exchange(
+    member: &ClusterMember,
     target: &LinkTarget,
     (frames, write): (ClusterFrames<ReadHalf<Stream>>, WriteHalf<Stream>),
     first: QueuedRequest,
-    asks: &mut mpsc::Receiver<QueuedRequest>,
+    requests: &mut mpsc::Receiver<QueuedRequest>,
 ) -> io::Error {
-    let awaited = PendingRequests::default();
-    let heard = Mutex::new(Instant::now());
-    let ended = tokio::select! {
-        ended = ask_all((seat, target.ping()), write, first, asks, (&awaited, &heard)) => ended,
-        ended = hear(frames, &awaited, &heard, || seat.links.hears(target.node)) => ended,
-        ended = watch(seat, target, &awaited, &heard) => ended,
+    let pending = PendingRequests::default();
+    let last_message = Mutex::new(Instant::now());
+    let record_message = || member.links.record_message(target.node);
+    let result = tokio::select! {
+        result = send_requests((member, target.ping()), write, first, requests, (&pending, &last_message)) => result,
+        result = receive_responses(frames, &pending, &last_message, record_message) => result,
+        result = watch(member, target, &pending, &last_message) => result,
     };
-    let error = ended.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-    for (_, (_, answer)) in lock(&awaited).drain() {
-        let _ = answer.send(Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())));
+    let error = result.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    for (_, (_, response)) in lock(&pending).drain() {
+        let _ = response.send(Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())));
     }
     error
 }
 
-async fn ask_all(
-    (seat, ping): (&ClusterMember, Duration),
+async fn send_requests(
+    (member, ping): (&ClusterMember, Duration),
     mut write: WriteHalf<Stream>,
     first: QueuedRequest,
-    asks: &mut mpsc::Receiver<QueuedRequest>,
-    (awaited, heard): (&PendingRequests, &Mutex<Instant>),
+    requests: &mut mpsc::Receiver<QueuedRequest>,
+    (pending, last_message): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
     // Progress of a large write shows that the node is alive, even if its pong waits behind the data. Small writes fit
     // into the kernel's buffers and show nothing.
-    let progressed = || *lock(heard) = Instant::now();
+    let record_progress = || *lock(last_message) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
-        while let Some(ask) = next.take() {
+        while let Some(request) = next.take() {
             // A cancelled request, such as a late heartbeat, is not sent.
-            if !ask.answer.is_closed() {
+            if !request.response.is_closed() {
                 id += 1;
-                seat.links.asked.fetch_add(1, Ordering::Relaxed);
-                frame::put_pieces(&mut out, id, ClusterFrameKind::Request, &ask.request);
-                lock(awaited).insert(id, (Instant::now(), ask.answer));
+                member.links.requests.fetch_add(1, Ordering::Relaxed);
+                frame::encode_pieces(&mut out, id, ClusterFrameKind::Request, &request.request);
+                lock(pending).insert(id, (Instant::now(), request.response));
             }
             if out.len() < WRITE_BYTES {
-                next = asks.try_recv().ok();
+                next = requests.try_recv().ok();
             }
         }
         if Instant::now() >= ping_at {
             ping_at = Instant::now() + ping;
             // Pings the node while responses are pending: a response may wait for a disk, but a pong does not.
-            if !lock(awaited).is_empty() {
-                frame::put(&mut out, 0, ClusterFrameKind::Ping, &[]);
+            if !lock(pending).is_empty() {
+                frame::encode(&mut out, 0, ClusterFrameKind::Ping, &[]);
             }
         }
         if !out.is_empty() {
             match out.len() > WRITE_BYTES {
-                true => frame::write_in_turns(&mut write, &out, progressed).await?,
-                false => frame::write_in_turns(&mut write, &out, || ()).await?,
+                true => frame::write_in_chunks(&mut write, &out, record_progress).await?,
+                false => frame::write_in_chunks(&mut write, &out, || ()).await?,
             }
             out.clear();
             out.shrink_to(WRITE_BYTES);
         }
-        match timeout_at(ping_at, asks.recv()).await {
+        match timeout_at(ping_at, requests.recv()).await {
             Ok(None) => return Ok(()),
             Ok(some) => next = some,
             Err(_due) => {}
@@ -197,45 +198,45 @@ async fn ask_all(
     }
 }
 
-async fn hear(
+async fn receive_responses(
     mut frames: ClusterFrames<ReadHalf<Stream>>,
-    awaited: &PendingRequests,
-    heard: &Mutex<Instant>,
-    hears: impl Fn(),
+    pending: &PendingRequests,
+    last_message: &Mutex<Instant>,
+    on_message: impl Fn(),
 ) -> io::Result<()> {
     loop {
         let frame = frames.next().await?;
-        *lock(heard) = Instant::now();
-        hears();
-        let answer = match frame.kind {
-            ClusterFrameKind::Answer => Ok(frame.payload),
+        *lock(last_message) = Instant::now();
+        on_message();
+        let response = match frame.kind {
+            ClusterFrameKind::Response => Ok(frame.payload),
             ClusterFrameKind::Failed => {
                 Err(io::Error::other(String::from_utf8_lossy(&frame.payload).into_owned()))
             }
             ClusterFrameKind::Pong => continue,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        if let Some((_, who)) = lock(awaited).remove(&frame.id) {
-            let _ = who.send(answer);
+        if let Some((_, sender)) = lock(pending).remove(&frame.id) {
+            let _ = sender.send(response);
         }
     }
 }
 
 impl LinkTarget {
     fn ping(&self) -> Duration {
-        if self.lane == RequestLane::Forward { PING_LEADER } else { PING }
+        if self.lane == RequestLane::Forward { LEADER_PING_INTERVAL } else { PING_INTERVAL }
     }
 
     /// Whether the request was sent to the node as the leader, and the node is no longer the leader: another node
     /// leads, or a later term began.
-    fn is_deposed(&self, seat: &ClusterMember) -> bool {
-        self.lane == RequestLane::Forward && seat.leader_of(self.shard) != Some(self.node)
+    fn is_deposed(&self, member: &ClusterMember) -> bool {
+        self.lane == RequestLane::Forward && member.leader_of(self.shard) != Some(self.node)
     }
 
-    async fn until_deposed(&self, seat: &ClusterMember) {
+    async fn wait_until_deposed(&self, member: &ClusterMember) {
         loop {
-            sleep(PING_LEADER).await;
-            if self.is_deposed(seat) {
+            sleep(LEADER_PING_INTERVAL).await;
+            if self.is_deposed(member) {
                 return;
             }
         }
@@ -244,19 +245,19 @@ impl LinkTarget {
 
 /// Ends a connection whose peer is silent while requests are pending, or leaves a request open for too long.
 async fn watch(
-    seat: &ClusterMember,
+    member: &ClusterMember,
     target: &LinkTarget,
-    awaited: &PendingRequests,
-    heard: &Mutex<Instant>,
+    pending: &PendingRequests,
+    last_message: &Mutex<Instant>,
 ) -> io::Result<()> {
-    let silent_max = Duration::from_millis(seat.limits.silent_ms_max);
-    let ask_max = Duration::from_millis(seat.limits.ask_ms_max);
+    let silent_max = Duration::from_millis(member.limits.silent_ms_max);
+    let request_timeout = Duration::from_millis(member.limits.ask_ms_max);
     loop {
         sleep(target.ping()).await;
-        let Some(oldest) = lock(awaited).values().map(|(since, _)| *since).min() else { continue };
-        let silent = oldest.max(*lock(heard)).elapsed();
-        let is_deposed = || silent > DEPOSED && target.is_deposed(seat);
-        if silent > silent_max || oldest.elapsed() > ask_max || is_deposed() {
+        let Some(oldest) = lock(pending).values().map(|(since, _)| *since).min() else { continue };
+        let silent = oldest.max(*lock(last_message)).elapsed();
+        let is_deposed = || silent > DEPOSED_SILENCE && target.is_deposed(member);
+        if silent > silent_max || oldest.elapsed() > request_timeout || is_deposed() {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }

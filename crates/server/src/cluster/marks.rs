@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use dunlin::find_cluster_log;
 use dunlin::journal::{Disk, RealDisk};
-use dunlin::log_of_cluster;
 
 use super::error::ClusterError;
 use super::files::ClusterDirectory;
@@ -32,13 +32,13 @@ pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result
 
 /// Finds evidence that the directory belonged to a member; `None` if there is none.
 fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, ClusterError> {
-    let is_left = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
-    if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_left(name)) {
+    let is_present = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
+    if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_present(name)) {
         return Ok(Some(format!("it has cluster/{name}")));
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let cannot = ClusterError::io(format!("cannot read the logs in {}", data_dir.display()));
-    let found = log_of_cluster(&disk, data_dir).map_err(cannot)?;
+    let error_context = ClusterError::io(format!("cannot read the logs in {}", data_dir.display()));
+    let found = find_cluster_log(&disk, data_dir).map_err(error_context)?;
     Ok(found.map(|(name, nodes)| {
         let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
         format!("the log in {name} is that of the nodes {}", nodes.join(", "))

@@ -23,18 +23,18 @@ use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::link::LinkCounters;
 use super::records::NodeRecord;
 use super::secure::ClusterTls;
-use super::serving::say;
+use super::serving::send_frame;
 use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
 /// How long the node counts as having the complete state after a successful check.
-const FRESH: Duration = Duration::from_secs(2);
+const STATE_AGE_MAX: Duration = Duration::from_secs(2);
 /// Time without a message after which another node counts as down if this node has no majority. With a majority, the
 /// other node's lease decides.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Interval of warnings about an unreachable node.
-const TOLD: Duration = Duration::from_secs(30);
+const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Handles connections of a node that use Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
@@ -67,12 +67,12 @@ pub(crate) struct ClusterMember {
     expelled: OnceLock<String>,
     /// Time at which this node last had the complete agreed state; `None` if it never had.
     current: Mutex<Option<Instant>>,
-    told: Mutex<BTreeMap<u64, Instant>>,
+    warned: Mutex<BTreeMap<u64, Instant>>,
 }
 
 impl std::fmt::Debug for ClusterMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("ClusterMember").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -111,7 +111,7 @@ impl ClusterMember {
             announced: AtomicBool::new(false),
             expelled: OnceLock::new(),
             current: Mutex::default(),
-            told: Mutex::default(),
+            warned: Mutex::default(),
         })
     }
 
@@ -156,11 +156,11 @@ impl ClusterMember {
     }
 
     /// Sets the function that collects this node's figures for other nodes.
-    pub(crate) fn set_figures(
+    pub(crate) fn set_figures_source(
         &self,
-        tell: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
+        source: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
     ) {
-        let _ = self.figures.set(Arc::new(tell));
+        let _ = self.figures.set(Arc::new(source));
     }
 
     pub(super) fn figures(&self) -> Option<FiguresSource> {
@@ -186,29 +186,29 @@ impl ClusterMember {
     }
 
     /// Requests figures of topics from other nodes in parallel.
-    pub(crate) fn ask_for_figures(
+    pub(crate) fn request_figures(
         self: &Arc<ClusterMember>,
         others: Vec<(u64, String)>,
-        wanted: FiguresRequest,
+        request: FiguresRequest,
     ) -> Vec<(u64, JoinHandle<Option<FiguresResponse>>)> {
         let Some((handle, _)) = self.handles.get() else { return Vec::new() };
-        let wanted = Arc::new(wanted);
-        let ask = |(node, address): (u64, String)| {
-            let (seat, wanted) = (Arc::clone(self), Arc::clone(&wanted));
-            let asked = async move {
-                let asked =
-                    timeout(ANSWER_WITHIN, admin::ask_for_figures(&seat, node, &address, &wanted)).await;
-                match asked.unwrap_or_else(|late| Err(late.into())) {
-                    Ok(answer) => Some(answer),
+        let request = Arc::new(request);
+        let spawn_request = |(node, address): (u64, String)| {
+            let (member, request) = (Arc::clone(self), Arc::clone(&request));
+            let response = async move {
+                let response =
+                    timeout(ANSWER_WITHIN, admin::request_figures(&member, node, &address, &request)).await;
+                match response.unwrap_or_else(|elapsed| Err(elapsed.into())) {
+                    Ok(figures) => Some(figures),
                     Err(error) => {
                         tracing::debug!(node, "cannot read the topics' counters of a node: {error}");
                         None
                     }
                 }
             };
-            (node, handle.spawn(asked))
+            (node, handle.spawn(response))
         };
-        others.into_iter().map(ask).collect()
+        others.into_iter().map(spawn_request).collect()
     }
 
     pub(super) fn listeners(&self) -> BTreeMap<String, String> {
@@ -229,16 +229,16 @@ impl ClusterMember {
     }
 
     /// This node's view of its cluster; `None` while it takes no part.
-    pub(crate) fn as_seen(&self) -> Option<NodeStatus> {
+    pub(crate) fn node_status(&self) -> Option<NodeStatus> {
         let control = self.control()?;
-        Some(admin::survey(self, control, &control.status().ok()?))
+        Some(admin::node_status(self, control, &control.status().ok()?))
     }
 
-    /// Whether `is` accepts the address of a member's HTTP listener, with which a web page's origin is compared.
-    pub(crate) fn is_origin(&self, is: impl Fn(&str) -> bool) -> bool {
+    /// Whether `matches` accepts the address of a member's HTTP listener, with which a web page's origin is compared.
+    pub(crate) fn is_origin(&self, matches: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
-        let there = table.iter().filter(|record| record.removed.is_none());
-        there.filter_map(|record| record.listeners.get("http")).any(|address| is(address))
+        let members = table.iter().filter(|record| record.removed.is_none());
+        members.filter_map(|record| record.listeners.get("http")).any(|address| matches(address))
     }
 
     /// Another node's entry at the last check.
@@ -250,12 +250,12 @@ impl ClusterMember {
     /// cannot connect to them.
     pub(crate) fn addresses_of(&self, listener: Protocol) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
-        let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
+        let is_live = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
         let address = |record: &NodeRecord| record.listeners.get(listener.name()).cloned();
-        let is_one = |address: &String| {
+        let is_specified = |address: &String| {
             address.parse::<SocketAddr>().map_or(true, |address| !address.ip().is_unspecified())
         };
-        lock(&self.table).iter().filter(takes_part).filter_map(address).filter(is_one).collect()
+        lock(&self.table).iter().filter(is_live).filter_map(address).filter(is_specified).collect()
     }
 
     /// Another node's address at the last check.
@@ -264,10 +264,10 @@ impl ClusterMember {
     }
 
     /// Stores a copy of the cluster's table of nodes.
-    pub(super) fn note(&self, table: &[NodeRecord]) {
-        let mut noted = lock(&self.table);
-        if *noted != table {
-            *noted = table.to_vec();
+    pub(super) fn store_table(&self, table: &[NodeRecord]) {
+        let mut stored = lock(&self.table);
+        if *stored != table {
+            *stored = table.to_vec();
         }
     }
 
@@ -275,10 +275,10 @@ impl ClusterMember {
     /// this node's table may have joined while this one was away, and is accepted.
     pub(super) fn check_removed(&self, node: u64) -> Result<(), HelloRefusal> {
         match self.record(node).and_then(|record| record.removed) {
-            Some(why) if self.is_in_a_group(node) => Err(HelloRefusal::for_now(format!(
+            Some(why) if self.is_in_a_group(node) => Err(HelloRefusal::temporary(format!(
                 "node {node} was removed from this cluster ({why}), and runs until the cluster no longer needs its vote"
             ))),
-            Some(why) => Err(HelloRefusal::for_good(format!(
+            Some(why) => Err(HelloRefusal::permanent(format!(
                 "node {node} was removed from this cluster ({why}): empty its data directory, and let it join anew with a token \
                  (`dunlin cluster token` on a node of the cluster)"
             ))),
@@ -298,7 +298,7 @@ impl ClusterMember {
     }
 
     /// Refuses a removed node, and a node whose directory differs from the directory of its last registered start.
-    /// Attempted starts do not count (`started`), so that a failed start of a copy does not lock the node out.
+    /// Attempted starts do not count (`registration`), so that a failed start of a copy does not lock the node out.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -343,9 +343,14 @@ impl ClusterMember {
         self.open_for(node, address, (Purpose::Control, lane.may_be_large())).await
     }
 
-    async fn open_for(&self, node: u64, address: &str, of: (Purpose, bool)) -> io::Result<MemberConnection> {
-        let (connection, welcome) = self.greet(node, address, of).await?;
-        if of.0 == Purpose::Control {
+    async fn open_for(
+        &self,
+        node: u64,
+        address: &str,
+        options: (Purpose, bool),
+    ) -> io::Result<MemberConnection> {
+        let (connection, welcome) = self.handshake(node, address, options).await?;
+        if options.0 == Purpose::Control {
             let started = (welcome.now.as_ref(), welcome.before.as_ref());
             let checked = self.check_node(node, started);
             checked.map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.why))?;
@@ -354,13 +359,14 @@ impl ClusterMember {
     }
 
     /// Connects to a node at an address and returns the start that it reports.
-    pub(super) async fn who_is_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
-        let patience = Duration::from_millis(self.limits.connect_ms_max);
-        let (_, welcome) = timeout(patience, self.greet(node, address, (Purpose::Admin, false))).await??;
+    pub(super) async fn incarnation_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
+        let time_limit = Duration::from_millis(self.limits.connect_ms_max);
+        let (_, welcome) =
+            timeout(time_limit, self.handshake(node, address, (Purpose::Admin, false))).await??;
         Ok(welcome.now)
     }
 
-    async fn greet(
+    async fn handshake(
         &self,
         node: u64,
         address: &str,
@@ -378,27 +384,27 @@ impl ClusterMember {
             shards: self.shards,
             is_bulk,
         };
-        say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&hello)).await?;
+        send_frame(&mut write, 0, ClusterFrameKind::Hello, &super::to_json(&hello)).await?;
         let welcome: ClusterWelcome = super::parse(frames.next().await?, ClusterFrameKind::Hello)?;
         if let Some(refused) = &welcome.refused {
             if refused.for_good {
-                self.expel(refused.why.clone());
+                self.set_expelled(refused.why.clone());
             }
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused.why.clone()));
         }
-        frames.allow(self.limits.frame_bytes_max);
+        frames.set_limit(self.limits.frame_bytes_max);
         Ok(((frames, write), welcome))
     }
 
     /// Whether the node responds at this address.
-    pub(super) async fn answers(&self, node: u64, address: &str) -> bool {
-        let patience = Duration::from_millis(self.limits.connect_ms_max);
-        let opened = timeout(patience, self.open(node, address, Purpose::Control)).await;
+    pub(super) async fn is_responding(&self, node: u64, address: &str) -> bool {
+        let time_limit = Duration::from_millis(self.limits.connect_ms_max);
+        let opened = timeout(time_limit, self.open(node, address, Purpose::Control)).await;
         matches!(opened, Ok(Ok(_)))
     }
 
     /// Records that the cluster refuses this node permanently.
-    pub(super) fn expel(&self, why: String) {
+    pub(super) fn set_expelled(&self, why: String) {
         if self.expelled.set(why).is_ok() {
             tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
         }
@@ -427,16 +433,16 @@ impl ClusterMember {
     }
 
     /// Records that the cluster's table has this node's address and start.
-    pub(super) fn is_announced(&self) {
+    pub(super) fn set_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
 
-    pub(super) fn was_announced(&self) -> bool {
+    pub(super) fn is_announced(&self) -> bool {
         self.announced.load(Ordering::Acquire)
     }
 
     /// Records that this node has the complete agreed state now.
-    pub(super) fn is_current(&self) {
+    pub(super) fn set_current(&self) {
         *lock(&self.current) = Some(Instant::now());
     }
 
@@ -447,11 +453,11 @@ impl ClusterMember {
     /// The leader. Raft reports the last leader, even a dead one, until it knows another. This function returns `None`
     /// for a leader that is dead or has no majority.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
-        let is_heard = |leader: &u64| match *leader == self.identity.node {
-            true => self.is_fresh(FRESH),
-            false => self.is_fresh(SILENT) || self.links.has_heard(*leader, SILENT),
+        let is_responsive = |leader: &u64| match *leader == self.identity.node {
+            true => self.is_fresh(STATE_AGE_MAX),
+            false => self.is_fresh(SILENCE_MAX) || self.links.has_received_from(*leader, SILENCE_MAX),
         };
-        status.leader.filter(is_heard)
+        status.leader.filter(is_responsive)
     }
 
     /// The leader of the Raft group of the keys or of a task shard, as Raft reports it.
@@ -461,27 +467,28 @@ impl ClusterMember {
             Some(shard) => self.tasks()?.shards().get(usize::from(shard))?.lead().ok()?,
         };
         match lead {
-            Leadership::Here => Some(self.identity.node),
-            Leadership::There(leader) => Some(leader.id),
-            Leadership::Nobody => None,
+            Leadership::Local => Some(self.identity.node),
+            Leadership::Remote(leader) => Some(leader.id),
+            Leadership::Unknown => None,
         }
     }
 
     /// Whether a node is alive. If this node has the complete state, the other node's lease decides. Without a majority
     /// no lease ends; then a node counts as alive only if it responds.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
-        match self.is_fresh(SILENT) {
+        match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),
-            false => node == self.identity.node || self.links.has_heard(node, SILENT),
+            false => node == self.identity.node || self.links.has_received_from(node, SILENCE_MAX),
         }
     }
 
-    fn without_leader(&self, status: &Status) -> String {
+    fn describe_missing_leader(&self, status: &Status) -> String {
         if status.voters.is_empty() {
             return "no member of the cluster has sent this node the cluster's state yet".to_owned();
         }
-        let is_here = |id: u64| id == self.identity.node || self.links.has_heard(id, SILENT);
-        let silent = status.voters.iter().map(|voter| voter.id).filter(|id| !is_here(*id));
+        let is_reachable =
+            |id: u64| id == self.identity.node || self.links.has_received_from(id, SILENCE_MAX);
+        let silent = status.voters.iter().map(|voter| voter.id).filter(|id| !is_reachable(*id));
         let silent: Vec<String> = silent.map(|id| id.to_string()).collect();
         let (voters, needed) = (status.voters.len(), status.voters.len() / 2 + 1);
         match voters - silent.len() < needed {
@@ -502,26 +509,26 @@ impl ClusterMember {
             return Some("this node does not take part in its cluster at present".to_owned());
         };
         if self.leader(&status).is_none() {
-            return Some(self.without_leader(&status));
+            return Some(self.describe_missing_leader(&status));
         }
-        if !self.was_announced() {
+        if !self.is_announced() {
             return Some("the cluster's table does not have this node's address yet".to_owned());
         }
-        if !self.is_fresh(FRESH) {
+        if !self.is_fresh(STATE_AGE_MAX) {
             return Some("this node has not caught up with its cluster".to_owned());
         }
-        let takes_part = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
-        if !takes_part {
+        let is_live = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
+        if !is_live {
             return Some("this node owns no topics: its lease has expired, or has not begun".to_owned());
         }
         let leaderless = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none())?;
         Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"))
     }
 
-    pub(super) fn unreachable(&self, node: u64, address: &str, error: &io::Error) {
-        let mut told = lock(&self.told);
-        if told.get(&node).is_none_or(|at| at.elapsed() > TOLD) {
-            told.insert(node, Instant::now());
+    pub(super) fn log_unreachable(&self, node: u64, address: &str, error: &io::Error) {
+        let mut warned = lock(&self.warned);
+        if warned.get(&node).is_none_or(|at| at.elapsed() > WARNING_INTERVAL) {
+            warned.insert(node, Instant::now());
             tracing::warn!(node, address, "cannot reach another node: {error}");
         }
     }

@@ -17,68 +17,68 @@ use super::error::ClusterError;
 use super::files::KnownMember;
 use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
-use super::started::{self, StartOutcome};
+use super::registration::{self, StartOutcome};
 
 /// Interval of the work.
-const LOOK: Duration = Duration::from_millis(300);
+const INTERVAL: Duration = Duration::from_millis(300);
 /// Maximum number of records of a restored state that are deleted in one transaction.
-const TOGETHER_MAX: usize = 32;
+const DELETES_MAX: usize = 32;
 /// How long the leader waits for a node to catch up before it handles other nodes. The node continues to
 /// catch up.
-const CATCH_UP: Duration = Duration::from_secs(5);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a leader with a full disk tries to transfer the lead.
-const GIVE_WAY: Duration = Duration::from_secs(2);
+const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Does the periodic work until the future is dropped.
-pub(super) async fn run(seat: Arc<ClusterMember>) {
-    let mut remembered = Vec::new();
-    let mut led_by = None;
-    let mut give_way_at = Instant::now();
+pub(super) async fn run(member: Arc<ClusterMember>) {
+    let mut written_members = Vec::new();
+    let mut leader = None;
+    let mut next_transfer_at = Instant::now();
     loop {
-        sleep(LOOK).await;
-        let Some(control) = seat.control() else { continue };
+        sleep(INTERVAL).await;
+        let Some(control) = member.control() else { continue };
         let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
-        if led_by != status.leader {
-            led_by = status.leader;
-            tracing::info!(leader = led_by, term = status.term, "the leader has changed");
+        if leader != status.leader {
+            leader = status.leader;
+            tracing::info!(leader, term = status.term, "the leader has changed");
         }
-        seat.note(&table);
-        if let Err(error) = announce(&seat, control).await {
+        member.store_table(&table);
+        if let Err(error) = announce(&member, control).await {
             tracing::debug!("cannot register this node's address yet: {error}");
         }
         if status.leader == Some(status.id)
-            && let Err(error) = look_after(&**control, &status, &table).await
+            && let Err(error) = reconcile_members(&**control, &status, &table).await
         {
             tracing::info!("the voters do not match the table of nodes yet: {error}");
         }
-        if let Some(tasks) = seat.tasks()
-            && let Err(error) = look_after_tasks(tasks, control, &status, &table).await
+        if let Some(tasks) = member.tasks()
+            && let Err(error) = reconcile_tasks(tasks, control, &status, &table).await
         {
             tracing::info!("the tasks' Raft group does not match the table of nodes yet: {error}");
         }
-        remember(&seat, &status, &mut remembered);
-        if seat.lacks_room().is_some() && Instant::now() >= give_way_at {
-            give_way(&seat, control, &status).await;
-            give_way_at = Instant::now() + GIVE_WAY;
+        write_members(&member, &status, &mut written_members);
+        if member.lacks_room().is_some() && Instant::now() >= next_transfer_at {
+            transfer_leads(&member, control, &status).await;
+            next_transfer_at = Instant::now() + TRANSFER_INTERVAL;
         }
     }
 }
 
 /// Transfers the lead to a node that is ready. To be called when this leader's disk is full, because such a leader
 /// refuses changes that enlarge the state.
-async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
+async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
-    let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
+    let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());
     let leads_keys = is_leader(status);
     if !leads_keys && !shards().any(|shard| shard.status().is_ok_and(|status| is_leader(&status))) {
         return;
     }
     for other in status.voters.iter().filter(|voter| voter.id != status.id) {
-        if !admin::is_ready(seat, other).await {
+        if !admin::is_ready(member, other).await {
             continue;
         }
         if leads_keys {
-            match admin::hand_over(control, Some(other.id), admin::HAND_OVER).await {
+            match admin::transfer_lead(control, Some(other.id), admin::TRANSFER_TIMEOUT).await {
                 Ok(Some(leader)) => {
                     tracing::warn!(leader, "this node gave up the leadership, because its disk is full")
                 }
@@ -92,21 +92,21 @@ async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
             }
         }
         for shard in shards() {
-            admin::hand_over_tasks(shard, Some(other.id)).await;
+            admin::transfer_task_lead(shard, Some(other.id)).await;
         }
         return;
     }
 }
 
 /// Checks repeatedly whether this node has the complete agreed state, and records the result.
-pub(super) async fn follow(seat: Arc<ClusterMember>) {
+pub(super) async fn track_current_state(member: Arc<ClusterMember>) {
     loop {
-        if let Some(control) = seat.control()
+        if let Some(control) = member.control()
             && control.read(Consistency::Linearizable, |_| ()).await.is_ok()
         {
-            seat.is_current();
+            member.set_current();
         }
-        sleep(LOOK).await;
+        sleep(INTERVAL).await;
     }
 }
 
@@ -114,15 +114,15 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
 /// Begins new epochs, by which subscribers of `$kv` and `$tasks` notice the restore. Skips the revisions and numbers
 /// that clients of the old cluster may know. The node is the only voter at this time. The next start finishes an
 /// interrupted restore.
-pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
+pub(super) async fn finish_restore(member: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
-    let look = |state: &ControlState| (records::next(state).0, records::keys(state));
-    let (next, keys) = control.read(Consistency::Linearizable, look).await?;
+    let read = |state: &ControlState| (records::next(state).0, records::keys(state));
+    let (next, keys) = control.read(Consistency::Linearizable, read).await?;
     // The new epoch also depends on the clock: another restore of the same backup may have begun an epoch with the next
     // number.
     control.begin_restored().await?;
-    for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
+    for shard in member.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());
         // If the backup has no tasks, no task shard has begun.
         if shard.is_begun().await.map_err(failed)? {
@@ -134,52 +134,52 @@ pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> R
     let first = KeyOperation::Put { key: records::NEXT, value: &next, lease: 0 };
     let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| KeyOperation::Delete { key });
     let all: Vec<KeyOperation<'_>> = [first].into_iter().chain(deletes).collect();
-    for then in all.chunks(TOGETHER_MAX) {
+    for then in all.chunks(DELETES_MAX) {
         let (compare, then) = (Vec::new(), then.to_vec());
-        control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await?;
+        control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await?;
     }
-    seat.files.write_identity(&seat.identity.clone().settled())
+    member.files.write_identity(&member.identity.clone().settled())
 }
 
 /// Writes this node's address and start into the table.
-async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), ControlError> {
-    let identity = &seat.identity;
+async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), ControlError> {
+    let identity = &member.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
-        if seat.is_in_a_group(identity.node) {
+        if member.is_in_a_group(identity.node) {
             // The Raft groups still need this node's vote to remove it. Once they do not, other nodes refuse this node
             // permanently.
-            started::ask_all(seat).await;
+            registration::request_registration(member).await;
             return Ok(());
         }
-        seat.expel(format!(
+        member.set_expelled(format!(
             "this node was removed from its cluster ({why}): empty its data directory, and let it join anew with a token"
         ));
         return Ok(());
     }
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
         // The table does not have this start yet, or has a later start of this node.
-        match started::ask_all(seat).await {
-            StartOutcome::Refused(why) => seat.expel(why),
+        match registration::request_registration(member).await {
+            StartOutcome::Refused(why) => member.set_expelled(why),
             StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
                 "this start is not registered \
                  yet: {why}"
             ),
-            StartOutcome::TakenIn => {}
+            StartOutcome::Registered => {}
         }
         return Ok(());
     }
-    let record = seat.own_record();
+    let record = member.own_record();
     if known.as_ref() == Some(&record) {
-        seat.is_announced();
+        member.set_announced();
         return Ok(());
     }
     let (key, value) = (records::node_key(identity.node), records::value(&record));
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
     // If the record has changed in the meantime, the next run reads it.
-    control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await.map(drop)
+    control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
 /// A Raft group whose members are changed until they equal the table.
@@ -190,7 +190,7 @@ trait RaftGroup {
     async fn set_address(&self, member: &RaftMember) -> Result<(), String>;
 }
 
-macro_rules! members {
+macro_rules! impl_raft_group {
     ($($group:ty)*) => {$(
         impl RaftGroup for $group {
             async fn set_voters(&self, voters: &[u64]) -> Result<(), String> {
@@ -211,30 +211,30 @@ macro_rules! members {
         }
     )*};
 }
-members!(Control TaskShard);
+impl_raft_group!(Control TaskShard);
 
 /// Makes the members of the task shards' Raft groups equal to the table. One node begins the groups, once in the
 /// cluster's life. Afterwards, each group's leader changes its members.
-async fn look_after_tasks(
+async fn reconcile_tasks(
     tasks: &Tasks,
     control: &Control,
     status: &Status,
     table: &[NodeRecord],
 ) -> Result<(), String> {
     let failed = |error: ControlError| error.to_string();
-    match control.with(records::begins_tasks).map_err(failed)? {
+    match control.with(records::tasks_founder).map_err(failed)? {
         None if status.leader == Some(status.id) => {
             let value = records::value(&status.id);
             let compare = vec![records::unchanged(records::TASKS, 0)];
             let then = vec![KeyOperation::Put { key: records::TASKS, value: &value, lease: 0 }];
             let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
-            return control.ask(&command).await.map(drop).map_err(failed);
+            return control.execute(&command).await.map(drop).map_err(failed);
         }
         Some(node) => {
             let mut outcome = Ok(());
             for shard in tasks.shards() {
                 // A failure of one shard does not stop the others.
-                outcome = outcome.and(look_after_shard(shard, node == status.id, table).await);
+                outcome = outcome.and(reconcile_shard(shard, node == status.id, table).await);
             }
             outcome
         }
@@ -242,7 +242,7 @@ async fn look_after_tasks(
     }
 }
 
-async fn look_after_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
+async fn reconcile_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
     let status = shard.status().map_err(|error| error.to_string())?;
     if begins && !shard.is_begun().await.map_err(|error| error.to_string())? {
         let own = table.iter().find(|record| record.node == status.id);
@@ -251,42 +251,49 @@ async fn look_after_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord])
         return begun.map_err(|error| error.to_string());
     }
     match status.leader == Some(status.id) {
-        true => look_after(shard, &status, table).await,
+        true => reconcile_members(shard, &status, table).await,
         false => Ok(()),
     }
 }
 
 /// Changes the group's members by one step towards the table.
-async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
-    let wanted: BTreeMap<u64, &NodeRecord> =
+async fn reconcile_members(
+    control: &impl RaftGroup,
+    status: &Status,
+    table: &[NodeRecord],
+) -> Result<(), String> {
+    let expected: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
     // The table is incomplete before this node has written its own entry.
-    if !wanted.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
+    if !expected.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
         return Ok(());
     }
-    let keeps_vote = |member: &&RaftMember| wanted.contains_key(&member.id);
-    let staying: Vec<u64> = status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
-    if staying.len() < status.voters.len() && !staying.is_empty() {
-        tracing::info!(?staying, "removing the votes of removed nodes");
-        return control.set_voters(&staying).await;
+    let keeps_vote = |member: &&RaftMember| expected.contains_key(&member.id);
+    let remaining_voters: Vec<u64> =
+        status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
+    if remaining_voters.len() < status.voters.len() && !remaining_voters.is_empty() {
+        tracing::info!(?remaining_voters, "removing the votes of removed nodes");
+        return control.set_voters(&remaining_voters).await;
     }
-    if let Some(out) = status.learners.iter().find(|member| !wanted.contains_key(&member.id)) {
-        return control.remove_learner(out.id).await;
+    if let Some(removed) = status.learners.iter().find(|member| !expected.contains_key(&member.id)) {
+        return control.remove_learner(removed.id).await;
     }
-    let members = || status.voters.iter().chain(&status.learners);
-    for (node, record) in &wanted {
+    let group_members = || status.voters.iter().chain(&status.learners);
+    for (node, record) in &expected {
         let address = record.address.clone();
-        match members().find(|member| member.id == *node) {
+        match group_members().find(|member| member.id == *node) {
             Some(member) if member.address != address => {
                 return control.set_address(&RaftMember { id: *node, address }).await;
             }
             Some(_) if status.voters.iter().any(|member| member.id == *node) => {}
             _ => {
                 let learner = RaftMember { id: *node, address };
-                let Ok(caught_up) = timeout(CATCH_UP, control.add_learner(&learner)).await else { continue };
+                let Ok(caught_up) = timeout(CATCH_UP_TIMEOUT, control.add_learner(&learner)).await else {
+                    continue;
+                };
                 caught_up?;
                 tracing::info!(node, "the node has caught up and becomes a voter");
-                let voters: Vec<u64> = staying.iter().copied().chain([*node]).collect();
+                let voters: Vec<u64> = remaining_voters.iter().copied().chain([*node]).collect();
                 return control.set_voters(&voters).await;
             }
         }
@@ -295,9 +302,9 @@ async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeReco
 }
 
 /// Writes the members to a file, for commands that run while this node is down.
-fn remember(seat: &ClusterMember, status: &Status, remembered: &mut Vec<KnownMember>) {
+fn write_members(member: &ClusterMember, status: &Status, written_members: &mut Vec<KnownMember>) {
     let known = KnownMember::all(status);
-    if !known.is_empty() && known != *remembered && seat.files.write_members(&known).is_ok() {
-        *remembered = known;
+    if !known.is_empty() && known != *written_members && member.files.write_members(&known).is_ok() {
+        *written_members = known;
     }
 }

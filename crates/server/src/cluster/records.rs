@@ -94,12 +94,12 @@ fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<KeyWithItem> {
 pub(super) fn next(state: &ControlState) -> (u64, u64) {
     let item = state.get(NEXT);
     let next = item.and_then(read::<u64>).unwrap_or(1);
-    let taken = nodes(state).last().map_or(1, |last| last.node);
-    (next.max(taken + 1), item.map_or(0, |item| item.modified))
+    let last_node = nodes(state).last().map_or(1, |last| last.node);
+    (next.max(last_node + 1), item.map_or(0, |item| item.modified))
 }
 
 /// The number of the node that begins the groups of the tasks; `None` before it is agreed.
-pub(super) fn begins_tasks(state: &ControlState) -> Option<u64> {
+pub(super) fn tasks_founder(state: &ControlState) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 

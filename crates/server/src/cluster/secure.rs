@@ -18,11 +18,13 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
-use super::authority::{CertificateAuthority, NodeCertificate, fingerprint, name_of, node_of};
+use super::authority::{
+    CertificateAuthority, NodeCertificate, certificate_name, fingerprint, parse_certificate_name,
+};
 use super::error::ClusterError;
 use super::token::Token;
 use crate::stream::{Stream, TlsStream};
-use crate::tls::poll_shake;
+use crate::tls::poll_handshake;
 
 /// The ALPN name of the protocol between nodes.
 pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
@@ -31,61 +33,61 @@ pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
 #[derive(Debug, Clone)]
 pub(super) struct ClusterTls {
     cluster: String,
-    accepting: Arc<ServerConfig>,
-    connecting: Arc<ClientConfig>,
+    server_config: Arc<ServerConfig>,
+    client_config: Arc<ClientConfig>,
 }
 
-fn files(what: &'static str) -> impl Fn(String) -> ClusterError {
-    move |why| ClusterError::Files(format!("{what}: {why}"))
+fn files(file: &'static str) -> impl Fn(String) -> ClusterError {
+    move |why| ClusterError::Files(format!("{file}: {why}"))
 }
 
 impl ClusterTls {
     pub(super) fn new(
         cluster: &str,
         authority: &CertificateAuthority,
-        own: &NodeCertificate,
+        certificate: &NodeCertificate,
     ) -> Result<ClusterTls, ClusterError> {
         let roots = Arc::new(authorities(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
-        let mut chain = certificates(own.cert_pem.as_bytes()).map_err(files("node.pem"))?;
-        let key = || private_key(own.key_pem.as_bytes()).map_err(files("node-key.pem"));
-        let mut connecting = ClientConfig::builder_with_provider(provider())
+        let mut chain = certificates(certificate.cert_pem.as_bytes()).map_err(files("node.pem"))?;
+        let key = || private_key(certificate.key_pem.as_bytes()).map_err(files("node-key.pem"));
+        let mut client_config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(Arc::clone(&roots))
             .with_client_auth_cert(chain.clone(), key()?)?;
-        connecting.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
         // A joining node needs the authority's certificate to check its fingerprint.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()
             .build()
             .map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?;
-        let mut accepting = ServerConfig::builder_with_provider(provider())
+        let mut server_config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key()?)?;
-        accepting.alpn_protocols = vec![PROTOCOL.to_vec(), tls::PROTOCOL.to_vec()];
-        let (accepting, connecting) = (Arc::new(accepting), Arc::new(connecting));
-        Ok(ClusterTls { cluster: cluster.to_owned(), accepting, connecting })
+        server_config.alpn_protocols = vec![PROTOCOL.to_vec(), tls::PROTOCOL.to_vec()];
+        let (server_config, client_config) = (Arc::new(server_config), Arc::new(client_config));
+        Ok(ClusterTls { cluster: cluster.to_owned(), server_config, client_config })
     }
 
     /// Connects to a node, and verifies by the certificate that the peer is this node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
-        let name = name_of(&self.cluster, node);
-        let secured = secure(address, Arc::clone(&self.connecting), &name).await;
-        secured.map_err(|error| self.explain(node, error))
+        let name = certificate_name(&self.cluster, node);
+        let tls_stream = secure(address, Arc::clone(&self.client_config), &name).await;
+        tls_stream.map_err(|error| self.explain(node, error))
     }
 
     /// Accepts a TLS connection.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<AcceptedNode> {
-        let codec = TlsCodec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
-        let mut secured = Box::new(TlsStream::new(socket, codec));
-        poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
-        let is_for_listener = secured.protocol() == Some(tls::PROTOCOL);
-        let certificate = secured.client_certificate();
+        let codec = TlsCodec::server(Arc::clone(&self.server_config)).map_err(io::Error::other)?;
+        let mut tls_stream = Box::new(TlsStream::new(socket, codec));
+        poll_fn(|cx| poll_handshake(&mut tls_stream, cx)).await?;
+        let is_for_listener = tls_stream.protocol() == Some(tls::PROTOCOL);
+        let certificate = tls_stream.client_certificate();
         let names = certificate.as_ref().map_or(&[][..], |certificate| &certificate.names);
-        let node = names.iter().find_map(|name| node_of(name));
+        let node = names.iter().find_map(|name| parse_certificate_name(name));
         let node = node.filter(|(cluster, _)| *cluster == self.cluster).map(|(_, node)| node);
-        Ok(AcceptedNode { node, is_for_listener, stream: Stream::Tls(secured) })
+        Ok(AcceptedNode { node, is_for_listener, stream: Stream::Tls(tls_stream) })
     }
 
     fn explain(&self, node: u64, error: io::Error) -> io::Error {
@@ -150,9 +152,9 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     socket.set_nodelay(true)?;
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let codec = TlsCodec::client(config, name).map_err(io::Error::other)?;
-    let mut secured = Box::new(TlsStream::new(socket, codec));
-    poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
-    Ok(Stream::Tls(secured))
+    let mut tls_stream = Box::new(TlsStream::new(socket, codec));
+    poll_fn(|cx| poll_handshake(&mut tls_stream, cx)).await?;
+    Ok(Stream::Tls(tls_stream))
 }
 
 /// Accepts certificates of the authority with this fingerprint, regardless of their names.

@@ -24,25 +24,25 @@ use tokio::time::{sleep, timeout};
 use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::member::ClusterMember;
-use super::{admin, join, started};
+use super::{admin, join, registration};
 use crate::stream::Stream;
 
 /// Pause before the next connection is accepted, after accepting has failed.
-const REST: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the refusal.
-const FAREWELL: Duration = Duration::from_millis(500);
+const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Accepts connections until the future is dropped.
-pub(super) async fn accept(seat: Arc<ClusterMember>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(seat.limits.connections_max));
+pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
+    let permits = Arc::new(Semaphore::new(member.limits.connections_max));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((socket, from)) => {
-                let seat = Arc::clone(&seat);
+                let member = Arc::clone(&member);
                 tokio::spawn(async move {
-                    let _place = place;
-                    if let Err(error) = serve(seat, socket).await
+                    let _permit = permit;
+                    if let Err(error) = serve(member, socket).await
                         && error.kind() != io::ErrorKind::UnexpectedEof
                     {
                         tracing::debug!(%from, "a connection from another node ended: {error}");
@@ -51,102 +51,114 @@ pub(super) async fn accept(seat: Arc<ClusterMember>, listener: TcpListener) {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections of other nodes; retrying");
-                sleep(REST).await;
+                sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
 /// Serves one connection until it ends.
-async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
+async fn serve(member: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    let patience = Duration::from_millis(seat.limits.handshake_ms_max);
-    let caller = timeout(patience, seat.secrets.accept(socket)).await??;
-    if caller.is_for_listener {
-        let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
-        return seat.hand_to_listener(node, caller.stream);
+    let time_limit = Duration::from_millis(member.limits.handshake_ms_max);
+    let peer = timeout(time_limit, member.secrets.accept(socket)).await??;
+    if peer.is_for_listener {
+        let Some(node) = peer.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
+        return member.hand_to_listener(node, peer.stream);
     }
-    let (read, mut write) = split(caller.stream);
-    let mut frames = ClusterFrames::new(read, seat.limits.hello_bytes_max);
+    let (read, mut write) = split(peer.stream);
+    let mut frames = ClusterFrames::new(read, member.limits.hello_bytes_max);
     let hello: ClusterHello =
-        super::parse(timeout(patience, frames.next()).await??, ClusterFrameKind::Hello)?;
-    let checked = check(&seat, caller.node, &hello);
+        super::parse(timeout(time_limit, frames.next()).await??, ClusterFrameKind::Hello)?;
+    let checked = check(&member, peer.node, &hello);
     let refused = checked.as_ref().err().cloned();
     let (version, release) = (hello::VERSION, super::RELEASE.to_owned());
-    let identity = &seat.identity;
+    let identity = &member.identity;
     let (now, before) = (Some(identity.now.clone()), identity.before.clone());
     let welcome = ClusterWelcome { version, release, node: identity.node, now, before, refused };
-    say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&welcome)).await?;
+    send_frame(&mut write, 0, ClusterFrameKind::Hello, &super::to_json(&welcome)).await?;
     if let Err(refused) = checked {
-        tracing::warn!(node = caller.node, "this node refused a connection of another node: {}", refused.why);
-        let _ = timeout(FAREWELL, frames.next()).await;
+        tracing::warn!(node = peer.node, "this node refused a connection of another node: {}", refused.why);
+        let _ = timeout(REFUSAL_READ_TIMEOUT, frames.next()).await;
         return Ok(());
     }
     match hello.purpose {
-        Purpose::Control => match seat.bulk().filter(|_| hello.is_bulk) {
-            Some(bulk) => move_to(bulk, frames.into_inner()?.unsplit(write), Arc::clone(&seat)).await,
+        Purpose::Control => match member.bulk().filter(|_| hello.is_bulk) {
+            Some(bulk) => {
+                serve_on_thread(bulk, frames.into_inner()?.unsplit(write), Arc::clone(&member)).await
+            }
             None => {
-                frames.allow(seat.limits.frame_bytes_max);
-                answer_all(&seat, frames, write).await
+                frames.set_limit(member.limits.frame_bytes_max);
+                serve_requests(&member, frames, write).await
             }
         },
         Purpose::Admin => {
-            frames.allow(seat.limits.frame_bytes_max);
-            admin::serve(&seat, frames, write).await
+            frames.set_limit(member.limits.frame_bytes_max);
+            admin::serve(&member, frames, write).await
         }
         Purpose::Start => {
-            let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
-            let request = timeout(patience, frames.next()).await??;
-            let told = started::answer(&seat, node, super::parse(request, ClusterFrameKind::Request)?).await;
-            say(&mut write, 1, ClusterFrameKind::Answer, &super::text(&told)).await?;
-            let _ = timeout(FAREWELL, frames.next()).await;
+            let Some(node) = peer.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
+            let request = timeout(time_limit, frames.next()).await??;
+            let reply = registration::handle_request(
+                &member,
+                node,
+                super::parse(request, ClusterFrameKind::Request)?,
+            )
+            .await;
+            send_frame(&mut write, 1, ClusterFrameKind::Response, &super::to_json(&reply)).await?;
+            let _ = timeout(REFUSAL_READ_TIMEOUT, frames.next()).await;
             Ok(())
         }
         Purpose::Join => {
-            let request = timeout(patience, frames.next()).await??;
-            let answer = join::answer(&seat, super::parse(request, ClusterFrameKind::Request)?).await;
-            say(&mut write, 1, ClusterFrameKind::Answer, &super::text(&answer)).await?;
-            let _ = timeout(FAREWELL, frames.next()).await;
+            let request = timeout(time_limit, frames.next()).await??;
+            let response =
+                join::handle_request(&member, super::parse(request, ClusterFrameKind::Request)?).await;
+            send_frame(&mut write, 1, ClusterFrameKind::Response, &super::to_json(&response)).await?;
+            let _ = timeout(REFUSAL_READ_TIMEOUT, frames.next()).await;
             Ok(())
         }
     }
 }
 
 /// Checks that a peer may use the connection for its purpose.
-fn check(seat: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Result<(), HelloRefusal> {
+fn check(member: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Result<(), HelloRefusal> {
     hello::check_version(hello.version, &hello.release)?;
     if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
-        hello::check_shards(hello.shards, seat.shards)?;
+        hello::check_shards(hello.shards, member.shards)?;
     }
     match (hello.purpose, node) {
         (Purpose::Join, _) => Ok(()),
-        (_, None) => Err(HelloRefusal::for_now("only nodes of the cluster may send this request".to_owned())),
-        (Purpose::Admin | Purpose::Start, Some(node)) => seat.check_removed(node),
-        (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
+        (_, None) => {
+            Err(HelloRefusal::temporary("only nodes of the cluster may send this request".to_owned()))
+        }
+        (Purpose::Admin | Purpose::Start, Some(node)) => member.check_removed(node),
+        (Purpose::Control, Some(node)) => {
+            member.check_node(node, (hello.now.as_ref(), hello.before.as_ref()))
+        }
     }
 }
 
 /// Moves a connection to another thread and serves it there; dropping the future ends the connection.
-async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<ClusterMember>) -> io::Result<()> {
+async fn serve_on_thread(bulk: &Handle, stream: Stream, member: Arc<ClusterMember>) -> io::Result<()> {
     let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
-    let leaving = secured.leave()?;
-    let mut answering = JoinSet::new();
-    let answer = async move {
-        let (read, write) = split(Stream::Tls(Box::new(leaving.arrive()?)));
-        answer_all(&seat, ClusterFrames::new(read, seat.limits.frame_bytes_max), write).await
+    let leaving = secured.detach()?;
+    let mut serving = JoinSet::new();
+    let connection = async move {
+        let (read, write) = split(Stream::Tls(Box::new(leaving.attach()?)));
+        serve_requests(&member, ClusterFrames::new(read, member.limits.frame_bytes_max), write).await
     };
-    answering.spawn_on(answer, bulk);
-    answering.join_next().await.map_or(Ok(()), |ended| ended.unwrap_or_else(|stopped| Err(stopped.into())))
+    serving.spawn_on(connection, bulk);
+    serving.join_next().await.map_or(Ok(()), |ended| ended.unwrap_or_else(|stopped| Err(stopped.into())))
 }
 
-pub(super) async fn say(
+pub(super) async fn send_frame(
     write: &mut WriteHalf<Stream>,
     id: u64,
     kind: ClusterFrameKind,
     payload: &[u8],
 ) -> io::Result<()> {
     let mut out = Vec::new();
-    frame::put(&mut out, id, kind, payload);
+    frame::encode(&mut out, id, kind, payload);
     write.write_all(&out).await?;
     write.flush().await
 }
@@ -154,77 +166,77 @@ pub(super) async fn say(
 type PendingResponse = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
 
 /// Passes requests to Raft in the order of their arrival.
-async fn answer_all(
-    seat: &Arc<ClusterMember>,
+async fn serve_requests(
+    member: &Arc<ClusterMember>,
     mut frames: ClusterFrames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
-    let mut answering = FuturesUnordered::<PendingResponse>::new();
+    let mut pending = FuturesUnordered::<PendingResponse>::new();
     let mut out = Vec::new();
     loop {
-        let may_ask = answering.len() < seat.limits.answers_max;
+        let has_capacity = pending.len() < member.limits.answers_max;
         tokio::select! {
             biased;
-            Some(answered) = answering.next(), if !answering.is_empty() => {
-                put_answer(&mut out, answered);
+            Some(response) = pending.next(), if !pending.is_empty() => {
+                encode_response(&mut out, response);
                 // Sends other finished responses together with this one.
-                while let Some(Some(more)) = futures_util::FutureExt::now_or_never(answering.next()) {
-                    put_answer(&mut out, more);
+                while let Some(Some(more)) = futures_util::FutureExt::now_or_never(pending.next()) {
+                    encode_response(&mut out, more);
                 }
             }
-            frame = frames.next(), if may_ask => {
+            frame = frames.next(), if has_capacity => {
                 let frame = frame?;
                 match frame.kind {
                     ClusterFrameKind::Request => {
-                        if let Some(answered) = begin(seat, frame.id, frame.payload, &mut answering).await {
-                            put_answer(&mut out, answered);
+                        if let Some(response) = start_request(member, frame.id, frame.payload, &mut pending).await {
+                            encode_response(&mut out, response);
                         }
                     }
-                    ClusterFrameKind::Ping => frame::put(&mut out, frame.id, ClusterFrameKind::Pong, &[]),
+                    ClusterFrameKind::Ping => frame::encode(&mut out, frame.id, ClusterFrameKind::Pong, &[]),
                     _ => return Err(io::ErrorKind::InvalidData.into()),
                 }
             }
         }
         if !out.is_empty() {
-            frame::write_in_turns(&mut write, &out, || ()).await?;
+            frame::write_in_chunks(&mut write, &out, || ()).await?;
             out.clear();
         }
     }
 }
 
 /// Begins to handle a request before any later request begins. Returns the response if it is available without waiting.
-async fn begin(
-    seat: &Arc<ClusterMember>,
+async fn start_request(
+    member: &Arc<ClusterMember>,
     id: u64,
     request: Bytes,
-    answering: &mut FuturesUnordered<PendingResponse>,
+    pending: &mut FuturesUnordered<PendingResponse>,
 ) -> Option<(u64, io::Result<Bytes>)> {
-    let seat = Arc::clone(seat);
-    let mut answer: PendingResponse = Box::pin(async move {
-        let Some(control) = seat.control() else {
+    let member = Arc::clone(member);
+    let mut response: PendingResponse = Box::pin(async move {
+        let Some(control) = member.control() else {
             return (id, Err(io::Error::other("the node is not ready yet")));
         };
         if !Tasks::is_for(&request) {
             return (id, control.receive(request).await);
         }
-        match seat.tasks() {
+        match member.tasks() {
             Some(tasks) => (id, tasks.receive(request).await),
             None => (id, Err(io::Error::other("the node is not ready yet"))),
         }
     });
-    let first = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+    let first = poll_fn(|cx| Poll::Ready(response.as_mut().poll(cx))).await;
     match first {
-        Poll::Ready(answered) => Some(answered),
+        Poll::Ready(response) => Some(response),
         Poll::Pending => {
-            answering.push(answer);
+            pending.push(response);
             None
         }
     }
 }
 
-fn put_answer(out: &mut Vec<u8>, (id, answer): (u64, io::Result<Bytes>)) {
-    match answer {
-        Ok(answer) => frame::put(out, id, ClusterFrameKind::Answer, &answer),
-        Err(error) => frame::put(out, id, ClusterFrameKind::Failed, error.to_string().as_bytes()),
+fn encode_response(out: &mut Vec<u8>, (id, response): (u64, io::Result<Bytes>)) {
+    match response {
+        Ok(response) => frame::encode(out, id, ClusterFrameKind::Response, &response),
+        Err(error) => frame::encode(out, id, ClusterFrameKind::Failed, error.to_string().as_bytes()),
     }
 }

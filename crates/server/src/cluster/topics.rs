@@ -30,22 +30,22 @@ use dunlin::{
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Address, ClientLimits, ClientOptions};
 
-use super::authority::name_of;
+use super::authority::certificate_name;
 use super::error::ClusterError;
 use super::member::ClusterMember;
 use crate::peers::NodeLinks;
 
 /// Pause after a change, so that further changes are applied together with it. Keys change often, but owners of topics
 /// seldom.
-const REST: Duration = Duration::from_millis(1);
+const BATCH_PAUSE: Duration = Duration::from_millis(1);
 /// Time that a thread waits for changes before it checks whether it must end.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a stopping node waits until other nodes own its topics.
-const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a starting node waits for the history of earlier changes.
-const HISTORY_WITHIN: Duration = Duration::from_secs(10);
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a request to the cluster.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The node's part in the cluster's topics.
 pub(super) struct ClusterTopics {
@@ -55,7 +55,7 @@ pub(super) struct ClusterTopics {
 
 /// Applies the agreed owners to the node's topics.
 struct OwnershipFollower {
-    seat: Weak<ClusterMember>,
+    member: Weak<ClusterMember>,
     control: Arc<Control>,
     /// The last applied revision.
     revision: AtomicU64,
@@ -66,37 +66,38 @@ impl ClusterTopics {
     /// Starts to apply the cluster's owners and topics to this node.
     pub(super) fn start(
         node: &Node,
-        seat: &Arc<ClusterMember>,
+        member: &Arc<ClusterMember>,
         control: &Arc<Control>,
         limits: OwnershipLimits,
     ) -> Result<ClusterTopics, ClusterError> {
-        let id = seat.identity.node;
-        let asked = Arc::clone(control);
-        let ask = move |commands: &[ControlCommand<'_>]| match block_on(asked.ask_all(commands)) {
-            Ok(answers) => {
-                answers.into_iter().map(|answer| answer.map_err(ClusterCommandError::Refused)).collect()
-            }
-            Err(error) => vec![Err(ask_error(error)); commands.len()],
-        };
-        let (ways, of) = (ways(seat)?, Arc::downgrade(seat));
-        let reach = move |to: u64| reach(&*of.upgrade()?, &ways, to);
-        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), limits);
-        seat.set_ownership(&ownership);
+        let id = member.identity.node;
+        let command_control = Arc::clone(control);
+        let send_commands =
+            move |commands: &[ControlCommand<'_>]| match block_on(command_control.execute_all(commands)) {
+                Ok(replies) => {
+                    replies.into_iter().map(|reply| reply.map_err(ClusterCommandError::Refused)).collect()
+                }
+                Err(error) => vec![Err(command_error(error)); commands.len()],
+            };
+        let (connect_options, weak_member) = (connect_options(member)?, Arc::downgrade(member));
+        let resolve = move |to: u64| resolve(&*weak_member.upgrade()?, &connect_options, to);
+        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, send_commands, resolve)), limits);
+        member.set_ownership(&ownership);
         let (revision, ended) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (seat, control) = (Arc::downgrade(seat), Arc::clone(control));
-        let shared = Arc::new(OwnershipFollower { seat, control, revision, ended });
-        let (known, of) = (Arc::clone(&shared), Arc::downgrade(&ownership));
-        let news =
+        let (member, control) = (Arc::downgrade(member), Arc::clone(control));
+        let shared = Arc::new(OwnershipFollower { member, control, revision, ended });
+        let (follower, weak_ownership) = (Arc::clone(&shared), Arc::downgrade(&ownership));
+        let changes =
             watch(node).map_err(|error| ClusterError::io("cannot watch topics")(io::Error::other(error)))?;
-        spawn("dunlin-topics", move || known.follow(news, &of))?;
+        spawn("dunlin-topics", move || follower.follow(changes, &weak_ownership))?;
         Ok(ClusterTopics { ownership, shared })
     }
 
     /// Takes the node's share of topics as soon as the cluster responds: first announces the durable topics on this
     /// disk, then takes part in ownership.
-    pub(super) fn own(&self) {
-        let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
-        if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
+    pub(super) fn take_share(&self) {
+        let (follower, weak_ownership) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
+        if let Err(error) = spawn("dunlin-topics-begin", move || follower.take_share(&weak_ownership)) {
             tracing::error!("this node cannot own topics until it is restarted: {error}");
         }
     }
@@ -107,15 +108,15 @@ impl ClusterTopics {
             // Without a leader, no owner can change.
             return;
         }
-        let (left, done) = std::sync::mpsc::channel();
+        let (finished, done) = std::sync::mpsc::channel();
         let ownership = Arc::clone(&self.ownership);
         let leaving = move || {
-            ownership.leave(LEAVE_WITHIN);
-            let _ = left.send(());
+            ownership.leave(LEAVE_TIMEOUT);
+            let _ = finished.send(());
         };
         if spawn("dunlin-leave", leaving).is_ok() {
             // Waits with a time limit, because the cluster may lose its leader in the meantime.
-            let _ = done.recv_timeout(2 * LEAVE_WITHIN);
+            let _ = done.recv_timeout(2 * LEAVE_TIMEOUT);
         }
     }
 
@@ -130,34 +131,34 @@ impl OwnershipFollower {
     }
 
     /// Applies the agreed changes as they arrive.
-    fn follow(&self, mut news: Subscriber, ownership: &Weak<Ownership>) {
-        let mut is_whole = self.begin(&mut news, ownership);
+    fn follow(&self, mut changes: Subscriber, ownership: &Weak<Ownership>) {
+        let mut is_complete = self.begin(&mut changes, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
-            if !is_whole {
+            if !is_complete {
                 let Ok(state) = self.control.with(ControlState::clone) else { return };
-                ownership.settle_all(&state);
+                ownership.apply_state(&state);
                 self.revision.store(state.revision(), Ordering::Release);
-                is_whole = true;
+                is_complete = true;
             }
-            for (topic, why) in ownership.set_aside() {
+            for (topic, why) in ownership.take_set_aside() {
                 tracing::error!(topic, "a durable topic on this node's disk is not served: {why}");
             }
-            match news.try_next() {
+            match changes.try_next() {
                 Ok(Some(Event::Record(record))) => {
                     let revision = record.position.seq;
                     let Ok(events) = KeyEvents::new(record.payload()) else { continue };
                     if revision > self.revision.load(Ordering::Acquire) {
-                        ownership.changed(events);
+                        ownership.apply_events(events);
                         self.revision.store(revision, Ordering::Release);
                     } else {
                         // The state that was read as a whole includes this change already.
-                        self.deleted_before(&ownership, Ownership::deleted_by(events));
+                        self.deleted_before(&ownership, Ownership::deleted_topics(events));
                     }
                 }
-                Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_whole = false,
+                Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_complete = false,
                 Ok(Some(_)) => {}
-                Ok(None) => match news.wait(Some(LOOK)) {
-                    Ok(true) => thread::sleep(REST),
+                Ok(None) => match changes.wait(Some(CHECK_INTERVAL)) {
+                    Ok(true) => thread::sleep(BATCH_PAUSE),
                     Ok(false) => {}
                     // The node has stopped, so the subscription ended.
                     Err(_) => return,
@@ -168,50 +169,50 @@ impl OwnershipFollower {
     }
 
     /// Waits for the complete agreed state and applies it as a whole. Returns false if the node ends during the wait.
-    fn begin(&self, news: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
+    fn begin(&self, changes: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
             let state = block_on(self.control.read(Consistency::Linearizable, ControlState::clone));
-            self.hear_of_deletions(news, state.as_ref().map_or(0, |state| state.revision()), &mut deleted);
+            self.collect_deletions(changes, state.as_ref().map_or(0, |state| state.revision()), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
             if let Ok(state) = state {
-                ownership.settle_all(&state);
-                ownership.deleted_before(&state, deleted);
+                ownership.apply_state(&state);
+                ownership.remove_deleted(&state, deleted);
                 self.revision.store(state.revision(), Ordering::Release);
                 return true;
             }
             drop(ownership);
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
         }
         false
     }
 
     /// Waits until the subscription has delivered all deletions up to a revision, which may be later than the revision
     /// of the state. Otherwise the node would announce topics on its disk that were deleted, and create them again.
-    fn hear_of_deletions(&self, news: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
-        let latest = Instant::now() + HISTORY_WITHIN;
+    fn collect_deletions(&self, changes: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
+        let deadline = Instant::now() + HISTORY_TIMEOUT;
         loop {
-            while let Ok(Some(event)) = news.try_next() {
+            while let Ok(Some(event)) = changes.try_next() {
                 if let Event::Record(record) = event
                     && let Ok(events) = KeyEvents::new(record.payload())
                 {
-                    deleted.extend(Ownership::deleted_by(events));
+                    deleted.extend(Ownership::deleted_topics(events));
                 }
             }
-            let mut heard = 0;
-            news.for_each_position(|_, at| heard = heard.max(at.seq));
-            if heard >= revision || self.has_ended() {
+            let mut read_up_to = 0;
+            changes.for_each_position(|_, at| read_up_to = read_up_to.max(at.seq));
+            if read_up_to >= revision || self.has_ended() {
                 return;
             }
-            if Instant::now() >= latest {
+            if Instant::now() >= deadline {
                 tracing::error!(
-                    heard,
+                    read_up_to,
                     revision,
                     "deleted topics may reappear: the history of deletions is missing"
                 );
                 return;
             }
-            if news.wait(Some(LOOK)).is_err() {
+            if changes.wait(Some(CHECK_INTERVAL)).is_err() {
                 return;
             }
         }
@@ -222,20 +223,21 @@ impl OwnershipFollower {
         if names.peek().is_some()
             && let Ok(state) = self.control.with(ControlState::clone)
         {
-            ownership.deleted_before(&state, names);
+            ownership.remove_deleted(&state, names);
         }
     }
 
-    fn own(&self, ownership: &Weak<Ownership>) {
-        let mut is_known = false;
+    fn take_share(&self, ownership: &Weak<Ownership>) {
+        let mut is_caught_up = false;
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
-            is_known = is_known || self.is_known();
-            match if is_known { ownership.announce() } else { Err(unanswered()) } {
+            is_caught_up = is_caught_up || self.wait_until_caught_up();
+            match if is_caught_up { ownership.register_durable_topics() } else { Err(incomplete_state()) } {
                 Ok(()) => {
                     // Other nodes report these addresses to their clients.
-                    let listeners = self.seat.upgrade().map(|seat| seat.listeners()).unwrap_or_default();
+                    let listeners =
+                        self.member.upgrade().map(|member| member.listeners()).unwrap_or_default();
                     let address = listeners.get("tcp").cloned().unwrap_or_default();
-                    if let Err(error) = ownership.take_part(address.into_bytes()) {
+                    if let Err(error) = ownership.begin_membership(address.into_bytes()) {
                         tracing::error!("this node cannot own topics: {error}");
                     }
                     return;
@@ -243,12 +245,12 @@ impl OwnershipFollower {
                 Err(error) => tracing::debug!("this node does not own topics yet: {error}"),
             }
             drop(ownership);
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 
     /// Waits until this node has applied the revision that was current at the call; returns false if that fails.
-    fn is_known(&self) -> bool {
+    fn wait_until_caught_up(&self) -> bool {
         let revision = block_on(self.control.read(Consistency::Linearizable, |state| state.revision()));
         let Ok(revision) = revision else { return false };
         while self.revision.load(Ordering::Acquire) < revision {
@@ -261,7 +263,7 @@ impl OwnershipFollower {
     }
 }
 
-fn unanswered() -> TopicError {
+fn incomplete_state() -> TopicError {
     TopicError::Cluster("the node does not have the cluster's complete state yet".to_owned())
 }
 
@@ -279,31 +281,35 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
 }
 
 /// Options for connections to other nodes; the expected name in the certificate is set for each connection.
-fn ways(seat: &ClusterMember) -> Result<ClientOptions, ClusterError> {
+fn connect_options(member: &ClusterMember) -> Result<ClientOptions, ClusterError> {
     let read = |name| {
-        let path = seat.files.path(name);
+        let path = member.files.path(name);
         std::fs::read(&path).map_err(ClusterError::io("cannot read the node's certificate"))
     };
     let mut tls = TlsOptions::default();
     (tls.ca, tls.cert, tls.key) =
         (Some(read("ca.pem")?), Some(read("node.pem")?), Some(read("node-key.pem")?));
-    let limits = ClientLimits { connect_ms_max: seat.limits.connect_ms_max, ..ClientLimits::default() };
+    let limits = ClientLimits { connect_ms_max: member.limits.connect_ms_max, ..ClientLimits::default() };
     Ok(ClientOptions { tls, limits, ..ClientOptions::default() })
 }
 
 /// The address of a live node, and the options to connect to it.
-fn reach(seat: &ClusterMember, ways: &ClientOptions, to: u64) -> Option<(Address, ClientOptions)> {
+fn resolve(
+    member: &ClusterMember,
+    connect_options: &ClientOptions,
+    to: u64,
+) -> Option<(Address, ClientOptions)> {
     // Does not contact a node without a lease until it has a lease again.
-    seat.ownership().filter(|ownership| ownership.is_alive(to))?;
-    let record = seat.record(to).filter(|record| record.removed.is_none())?;
+    member.ownership().filter(|ownership| ownership.is_alive(to))?;
+    let record = member.record(to).filter(|record| record.removed.is_none())?;
     let (host, port) = record.address.rsplit_once(':')?;
     let address = Address::Tls { host: host.to_owned(), port: port.parse().ok()? };
-    let mut options = ways.clone();
-    options.tls.name = Some(name_of(&seat.identity.cluster, to));
+    let mut options = connect_options.clone();
+    options.tls.name = Some(certificate_name(&member.identity.cluster, to));
     Some((address, options))
 }
 
-fn ask_error(error: ControlError) -> ClusterCommandError {
+fn command_error(error: ControlError) -> ClusterCommandError {
     match error {
         ControlError::Refused(refusal) => ClusterCommandError::Refused(refusal),
         other => ClusterCommandError::Away(other.to_string()),

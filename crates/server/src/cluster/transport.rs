@@ -14,7 +14,7 @@ use super::member::ClusterMember;
 
 /// Raft's transport of one group: one connection for each node and lane in use.
 pub(super) struct RaftTransport {
-    seat: Arc<ClusterMember>,
+    member: Arc<ClusterMember>,
     /// The shard of tasks; `None` for the group of keys.
     shard: Option<u8>,
     /// Handle of the thread that runs the group and its connections for short messages.
@@ -26,42 +26,42 @@ pub(super) struct RaftTransport {
 
 struct RaftLink {
     address: String,
-    asks: mpsc::Sender<QueuedRequest>,
+    requests: mpsc::Sender<QueuedRequest>,
 }
 
 impl RaftTransport {
     pub(super) fn new(
-        seat: Arc<ClusterMember>,
+        member: Arc<ClusterMember>,
         shard: Option<u8>,
         handle: Handle,
         bulk: Handle,
     ) -> RaftTransport {
-        RaftTransport { seat, shard, handle, bulk, links: Mutex::default() }
+        RaftTransport { member, shard, handle, bulk, links: Mutex::default() }
     }
 
-    fn asks(&self, member: &RaftMember, lane: RequestLane) -> mpsc::Sender<QueuedRequest> {
+    fn request_sender(&self, member: &RaftMember, lane: RequestLane) -> mpsc::Sender<QueuedRequest> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
-            Some(link) if link.address == member.address => link.asks.clone(),
+            Some(link) if link.address == member.address => link.requests.clone(),
             // The connection to the old address ends after its last response.
             _ => {
-                let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
+                let (requests, receiver) = mpsc::channel(self.member.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);
                 let target = LinkTarget { node, address, lane, shard };
                 let handle = if lane.may_be_large() { &self.bulk } else { &self.handle };
-                handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
-                let link = RaftLink { address: member.address.clone(), asks: asks.clone() };
+                handle.spawn(link::run(Arc::clone(&self.member), target, receiver));
+                let link = RaftLink { address: member.address.clone(), requests: requests.clone() };
                 links.insert((member.id, lane), link);
-                asks
+                requests
             }
         }
     }
 }
 
 impl Transport for RaftTransport {
-    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
-        let (answer, answered) = oneshot::channel();
-        let sent = self.asks(member, lane).try_send(QueuedRequest { request, answer });
+    fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+        let (response, receiver) = oneshot::channel();
+        let sent = self.request_sender(member, lane).try_send(QueuedRequest { request, response });
         Box::pin(async move {
             sent.map_err(|_full| {
                 io::Error::new(
@@ -69,7 +69,7 @@ impl Transport for RaftTransport {
                     "too many requests wait for the connection to the node",
                 )
             })?;
-            answered.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
+            receiver.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
         })
     }
 

@@ -13,7 +13,7 @@ use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest};
 
 /// Largest size at which the buffer is kept for the next frame, bytes.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
     /// The buffer in which frames are encoded.
@@ -66,12 +66,13 @@ pub(super) struct IncomingRecord<'a> {
 /// Appends the record. Waits for room as long as the topic's configuration allows.
 pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;
-    let appended =
-        with_frame(target, incoming.record, |frame| append::try_append(topic, incoming.to(target, frame)))?;
+    let appended = with_frame(target, incoming.record, |frame| {
+        append::try_append(topic, incoming.append_request(target, frame))
+    })?;
     let appended = match appended {
         Err(refused) if append::can_retry_append(&refused) => {
             let frame = with_frame(target, incoming.record, <[u8]>::to_vec)?;
-            append::append_when_there_is_room(topic, incoming.to(target, &frame)).await
+            append::append_when_there_is_room(topic, incoming.append_request(target, &frame)).await
         }
         appended => appended,
     };
@@ -84,7 +85,7 @@ pub(super) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
 }
 
 impl IncomingRecord<'_> {
-    fn to<'f>(&self, target: &'f PublishTarget, frame: &'f [u8]) -> AppendRequest<'f> {
+    fn append_request<'f>(&self, target: &'f PublishTarget, frame: &'f [u8]) -> AppendRequest<'f> {
         let partition = target.topic.partition_of(self.record.key.as_deref());
         let IncomingRecord { mark, expect_last, after, .. } = *self;
         let PublishTarget { node, tail, .. } = target;
@@ -92,11 +93,11 @@ impl IncomingRecord<'_> {
     }
 }
 
-/// Encodes the record's frame, and calls `look` with it.
+/// Encodes the record's frame, and calls `f` with it.
 fn with_frame<R>(
     target: &PublishTarget,
     record: &v1::Draft,
-    look: impl FnOnce(&[u8]) -> R,
+    f: impl FnOnce(&[u8]) -> R,
 ) -> Result<R, Refused> {
     if !record.reply.is_empty() {
         let parsed = Subject::parse(&record.reply);
@@ -117,8 +118,8 @@ fn with_frame<R>(
         frame.clear();
         frame.resize(encoded.padded(), 0);
         meta.encode(encoded, 0, &record.payload, frame);
-        let looked = look(frame);
-        frame.shrink_to(KEPT_BYTES_MAX);
-        Ok(looked)
+        let result = f(frame);
+        frame.shrink_to(BUFFER_BYTES_MAX);
+        Ok(result)
     })
 }

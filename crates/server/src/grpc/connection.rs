@@ -44,9 +44,9 @@ const GOAWAY: u8 = 7;
 /// The error code of GOAWAY by which a node requires better security.
 const INADEQUATE_SECURITY: u32 = 12;
 /// Interval of the checks whether the preface is complete.
-const PREFACE_NAP: Duration = Duration::from_millis(10);
+const PREFACE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a refused client has to read the response.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that the connection holds for a stream whose client does not read. When it holds fewer, the
 /// next batch is passed on.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
@@ -66,7 +66,7 @@ pub(super) struct GrpcConnection {
 /// State that the calls of all users of a connection share.
 #[derive(Debug)]
 struct ConnectionState {
-    remembered: RequestLoginCache,
+    logins: RequestLoginCache,
     admitted: bool,
     stopping: AtomicBool,
     /// Waiters of the connection's long calls, which are notified when the server stops.
@@ -95,12 +95,11 @@ impl GrpcConnection {
         if self.state.admitted {
             return Ok(());
         }
-        let refused = self.shared.no_place();
+        let refused = self.shared.admission_refusal();
         self.record_departure(DepartureKind::Refused, "", &in_words(&refused));
         Err(refused)
     }
 
-    /// The requests that wait for replies.
     pub(super) fn requests(&self) -> &Mutex<Option<PendingRequests>> {
         &self.state.requests
     }
@@ -109,7 +108,7 @@ impl GrpcConnection {
     pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamRegistration, Refused> {
         let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
         self.state.streams().insert(number, Arc::clone(waiter));
-        let place = StreamRegistration {
+        let registration = StreamRegistration {
             peer: self.peer,
             shared: Arc::clone(&self.shared),
             state: Arc::clone(&self.state),
@@ -118,12 +117,12 @@ impl GrpcConnection {
         if self.state.stopping.load(Ordering::Acquire) {
             return Err(Refused::new(ErrorCode::ShuttingDown, ""));
         }
-        Ok(place)
+        Ok(registration)
     }
 
     /// Records why a client was refused or cut off, for operators.
-    pub(super) fn record_departure(&self, fate: DepartureKind, name: &str, why: &str) {
-        note_departure(&self.shared, self.peer, fate, name, why);
+    pub(super) fn record_departure(&self, kind: DepartureKind, name: &str, why: &str) {
+        add_departure(&self.shared, self.peer, kind, name, why);
     }
 
     /// Logs the caller in with this `authorization` header, and returns the connection with the caller's permissions.
@@ -133,7 +132,7 @@ impl GrpcConnection {
         authorization: Option<&[u8]>,
     ) -> Result<Arc<GrpcConnection>, Refused> {
         let from = self.peer.map(|peer| peer.ip());
-        let login = self.state.remembered.log_in(access, authorization, from).await?;
+        let login = self.state.logins.log_in(access, authorization, from).await?;
         Ok(Arc::new(GrpcConnection {
             shared: Arc::clone(&self.shared),
             peer: self.peer,
@@ -151,12 +150,12 @@ impl GrpcConnection {
     }
 
     /// Waits for `work`; fails when the client loses access.
-    pub(super) async fn while_let_in<T>(
+    pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
     ) -> Result<T, Refused> {
         match &self.login {
-            Some(login) => login.while_let_in(work).await,
+            Some(login) => login.run_while_valid(work).await,
             None => work.await,
         }
     }
@@ -166,14 +165,13 @@ impl GrpcConnection {
         self.login.as_ref().map(|login| login.account().name())
     }
 
-    /// Checks the user's publish rate.
     pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
     /// Records that the connection has published to a topic.
-    pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
-        self.state.publishes.to(topic);
+    pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
+        self.state.publishes.add(topic);
     }
 
     fn stop(&self) {
@@ -190,9 +188,9 @@ impl GrpcConnection {
     }
 
     /// Time until the next check whether the connection is still in use.
-    fn next_look(&self) -> Duration {
+    fn next_check(&self) -> Duration {
         if !self.state.admitted {
-            return FAREWELL;
+            return CLOSE_TIMEOUT;
         }
         Duration::from_millis(self.shared.limits.grpc.idle_ms_max.into())
     }
@@ -206,24 +204,23 @@ impl ConnectionState {
 
 impl StreamRegistration {
     /// Records why a client was refused or cut off, for operators.
-    pub(super) fn record_departure(&self, fate: DepartureKind, name: &str, why: &str) {
-        note_departure(&self.shared, self.peer, fate, name, why);
+    pub(super) fn record_departure(&self, kind: DepartureKind, name: &str, why: &str) {
+        add_departure(&self.shared, self.peer, kind, name, why);
     }
 
-    /// State that all connections of the server share.
     pub(super) fn shared(&self) -> &SharedServer {
         &self.shared
     }
 }
 
-fn note_departure(
+fn add_departure(
     shared: &SharedServer,
     peer: Option<SocketAddr>,
-    fate: DepartureKind,
+    kind: DepartureKind,
     name: &str,
     why: &str,
 ) {
-    shared.departures.note(ClientDeparture::new(Protocol::Grpc, fate, why).of(name, peer));
+    shared.departures.note(ClientDeparture::new(Protocol::Grpc, kind, why).of(name, peer));
 }
 
 impl Drop for StreamRegistration {
@@ -232,22 +229,21 @@ impl Drop for StreamRegistration {
     }
 }
 
-/// Serves a connection to its end.
 pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream) {
     let mut stream = stream;
     let handshake = Duration::from_millis(shared.limits.handshake_ms_max.into());
-    match timeout(handshake, speaks_http2(&mut stream)).await {
+    match timeout(handshake, starts_with_preface(&mut stream)).await {
         Ok(Ok(true)) => {}
-        Ok(Ok(false)) => return say_no(stream).await,
+        Ok(Ok(false)) => return refuse_http1(stream).await,
         // The client was too slow, or has disconnected.
         Ok(Err(_)) | Err(_) => return,
     }
     let waiter = Waiter::new();
-    let place = shared.admit(shared.node.next_session(), &waiter);
+    let guard = shared.admit(shared.node.next_session(), &waiter);
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     let state = ConnectionState {
-        remembered: RequestLoginCache::of(stream.client_certificate()),
-        admitted: place.is_some(),
+        logins: RequestLoginCache::of(stream.client_certificate()),
+        admitted: guard.is_some(),
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),
         stream_last: AtomicU64::new(0),
@@ -260,43 +256,43 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream) {
     if connection.shared.is_stopping() {
         waiter.notify(STOP);
     }
-    ConnectionDriver::new(connection, stream, waiter, place).run().await;
+    ConnectionDriver::new(connection, stream, waiter, guard).run().await;
 }
 
 /// Whether the connection starts with the HTTP/2 preface.
-async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
-    let mut begin = [0; PREFACE.len()];
+async fn starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
+    let mut start = [0; PREFACE.len()];
     if let Stream::Tls(_) = stream {
-        return begins_as_http2(stream).await;
+        return tls_starts_with_preface(stream).await;
     }
     // This listener has TCP connections only.
     let Some(stream) = stream.socket() else { return Ok(false) };
     loop {
-        let seen = stream.peek(&mut begin).await?;
-        match seen {
+        let received = stream.peek(&mut start).await?;
+        match received {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            _ if begin[..seen] != PREFACE[..seen] => return Ok(false),
-            _ if seen == PREFACE.len() => return Ok(true),
-            _ => sleep(PREFACE_NAP).await,
+            _ if start[..received] != PREFACE[..received] => return Ok(false),
+            _ if received == PREFACE.len() => return Ok(true),
+            _ => sleep(PREFACE_POLL_INTERVAL).await,
         }
     }
 }
 
-/// Like [`speaks_http2`], but for TLS. Bytes inside TLS cannot be read without removing them, so the read bytes are put
-/// back into the stream.
-async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
-    let mut begin = [0; PREFACE.len()];
-    let mut seen = 0;
-    while seen < PREFACE.len() && begin[..seen] == PREFACE[..seen] {
-        match AsyncReadExt::read(stream, &mut begin[seen..]).await? {
+/// Like [`starts_with_preface`], but for TLS. Bytes inside TLS cannot be read without removing them, so the read bytes are
+/// put back into the stream.
+async fn tls_starts_with_preface(stream: &mut Stream) -> std::io::Result<bool> {
+    let mut start = [0; PREFACE.len()];
+    let mut received = 0;
+    while received < PREFACE.len() && start[..received] == PREFACE[..received] {
+        match AsyncReadExt::read(stream, &mut start[received..]).await? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            more => seen += more,
+            more => received += more,
         }
     }
     if let Stream::Tls(tls) = stream {
-        tls.give_back(&begin[..seen]);
+        tls.unread(&start[..received]);
     }
-    Ok(begin == *PREFACE)
+    Ok(start == *PREFACE)
 }
 
 /// The HTTP/2 response to a client whose connection is refused: GOAWAY with the reason.
@@ -312,12 +308,12 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     out
 }
 
-async fn say_no(mut stream: Stream) {
-    let mut bin = [0; 4_096];
+async fn refuse_http1(mut stream: Stream) {
+    let mut discarded = [0; 4_096];
     // If unread bytes remained, closing the socket would discard the response.
-    let _ = stream.read(&mut bin);
-    let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
-    let _ = timeout(FAREWELL, stream.shutdown()).await;
+    let _ = stream.read(&mut discarded);
+    let _ = timeout(CLOSE_TIMEOUT, stream.write_all(NOT_HTTP2)).await;
+    let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
 /// The task that serves one connection.
@@ -329,7 +325,7 @@ struct ConnectionDriver {
     /// The number of calls when the timer was last set. A higher number shows that the connection is in use.
     calls_before: u64,
     closing: bool,
-    _place: Option<SessionGuard>,
+    _guard: Option<SessionGuard>,
 }
 
 impl ConnectionDriver {
@@ -337,7 +333,7 @@ impl ConnectionDriver {
         connection: Arc<GrpcConnection>,
         stream: Stream,
         waiter: Arc<Waiter>,
-        place: Option<SessionGuard>,
+        guard: Option<SessionGuard>,
     ) -> ConnectionDriver {
         let limits = connection.shared.limits.grpc;
         let keep_alive = Duration::from_millis(limits.keep_alive_ms.into());
@@ -352,7 +348,7 @@ impl ConnectionDriver {
             .initial_stream_window_size(limits.stream_window_bytes)
             .initial_connection_window_size(limits.connection_window_bytes);
         let http2 = builder.serve_connection(TokioIo::new(stream), CallRouter::new(&connection));
-        let timer = Box::pin(sleep(connection.next_look()));
+        let timer = Box::pin(sleep(connection.next_check()));
         ConnectionDriver {
             connection,
             http2: Box::pin(http2),
@@ -360,7 +356,7 @@ impl ConnectionDriver {
             timer,
             calls_before: 0,
             closing: false,
-            _place: place,
+            _guard: guard,
         }
     }
 
@@ -392,7 +388,7 @@ impl ConnectionDriver {
                 continue;
             }
             if self.timer.as_mut().poll(cx).is_ready() {
-                if self.look() {
+                if self.check_idle() {
                     return Poll::Ready(());
                 }
                 continue;
@@ -404,16 +400,16 @@ impl ConnectionDriver {
     }
 
     /// Checks whether the connection is still in use. Returns whether it must be dropped.
-    fn look(&mut self) -> bool {
+    fn check_idle(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;
         }
-        let began = self.connection.state.calls.load(Ordering::Relaxed);
-        if began == self.calls_before && self.connection.is_idle() {
+        let calls = self.connection.state.calls.load(Ordering::Relaxed);
+        if calls == self.calls_before && self.connection.is_idle() {
             self.close();
         }
-        self.calls_before = began;
-        self.timer.as_mut().reset(Instant::now() + self.connection.next_look());
+        self.calls_before = calls;
+        self.timer.as_mut().reset(Instant::now() + self.connection.next_check());
         false
     }
 

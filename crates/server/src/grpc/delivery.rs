@@ -16,24 +16,23 @@ use super::outgoing::OutgoingMessages;
 use super::reader::SubscriptionReader;
 use super::writer::EventWriter;
 
-/// Additional room in a batch's buffer for the record that exceeds the batch's size, and for headers.
+/// Additional capacity in a batch's buffer for the record that exceeds the batch's size, and for headers.
 const SLACK_BYTES: usize = 1 << 10;
 /// Buffer size of the first batch, bytes.
-const FIRST_BYTES: usize = 1 << 10;
+const FIRST_BATCH_BYTES: usize = 1 << 10;
 
-/// The response body of one subscription.
 #[derive(Debug)]
 pub(super) struct SubscriptionBody<W> {
     reader: Option<SubscriptionReader>,
     writer: W,
     /// Size of the last batch, which is used as the buffer size of the next batch.
     last_bytes: usize,
-    ended: Option<Status>,
+    pending_status: Option<Status>,
 }
 
 impl<W: EventWriter> SubscriptionBody<W> {
     pub(super) fn new(reader: SubscriptionReader, writer: W) -> SubscriptionBody<W> {
-        SubscriptionBody { reader: Some(reader), writer, last_bytes: FIRST_BYTES, ended: None }
+        SubscriptionBody { reader: Some(reader), writer, last_bytes: FIRST_BATCH_BYTES, pending_status: None }
     }
 }
 
@@ -46,21 +45,21 @@ impl<W: EventWriter> Body for SubscriptionBody<W> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        if let Some(status) = this.ended.take() {
+        if let Some(status) = this.pending_status.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
         }
         let Some(reader) = &mut this.reader else { return Poll::Ready(None) };
-        let mut out = OutgoingMessages::with_room(this.last_bytes + SLACK_BYTES);
+        let mut out = OutgoingMessages::with_capacity(this.last_bytes + SLACK_BYTES);
         match reader.poll_fill(cx, &mut out, &mut this.writer) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(status)) => {
-                reader.ended(&status);
+                reader.record_end(&status);
                 this.reader = None;
                 if out.is_empty() {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
                 }
-                this.ended = Some(status);
+                this.pending_status = Some(status);
             }
         }
         this.last_bytes = out.len();
@@ -68,7 +67,7 @@ impl<W: EventWriter> Body for SubscriptionBody<W> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.reader.is_none() && self.ended.is_none()
+        self.reader.is_none() && self.pending_status.is_none()
     }
 }
 
@@ -76,8 +75,8 @@ fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
         // The status text cannot be sent in a header, so the status is sent without it.
-        let bare = Status::new(status.code(), "");
-        let _ = bare.add_header(&mut trailers);
+        let without_text = Status::new(status.code(), "");
+        let _ = without_text.add_header(&mut trailers);
     }
     trailers
 }

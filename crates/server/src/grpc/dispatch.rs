@@ -41,10 +41,8 @@ pub(super) const KV: &str = "dunlin.v1.Kv";
 pub(super) const TASKS: &str = "dunlin.v1.Tasks";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
-/// The response to a call.
 pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// Routes the calls of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct CallRouter {
     connection: Arc<GrpcConnection>,
@@ -71,7 +69,7 @@ impl CallRouter {
         }
     }
 
-    fn answer(&self, request: Request<Incoming>) -> CallFuture {
+    fn respond(&self, request: Request<Incoming>) -> CallFuture {
         if let Err(refusal) = check(request.headers()) {
             return Box::pin(std::future::ready(Ok(*refusal)));
         }
@@ -145,9 +143,9 @@ impl CallRouter {
     }
 
     async fn subscribe(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
-        let asked: SubscribeRequest = one_message(request).await?;
-        let name = asked.name.clone();
-        let reader = subscribe::reader(&self.connection, asked).await.map_err(|refused| {
+        let message: SubscribeRequest = one_message(request).await?;
+        let name = message.name.clone();
+        let reader = subscribe::reader(&self.connection, message).await.map_err(|refused| {
             self.connection.record_departure(DepartureKind::Refused, &name, &in_words(&refused));
             status(&refused)
         })?;
@@ -155,9 +153,9 @@ impl CallRouter {
     }
 
     async fn watch(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
-        let asked: WatchRequest = one_message(request).await?;
+        let message: WatchRequest = one_message(request).await?;
         let (reader, changes) =
-            kv::watch(&self.connection, asked).await.map_err(|refused| status(&refused))?;
+            kv::watch(&self.connection, message).await.map_err(|refused| status(&refused))?;
         Ok(streaming(Body::new(SubscriptionBody::new(reader, changes))))
     }
 
@@ -165,8 +163,8 @@ impl CallRouter {
         &self,
         request: Request<BoundedRequestBody>,
     ) -> Result<Response<Body>, Status> {
-        let asked = one_message(request).await?;
-        let (delivery, reference) = ratatoskr::subscribe(&self.connection, asked).await?;
+        let message = one_message(request).await?;
+        let (delivery, reference) = ratatoskr::subscribe(&self.connection, message).await?;
         let mut response = streaming(Body::new(delivery));
         if let Ok(reference) = HeaderValue::from_str(&reference) {
             response.headers_mut().insert(ratatoskr::REFERENCE, reference);
@@ -181,14 +179,14 @@ impl hyper::service::Service<Request<Incoming>> for CallRouter {
     type Future = CallFuture;
 
     fn call(&self, request: Request<Incoming>) -> CallFuture {
-        let span = spans::of_call(&request, self.connection.peer);
-        let answer = self.answer(request);
+        let span = spans::call_span(&request, self.connection.peer);
+        let response = self.respond(request);
         if span.is_disabled() {
-            return answer;
+            return response;
         }
         Box::pin(async move {
-            let (parts, body) = answer.await?.into_parts();
-            let body = TracedBody::of_call(body, span, &parts.headers);
+            let (parts, body) = response.await?.into_parts();
+            let body = TracedBody::for_call(body, span, &parts.headers);
             Ok(Response::from_parts(parts, Body::new(body)))
         })
     }

@@ -29,24 +29,23 @@ use crate::access::SubscriptionAccess;
 use crate::shared::STOP;
 
 /// Token with which new records for the member notify its waiter.
-const NEWS: u32 = 1;
+const NEW_RECORDS: u32 = 1;
 /// Maximum number of records in one message; a message also has at most about [`RECORD_BYTES_MAX`] bytes.
 const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
-/// A client's membership in a group.
 pub(super) struct GroupMembership {
     requests: Streaming<v1::JoinGroupRequest>,
     group_member: Option<GroupMember>,
     waiter: Arc<Waiter>,
     /// Responses to the member's requests. They are sent before records.
-    answers: VecDeque<MemberResponse>,
-    /// Number of records that the member has requested. Used only in work groups, like `given`, the number of records
-    /// that it has received.
-    wanted: u64,
-    given: u64,
+    responses: VecDeque<MemberResponse>,
+    /// Number of records that the member has requested. Used only in work groups, like `delivered`, the number of
+    /// records that it has received.
+    requested: u64,
+    delivered: u64,
     validity: Option<SubscriptionAccess>,
-    _place: StreamRegistration,
+    _registration: StreamRegistration,
 }
 
 enum GroupMember {
@@ -54,7 +53,6 @@ enum GroupMember {
     Work(WorkMember),
 }
 
-/// A record or a notice for a member.
 enum MemberEvent {
     Delivery(v1::Delivery),
     Notice(Notice),
@@ -67,49 +65,49 @@ pub(super) async fn join(
 ) -> Result<GroupMembership, Status> {
     let first = requests.message().await?.and_then(|first| first.request);
     let joined = match first {
-        Some(MemberRequest::Join(join)) => begin(connection, requests, &join).await,
+        Some(MemberRequest::Join(join)) => begin_membership(connection, requests, &join).await,
         _ => Err(Refused::new(ErrorCode::Protocol, "the first message must be join")),
     };
     joined.map_err(|refused| status(&refused))
 }
 
-async fn begin(
+async fn begin_membership(
     connection: &Arc<GrpcConnection>,
     requests: Streaming<v1::JoinGroupRequest>,
     join: &v1::Join,
 ) -> Result<GroupMembership, Refused> {
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of_member);
-    let place = connection.stream(&waiter)?;
+    let registration = connection.stream(&waiter)?;
     let prepared = match join.kind() {
         v1::GroupKind::Work => connection.node.prepare_work(&join.topic, &join.group, &work_options(join)?),
         _ => connection.node.prepare_share(&join.topic, &join.group),
     };
     prepared.await.map_err(|error| Refused::from(&error))?;
-    let group_member = GroupMember::take(connection, join, &waiter)?;
+    let group_member = GroupMember::join(connection, join, &waiter)?;
     let topic = group_member.topic();
     let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };
-    let answers = VecDeque::from([MemberResponse::Joined(joined)]);
+    let responses = VecDeque::from([MemberResponse::Joined(joined)]);
     Ok(GroupMembership {
         requests,
         group_member: Some(group_member),
         waiter,
-        answers,
-        wanted: 0,
-        given: 0,
+        responses,
+        requested: 0,
+        delivered: 0,
         validity,
-        _place: place,
+        _registration: registration,
     })
 }
 
 impl GroupMember {
-    fn take(
+    fn join(
         connection: &GrpcConnection,
         join: &v1::Join,
         waiter: &Arc<Waiter>,
     ) -> Result<GroupMember, Refused> {
         let node = &connection.node;
-        let news = (Arc::clone(waiter), NEWS);
+        let wakeup = (Arc::clone(waiter), NEW_RECORDS);
         let joined = match join.kind() {
             v1::GroupKind::Share => {
                 let options = ShareOptions {
@@ -118,10 +116,11 @@ impl GroupMember {
                     registered: true,
                     ..ShareOptions::default()
                 };
-                node.join_share_waking(&join.topic, &join.group, &options, news).map(GroupMember::Share)
+                node.join_share_with_waiter(&join.topic, &join.group, &options, wakeup)
+                    .map(GroupMember::Share)
             }
             v1::GroupKind::Work => node
-                .join_work_waking(&join.topic, &join.group, &work_options(join)?, news)
+                .join_work_with_waiter(&join.topic, &join.group, &work_options(join)?, wakeup)
                 .map(GroupMember::Work),
             v1::GroupKind::Unspecified => {
                 return Err(Refused::new(
@@ -147,15 +146,15 @@ impl GroupMember {
         }
     }
 
-    fn sleep(&self, wants: bool) -> bool {
+    fn sleep(&self, accepts: bool) -> bool {
         match self {
-            GroupMember::Share(share) => share.sleep(wants),
-            GroupMember::Work(work) => work.sleep(wants),
+            GroupMember::Share(share) => share.sleep(accepts),
+            GroupMember::Work(work) => work.sleep(accepts),
         }
     }
 
     /// The next record, if the member wants one, or the next notice.
-    fn next(&mut self, wants: bool) -> Result<Option<MemberEvent>, SubscribeError> {
+    fn next(&mut self, accepts: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
                 if !share.ready()? {
@@ -166,7 +165,7 @@ impl GroupMember {
                     Event::Notice(notice) => MemberEvent::Notice(notice),
                 }))
             }
-            GroupMember::Work(work) => Ok(work.try_claim(wants)?.map(|event| match event {
+            GroupMember::Work(work) => Ok(work.try_claim(accepts)?.map(|event| match event {
                 WorkEvent::ClaimedRecord(claimed) => {
                     MemberEvent::Delivery(delivery(&claimed.record(), Some(&claimed)))
                 }
@@ -177,15 +176,16 @@ impl GroupMember {
 }
 
 impl GroupMembership {
-    fn wants(&self) -> bool {
-        matches!(self.group_member, Some(GroupMember::Share(_))) || self.given < self.wanted
+    fn accepts_records(&self) -> bool {
+        matches!(self.group_member, Some(GroupMember::Share(_))) || self.delivered < self.requested
     }
 
-    /// Handles a request of the member.
-    fn take(&mut self, asked: Option<MemberRequest>) -> Result<(), Refused> {
-        let wrong = |what| Err(Refused::new(ErrorCode::Protocol, what));
-        match (asked, &mut self.group_member) {
-            (Some(MemberRequest::Join(_)), _) => return wrong("join was already sent on this stream"),
+    fn handle(&mut self, request: Option<MemberRequest>) -> Result<(), Refused> {
+        let protocol_error = |text| Err(Refused::new(ErrorCode::Protocol, text));
+        match (request, &mut self.group_member) {
+            (Some(MemberRequest::Join(_)), _) => {
+                return protocol_error("join was already sent on this stream");
+            }
             (Some(MemberRequest::Consumed(consumed)), Some(GroupMember::Share(share))) => {
                 let partition = u16::try_from(consumed.partition);
                 if let Ok(partition) = partition {
@@ -193,26 +193,26 @@ impl GroupMembership {
                 }
             }
             (Some(MemberRequest::Claim(claim)), Some(GroupMember::Work(_))) => {
-                self.wanted = self.wanted.max(claim.wanted)
+                self.requested = self.requested.max(claim.wanted)
             }
             (Some(MemberRequest::Ack(ack)), Some(GroupMember::Work(work))) => {
                 let settled = settle(ack.request, &ack.tokens, |token| work.ack(token).is_ok());
-                self.answers.push_back(settled);
+                self.responses.push_back(settled);
             }
             (Some(MemberRequest::Nack(nack)), Some(GroupMember::Work(work))) => {
                 let delay = Duration::from_millis(nack.delay_ms.into());
                 let settled = settle(nack.request, &nack.tokens, |token| work.nack(token, delay).is_ok());
-                self.answers.push_back(settled);
+                self.responses.push_back(settled);
             }
             (Some(MemberRequest::Renew(renew)), Some(GroupMember::Work(work))) => {
                 let settled = settle(renew.request, &renew.tokens, |token| work.renew(token).is_ok());
-                self.answers.push_back(settled);
+                self.responses.push_back(settled);
             }
             (Some(MemberRequest::Consumed(_)), _) => {
-                return wrong("consumed is for share groups; members of work groups send ack");
+                return protocol_error("consumed is for share groups; members of work groups send ack");
             }
-            (Some(_), _) => return wrong("claim, ack, nack and renew are for work groups"),
-            (None, _) => return wrong("the message has no request"),
+            (Some(_), _) => return protocol_error("claim, ack, nack and renew are for work groups"),
+            (None, _) => return protocol_error("the message has no request"),
         }
         Ok(())
     }
@@ -221,16 +221,16 @@ impl GroupMembership {
     fn next(&mut self) -> Result<Option<MemberResponse>, Refused> {
         let mut deliveries = Vec::new();
         let mut bytes = 0;
-        while self.answers.is_empty() && deliveries.len() < RECORDS_MAX && bytes < RECORD_BYTES_MAX {
-            let wants = self.wants();
+        while self.responses.is_empty() && deliveries.len() < RECORDS_MAX && bytes < RECORD_BYTES_MAX {
+            let accepts = self.accepts_records();
             let Some(group_member) = &mut self.group_member else { break };
-            match group_member.next(wants).map_err(|error| Refused::from(&error)) {
+            match group_member.next(accepts).map_err(|error| Refused::from(&error)) {
                 Ok(Some(MemberEvent::Delivery(delivery))) => {
-                    self.given += 1;
+                    self.delivered += 1;
                     bytes += delivery.record.as_ref().map_or(0, |record| record.payload.len());
                     deliveries.push(delivery);
                 }
-                Ok(Some(MemberEvent::Notice(notice))) => self.answers.extend(told(&notice)),
+                Ok(Some(MemberEvent::Notice(notice))) => self.responses.extend(notice_response(&notice)),
                 Ok(None) => break,
                 // Sends the records that were taken before the error. The next call returns the error again.
                 Err(_) if !deliveries.is_empty() => break,
@@ -240,13 +240,13 @@ impl GroupMembership {
         if !deliveries.is_empty() {
             return Ok(Some(MemberResponse::Deliveries(v1::Deliveries { deliveries })));
         }
-        Ok(self.answers.pop_front())
+        Ok(self.responses.pop_front())
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MemberResponse, Status>>> {
         loop {
-            if let Some(answer) = self.answers.pop_front() {
-                return Poll::Ready(Some(Ok(answer)));
+            if let Some(response) = self.responses.pop_front() {
+                return Poll::Ready(Some(Ok(response)));
             }
             if let Some(Err(refused)) = self.validity.as_mut().map(SubscriptionAccess::check) {
                 return self.end(&refused);
@@ -257,7 +257,7 @@ impl GroupMembership {
                 return self.end(&Refused::new(ErrorCode::ShuttingDown, ""));
             }
             match Pin::new(&mut self.requests).poll_next(cx) {
-                Poll::Ready(Some(Ok(request))) => match self.take(request.request) {
+                Poll::Ready(Some(Ok(request))) => match self.handle(request.request) {
                     Ok(()) => continue,
                     Err(refused) => return self.end(&refused),
                 },
@@ -273,12 +273,12 @@ impl GroupMembership {
                 Poll::Pending => {}
             }
             match self.next() {
-                Ok(Some(told)) => return Poll::Ready(Some(Ok(told))),
+                Ok(Some(response)) => return Poll::Ready(Some(Ok(response))),
                 Ok(None) => {}
                 Err(refused) => return self.end(&refused),
             }
-            let wants = self.wants();
-            let sleeps = self.group_member.as_ref().is_none_or(|group_member| group_member.sleep(wants));
+            let accepts = self.accepts_records();
+            let sleeps = self.group_member.as_ref().is_none_or(|group_member| group_member.sleep(accepts));
             if sleeps && self.waiter.set_waker(cx.waker()) {
                 return Poll::Pending;
             }
@@ -301,7 +301,9 @@ impl Stream for GroupMembership {
             return Poll::Ready(None);
         }
         let step = this.poll_step(cx);
-        step.map(|told| told.map(|told| told.map(|event| v1::JoinGroupResponse { event: Some(event) })))
+        step.map(|response| {
+            response.map(|response| response.map(|event| v1::JoinGroupResponse { event: Some(event) }))
+        })
     }
 }
 
@@ -312,7 +314,7 @@ fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> 
 }
 
 /// Converts a notice to a message for the member. Only gaps and deletions have a message; `None` for other notices.
-fn told(notice: &Notice) -> Option<MemberResponse> {
+fn notice_response(notice: &Notice) -> Option<MemberResponse> {
     match notice {
         Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),
         Notice::Deleted { log, last } => {

@@ -25,7 +25,7 @@ use dunlin::topic::Charge;
 
 /// Size from which an incomplete message is charged to the memory budget. Every connection may have this many bytes in
 /// flight without a charge.
-const CHARGED_FROM_BYTES: usize = 64 << 10;
+const CHARGED_BYTES_MIN: usize = 64 << 10;
 
 /// A request body whose messages are limited in size and time.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub(super) struct BoundedRequestBody {
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
     /// Number of bytes that the current message still lacks.
-    missing: usize,
+    missing_bytes: usize,
     charge: Option<Charge>,
-    patience: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedRequestBody {
@@ -49,21 +49,21 @@ impl BoundedRequestBody {
             shared,
             head: [0; HEAD_BYTES],
             head_bytes: 0,
-            missing: 0,
+            missing_bytes: 0,
             charge: None,
-            patience: None,
+            timeout: None,
         }
     }
 
     /// Updates the state of the current message with bytes that arrived.
-    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
-        let began_whole = self.is_between_messages();
-        let mut begun = false;
+    fn track_messages(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
+        let was_between_messages = self.is_between_messages();
+        let mut has_new_head = false;
         loop {
-            let taken = self.missing.min(bytes.len());
-            self.missing -= taken;
+            let taken = self.missing_bytes.min(bytes.len());
+            self.missing_bytes -= taken;
             bytes = &bytes[taken..];
-            if self.missing == 0 {
+            if self.missing_bytes == 0 {
                 self.charge = None;
             }
             if bytes.is_empty() {
@@ -73,32 +73,32 @@ impl BoundedRequestBody {
             self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
             self.head_bytes += taken;
             bytes = &bytes[taken..];
-            begun = true;
+            has_new_head = true;
             if self.head_bytes == HEAD_BYTES {
                 self.begin_message(bytes.len())?;
             }
         }
         if self.is_between_messages() {
-            self.patience = None;
-        } else if began_whole || begun {
+            self.timeout = None;
+        } else if was_between_messages || has_new_head {
             let ms = self.shared.limits.grpc.message_ms_max;
-            self.patience = Some(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))));
+            self.timeout = Some(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))));
         }
         Ok(())
     }
 
-    fn begin_message(&mut self, bytes_there: usize) -> Result<(), Refused> {
+    fn begin_message(&mut self, available_bytes: usize) -> Result<(), Refused> {
         let [_, a, b, c, d] = self.head;
         self.head_bytes = 0;
-        self.missing = u32::from_be_bytes([a, b, c, d]) as usize;
+        self.missing_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
         let message_bytes_max = self.shared.limits.grpc.message_bytes_max;
-        if self.missing > message_bytes_max {
+        if self.missing_bytes > message_bytes_max {
             return Err(Refused::limit("grpc.message_bytes_max", message_bytes_max as u64));
         }
-        if self.missing > bytes_there && self.missing >= CHARGED_FROM_BYTES {
+        if self.missing_bytes > available_bytes && self.missing_bytes >= CHARGED_BYTES_MIN {
             let budget = self.shared.node.budget();
-            let charge = Charge::of(budget, self.missing).map_err(|spent| {
-                let numbers = [spent.asked, spent.used, spent.limit];
+            let charge = Charge::of(budget, self.missing_bytes).map_err(|spent| {
+                let numbers = [spent.requested, spent.used, spent.limit];
                 Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
             });
             self.charge = Some(charge?);
@@ -107,16 +107,16 @@ impl BoundedRequestBody {
     }
 
     fn is_between_messages(&self) -> bool {
-        self.missing == 0 && self.head_bytes == 0
+        self.missing_bytes == 0 && self.head_bytes == 0
     }
 
     /// Fails when the current message stays incomplete for too long.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
-        let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready());
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        let is_over = self.timeout.as_mut().is_some_and(|timeout| timeout.as_mut().poll(cx).is_ready());
         if !is_over {
             return Ok(());
         }
-        self.patience = None;
+        self.timeout = None;
         let ms = u64::from(self.shared.limits.grpc.message_ms_max);
         Err(status(&Refused::limit("grpc.message_ms_max", ms)))
     }
@@ -129,13 +129,13 @@ impl Body for BoundedRequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         match Pin::new(&mut this.body).poll_frame(cx) {
-            Poll::Pending => match this.poll_patience(cx) {
+            Poll::Pending => match this.poll_timeout(cx) {
                 Ok(()) => Poll::Pending,
-                Err(over) => Poll::Ready(Some(Err(over))),
+                Err(timed_out) => Poll::Ready(Some(Err(timed_out))),
             },
             Poll::Ready(Some(Ok(frame))) => {
-                let followed = frame.data_ref().map_or(Ok(()), |bytes| this.follow(bytes));
-                Poll::Ready(Some(followed.map(|()| frame).map_err(|refused| status(&refused))))
+                let tracked = frame.data_ref().map_or(Ok(()), |bytes| this.track_messages(bytes));
+                Poll::Ready(Some(tracked.map(|()| frame).map_err(|refused| status(&refused))))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Status::from_error(Box::new(error))))),
             Poll::Ready(None) => Poll::Ready(None),

@@ -26,7 +26,6 @@ use super::status::status;
 use crate::access::slow_down;
 pub(super) use changes::watch;
 
-/// Handles the calls of one connection to this service.
 #[derive(Debug, Clone)]
 pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
@@ -47,29 +46,33 @@ async fn command(
     bytes: usize,
 ) -> Result<ControlReply, Refused> {
     slow_down(connection.admit_publish(bytes)).await?;
-    connection.node.ask(command).await
+    connection.node.execute(command).await
 }
 
-async fn question(
+async fn run_query(
     connection: &GrpcConnection,
     query: &ControlQuery<'_>,
     consistency: Consistency,
 ) -> Result<QueryAnswer, Refused> {
-    connection.node.find(consistency, query).await
+    connection.node.query_keys(consistency, query).await
 }
 
-fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+fn response<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
 }
 
 impl KvService {
-    async fn command(&self, asked: &ControlCommand<'_>, bytes: usize) -> Result<ControlReply, Refused> {
-        command(&self.0, asked, bytes).await
+    async fn command(
+        &self,
+        control_command: &ControlCommand<'_>,
+        bytes: usize,
+    ) -> Result<ControlReply, Refused> {
+        command(&self.0, control_command, bytes).await
     }
 
     /// Executes a write. Returns its revision and the number of changed keys.
-    async fn write(&self, asked: &ControlCommand<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
-        match self.command(asked, bytes).await? {
+    async fn write(&self, control_command: &ControlCommand<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
+        match self.command(control_command, bytes).await? {
             ControlReply::Changed { revision, keys } => Ok((revision, keys)),
             _ => Err(unexpected_reply()),
         }
@@ -80,8 +83,8 @@ impl KvService {
         query: &ControlQuery<'_>,
         consistency: Consistency,
     ) -> Result<v1::RangeResponse, Refused> {
-        match question(&self.0, query, consistency).await? {
-            QueryAnswer::Found { revision, found } => Ok(translate::found(revision, &found)),
+        match run_query(&self.0, query, consistency).await? {
+            QueryAnswer::Found { revision, found } => Ok(translate::range_response(revision, &found)),
             _ => Err(unexpected_reply()),
         }
     }
@@ -91,7 +94,7 @@ impl KvService {
         let bytes = prost::Message::encoded_len(request);
         match self.command(&command, bytes).await? {
             ControlReply::Transaction { revision, succeeded, results } => {
-                Ok(translate::transacted(request, revision, succeeded, &results))
+                Ok(translate::txn_response(request, revision, succeeded, &results))
             }
             _ => Err(unexpected_reply()),
         }
@@ -99,22 +102,22 @@ impl KvService {
 
     async fn acquire(&self, request: &v1::LockRequest) -> Result<v1::LockResponse, Refused> {
         let v1::LockRequest { name, lease, value, no_wait } = request;
-        let asked = ControlCommand::Acquire { name, lease: *lease, value, wait: !no_wait };
+        let control_command = ControlCommand::Acquire { name, lease: *lease, value, wait: !no_wait };
         if *no_wait {
-            return match self.command(&asked, name.len() + value.len()).await? {
+            return match self.command(&control_command, name.len() + value.len()).await? {
                 ControlReply::Held { token } => Ok(v1::LockResponse { token }),
                 _ => Err(unexpected_reply()),
             };
         }
         slow_down(self.0.admit_publish(name.len() + value.len())).await?;
-        let acquired = self.0.while_let_in(self.0.node.acquire(name, *lease, value));
-        let token = call_lifetime::while_call_lasts(&self.0, acquired);
+        let acquired = self.0.run_while_valid(self.0.node.acquire(name, *lease, value));
+        let token = call_lifetime::until_call_ends(&self.0, acquired);
         Ok(v1::LockResponse { token: token.await? })
     }
 
     async fn leader_of(&self, name: &[u8]) -> Result<v1::LeaderResponse, Refused> {
         let key = [LOCKS, name].concat();
-        match question(&self.0, &ControlQuery::Get { key: &key }, Consistency::Linearizable).await? {
+        match run_query(&self.0, &ControlQuery::Get { key: &key }, Consistency::Linearizable).await? {
             QueryAnswer::Found { found: FoundKeys { items, .. }, .. } => {
                 Ok(v1::LeaderResponse { kv: items.first().map(translate::pair) })
             }
@@ -123,7 +126,7 @@ impl KvService {
     }
 
     async fn state(&self) -> Result<v1::StatusResponse, Refused> {
-        match question(&self.0, &ControlQuery::Status, Consistency::Linearizable).await? {
+        match run_query(&self.0, &ControlQuery::Status, Consistency::Linearizable).await? {
             QueryAnswer::Status { epoch, revision, keys, bytes, leases, .. } => {
                 let [keys, bytes, leases] =
                     [keys, bytes, leases].map(|total| Some(total).filter(|total| *total != NOT_SHOWN));
@@ -157,14 +160,14 @@ impl KvService {
     async fn range(self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
         let request = request.into_inner();
         let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
-        answer(self.find(&translate::query(&request), consistency).await)
+        response(self.find(&translate::query(&request), consistency).await)
     }
 
     async fn put(self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let request = request.into_inner();
         let bytes = request.key.len() + request.value.len();
         let put = self.write(&translate::put(&request), bytes).await;
-        answer(put.map(|(revision, _)| v1::PutResponse { revision }))
+        response(put.map(|(revision, _)| v1::PutResponse { revision }))
     }
 
     async fn delete(
@@ -173,11 +176,11 @@ impl KvService {
     ) -> Result<Response<v1::DeleteResponse>, Status> {
         let request = request.into_inner();
         let deleted = async { self.write(&translate::delete(&request)?, request.key.len()).await };
-        answer(deleted.await.map(|(revision, deleted)| v1::DeleteResponse { revision, deleted }))
+        response(deleted.await.map(|(revision, deleted)| v1::DeleteResponse { revision, deleted }))
     }
 
     async fn txn(self, request: Request<v1::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
-        answer(self.transact(request.get_ref()).await)
+        response(self.transact(request.get_ref()).await)
     }
 
     /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
@@ -195,22 +198,22 @@ impl KvService {
         self,
         _request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
-        answer(self.state().await)
+        response(self.state().await)
     }
 
     async fn lease_grant(
         self,
         request: Request<v1::LeaseGrantRequest>,
     ) -> Result<Response<v1::LeaseGrantResponse>, Status> {
-        answer(leases::grant(&self.0, request.get_ref().ttl_ms).await)
+        response(leases::grant(&self.0, request.get_ref().ttl_ms).await)
     }
 
     async fn lease_keep_alive(
         self,
         request: Request<Streaming<v1::LeaseKeepAliveRequest>>,
     ) -> Result<Response<ResponseStream<v1::LeaseKeepAliveResponse>>, Status> {
-        let kept = leases::keep_alive(&self.0, request.into_inner());
-        answer(kept.map(|kept| Box::pin(kept) as ResponseStream<v1::LeaseKeepAliveResponse>))
+        let renewals = leases::keep_alive(&self.0, request.into_inner());
+        response(renewals.map(|renewals| Box::pin(renewals) as ResponseStream<v1::LeaseKeepAliveResponse>))
     }
 
     async fn lease_revoke(
@@ -218,18 +221,18 @@ impl KvService {
         request: Request<v1::LeaseRevokeRequest>,
     ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
         let revoked = self.command(&ControlCommand::Revoke { lease: request.get_ref().lease }, 0).await;
-        answer(revoked.map(|_| v1::LeaseRevokeResponse {}))
+        response(revoked.map(|_| v1::LeaseRevokeResponse {}))
     }
 
     async fn lease_time_to_live(
         self,
         request: Request<v1::LeaseTimeToLiveRequest>,
     ) -> Result<Response<v1::LeaseTimeToLiveResponse>, Status> {
-        answer(leases::time_to_live(&self.0, request.get_ref().lease).await)
+        response(leases::time_to_live(&self.0, request.get_ref().lease).await)
     }
 
     async fn lock(self, request: Request<v1::LockRequest>) -> Result<Response<v1::LockResponse>, Status> {
-        answer(self.acquire(request.get_ref()).await)
+        response(self.acquire(request.get_ref()).await)
     }
 
     async fn unlock(
@@ -238,7 +241,7 @@ impl KvService {
     ) -> Result<Response<v1::UnlockResponse>, Status> {
         let v1::UnlockRequest { name, lease } = request.get_ref();
         let released = self.command(&ControlCommand::Release { name, lease: *lease }, name.len()).await;
-        answer(released.map(|_| v1::UnlockResponse {}))
+        response(released.map(|_| v1::UnlockResponse {}))
     }
 
     async fn proclaim(
@@ -246,15 +249,15 @@ impl KvService {
         request: Request<v1::ProclaimRequest>,
     ) -> Result<Response<v1::ProclaimResponse>, Status> {
         let v1::ProclaimRequest { name, lease, value } = request.get_ref();
-        let asked = ControlCommand::Proclaim { name, lease: *lease, value };
-        let proclaimed = self.command(&asked, name.len() + value.len()).await;
-        answer(proclaimed.map(|_| v1::ProclaimResponse {}))
+        let control_command = ControlCommand::Proclaim { name, lease: *lease, value };
+        let proclaimed = self.command(&control_command, name.len() + value.len()).await;
+        response(proclaimed.map(|_| v1::ProclaimResponse {}))
     }
 
     async fn leader(
         self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
-        answer(self.leader_of(&request.get_ref().name).await)
+        response(self.leader_of(&request.get_ref().name).await)
     }
 }

@@ -11,24 +11,22 @@
 use bytes::{Buf, Bytes};
 use prost::Message;
 
-/// Bytes of a message's header.
 pub(super) const HEAD_BYTES: usize = 5;
 /// Maximum number of bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
-/// Encoded messages that will be sent next.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingMessages {
     bytes: Vec<u8>,
     /// Size of the buffer that is allocated for the first message, bytes.
-    room: usize,
+    capacity: usize,
     /// Number of unused bytes at the start of the buffer.
     skip: usize,
 }
 
 impl OutgoingMessages {
-    pub(super) fn with_room(room: usize) -> OutgoingMessages {
-        OutgoingMessages { room, ..OutgoingMessages::default() }
+    pub(super) fn with_capacity(capacity: usize) -> OutgoingMessages {
+        OutgoingMessages { capacity, ..OutgoingMessages::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,11 +37,10 @@ impl OutgoingMessages {
         self.bytes.is_empty()
     }
 
-    /// Adds a message.
     pub(super) fn push(&mut self, message: &impl Message) {
         let bytes = message.encoded_len();
-        self.bytes.reserve(self.room.max(HEAD_BYTES + bytes));
-        self.room = 0;
+        self.bytes.reserve(self.capacity.max(HEAD_BYTES + bytes));
+        self.capacity = 0;
         self.bytes.extend_from_slice(&head(bytes));
         message.encode_raw(&mut self.bytes);
     }
@@ -51,7 +48,7 @@ impl OutgoingMessages {
     /// Starts a message with a single field that contains an inner message of unknown length. All bytes that are
     /// appended before [`close`](OutgoingMessages::close) belong to the inner message.
     pub(super) fn open(&mut self) -> OpenMessage {
-        self.bytes.reserve(std::mem::take(&mut self.room));
+        self.bytes.reserve(std::mem::take(&mut self.capacity));
         let start = self.bytes.len();
         self.bytes.resize(start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX, 0);
         OpenMessage { start }
@@ -80,7 +77,6 @@ impl OutgoingMessages {
         }
     }
 
-    /// Takes the bytes to send.
     pub(super) fn finish(self) -> Bytes {
         let mut bytes = Bytes::from(self.bytes);
         bytes.advance(self.skip);

@@ -24,9 +24,8 @@ use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
 /// Maximum number of messages that one response acknowledges.
-const TOGETHER: usize = 64;
+const MESSAGES_MAX: usize = 64;
 
-/// The state of a client's stream of published records.
 struct PublishStreamState {
     connection: Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
@@ -48,7 +47,7 @@ struct PublishStreamState {
     is_over: bool,
     /// The error that ends the stream after the pending responses.
     failed: Option<Status>,
-    _place: StreamRegistration,
+    _registration: StreamRegistration,
 }
 
 /// The outcome of the messages that one response acknowledges.
@@ -73,15 +72,15 @@ struct UnstoredRecords {
     indexes: Vec<u64>,
 }
 
-pub(super) fn answers(
+pub(super) fn responses(
     connection: &Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
 ) -> Result<impl Stream<Item = Result<v1::PublishStreamResponse, Status>> + Send + use<>, Refused> {
     let waiter = Waiter::new();
-    let publishing = PublishStreamState {
+    let state = PublishStreamState {
         connection: Arc::clone(connection),
         messages,
-        _place: connection.stream(&waiter)?,
+        _registration: connection.stream(&waiter)?,
         waiter,
         target: None,
         subject: String::new(),
@@ -93,7 +92,7 @@ pub(super) fn answers(
         is_over: false,
         failed: None,
     };
-    Ok(unfold(publishing, PublishStreamState::step))
+    Ok(unfold(state, PublishStreamState::step))
 }
 
 impl PublishStreamState {
@@ -101,22 +100,25 @@ impl PublishStreamState {
         if self.is_over {
             return self.failed.take().map(|status| (Err(status), self));
         }
-        let answer = match std::future::poll_fn(|cx| self.poll_message(cx)).await {
-            Ok(Some(first)) => self.answer(first).await,
+        let response = match std::future::poll_fn(|cx| self.poll_message(cx)).await {
+            Ok(Some(first)) => self.handle_messages(first).await,
             Ok(None) => return None,
             Err(status) => Err(status),
         };
-        self.is_over |= answer.is_err();
-        Some((answer, self))
+        self.is_over |= response.is_err();
+        Some((response, self))
     }
 
     /// Handles the messages that have arrived, and returns the response.
-    async fn answer(&mut self, first: v1::PublishStreamRequest) -> Result<v1::PublishStreamResponse, Status> {
-        let mut came = BatchOutcome::default();
+    async fn handle_messages(
+        &mut self,
+        first: v1::PublishStreamRequest,
+    ) -> Result<v1::PublishStreamResponse, Status> {
+        let mut outcome = BatchOutcome::default();
         let mut message = first;
         for taken in 1.. {
-            self.take(message, &mut came).await;
-            if taken == TOGETHER {
+            self.handle(message, &mut outcome).await;
+            if taken == MESSAGES_MAX {
                 break;
             }
             match std::future::poll_fn(|cx| Poll::Ready(self.poll_message(cx))).await {
@@ -129,30 +131,30 @@ impl PublishStreamState {
                 }
             }
         }
-        if let Some(pause) = came.pause {
+        if let Some(pause) = outcome.pause {
             tokio::time::sleep(pause).await;
         }
-        for UnstoredRecords { topic, receipt: sent, indexes } in &came.unstored {
-            let is_last = came.last.as_ref().is_some_and(|(_, last)| last == sent);
+        for UnstoredRecords { topic, receipt: sent, indexes } in &outcome.unstored {
+            let is_last = outcome.last.as_ref().is_some_and(|(_, last)| last == sent);
             match wait_until_stored(topic, sent).await {
-                Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
-                Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
+                Ok(receipt) if is_last => outcome.last = Some((Arc::clone(topic), receipt)),
+                Ok(receipt) => outcome.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
                     // Each of these records is refused on its own, and the stream continues.
-                    came.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
+                    outcome.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
-                        came.last = None;
+                        outcome.last = None;
                     }
                 }
             }
         }
-        came.refused.sort_by_key(|refused| refused.index);
-        let last = came.last.or(came.confirmed).map(|(topic, receipt)| {
+        outcome.refused.sort_by_key(|refused| refused.index);
+        let last = outcome.last.or(outcome.confirmed).map(|(topic, receipt)| {
             let receipt = with_epoch_change(receipt, self.after);
             self.after = self.after.map(|_| receipt.position);
             translate::receipt(&topic, &receipt)
         });
-        Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
+        Ok(v1::PublishStreamResponse { through: self.count, last, refused: outcome.refused })
     }
 
     /// Fails if the user lost access.
@@ -163,7 +165,7 @@ impl PublishStreamState {
         Ok(())
     }
 
-    async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut BatchOutcome) {
+    async fn handle(&mut self, message: v1::PublishStreamRequest, outcome: &mut BatchOutcome) {
         if !message.subject.is_empty() {
             self.subject.clone_from(&message.subject);
         }
@@ -197,13 +199,13 @@ impl PublishStreamState {
             };
             match (appended, &self.target) {
                 (Ok(receipt), Some(Ok(target))) => {
-                    self.connection.has_published_to(&target.topic);
-                    came.appended(&target.topic, receipt, self.count);
+                    self.connection.record_publish(&target.topic);
+                    outcome.appended(&target.topic, receipt, self.count);
                 }
                 (Ok(_), _) => {}
                 (Err(refused), _) => {
-                    came.pause = pause(&refused).or(came.pause);
-                    came.refused.push(refused_record(self.count, &refused));
+                    outcome.pause = pause(&refused).or(outcome.pause);
+                    outcome.refused.push(refused_record(self.count, &refused));
                 }
             }
             self.count += 1;
@@ -243,14 +245,14 @@ fn refused_record(index: u64, refused: &Refused) -> RefusedRecord {
 impl BatchOutcome {
     fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt, index: u64) {
         if receipt.acknowledged != AckLevel::Memory {
-            let of_log = |unstored: &&mut UnstoredRecords| {
+            let is_same_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
                 // A forwarded record has an outcome of its own, and cannot be combined with others.
                 receipt.acknowledged != AckLevel::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)
             };
-            match self.unstored.iter_mut().find(of_log) {
+            match self.unstored.iter_mut().find(is_same_log) {
                 Some(unstored) => {
                     unstored.receipt = receipt;
                     unstored.indexes.push(index);
@@ -262,7 +264,7 @@ impl BatchOutcome {
             }
         }
         match &mut self.last {
-            Some((of, last)) if Arc::ptr_eq(of, topic) => *last = receipt,
+            Some((last_topic, last)) if Arc::ptr_eq(last_topic, topic) => *last = receipt,
             last => *last = Some((Arc::clone(topic), receipt)),
         }
     }

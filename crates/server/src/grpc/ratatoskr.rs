@@ -21,7 +21,7 @@ use super::calls::calls;
 use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::proto::{dunlin as v1, ratatoskr as rata};
-use super::subscribe as subscribing;
+use super::subscribe as dunlin_subscribe;
 use crate::figures::TopicFigures;
 use messages::{MessageWriter, message_id};
 pub(super) use subscriptions::MessageSubscriptions;
@@ -31,7 +31,6 @@ pub(super) const REFERENCE: &str = "subscription-ref";
 const NAME_BYTES_MAX: usize = 255;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Handles the calls of one connection to this service.
 #[derive(Debug, Clone)]
 pub(super) struct Ratatoskr(pub(super) Arc<GrpcConnection>);
 
@@ -40,7 +39,7 @@ impl Ratatoskr {
         check_name(name).ok().and_then(|()| self.0.node.topic(name))
     }
 
-    async fn publish_one(
+    async fn publish_message(
         &self,
         topic: &str,
         message: rata::PublishRequest,
@@ -48,15 +47,16 @@ impl Ratatoskr {
         check_name(topic)?;
         let target = PublishTarget::find(&self.0.node, topic, &message.payload, None)
             .await
-            .map_err(|refused| atom(&refused))?;
+            .map_err(|refused| error_name(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
         let incoming = IncomingRecord { record: &record, mark: None, expect_last: None, after: None };
-        self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
-        let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
-        self.0.has_published_to(&target.topic);
-        let receipt = wait_until_stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
+        self.0.admit_publish(record.payload.len()).map_err(|refused| error_name(&refused))?;
+        let receipt = append(&target, incoming).await.map_err(|refused| error_name(&refused))?;
+        self.0.record_publish(&target.topic);
+        let receipt =
+            wait_until_stored(&target.topic, &receipt).await.map_err(|refused| error_name(&refused))?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
         Ok(rata::PublishResponse {
@@ -94,11 +94,11 @@ impl Ratatoskr {
             let created = node.create_topic_async(&topic, node.config().topic.clone(), false).await;
             created.map(drop).map_err(|error| match error {
                 TopicError::Exists(_) | TopicError::Overlaps(_) => "already_exists".to_owned(),
-                other => atom(&Refused::from(&other)),
+                other => error_name(&Refused::from(&other)),
             })
         };
         let created = created.await;
-        let (created, error) = in_band(created);
+        let (created, error) = success_and_error(created);
         Ok(Response::new(rata::CreateTopicResponse { topic, created, error }))
     }
 
@@ -108,9 +108,9 @@ impl Ratatoskr {
     ) -> Result<Response<rata::DeleteTopicResponse>, Status> {
         let name = request.into_inner().name;
         let deleted = self.0.node.delete_topic_async(&name).await;
-        let (success, error) = in_band(deleted.map_err(|error| match error {
+        let (success, error) = success_and_error(deleted.map_err(|error| match error {
             TopicError::Name(_) => TOPIC_NOT_FOUND.to_owned(),
-            other => atom(&Refused::from(&other)),
+            other => error_name(&Refused::from(&other)),
         }));
         Ok(Response::new(rata::DeleteTopicResponse { success, error }))
     }
@@ -124,9 +124,9 @@ impl Ratatoskr {
         let mut after = String::new();
         loop {
             let page = node.topics(None, &after, usize::MAX);
-            let of_page = page.topics.iter().map(|topic| topic.name());
+            let page_names = page.topics.iter().map(|topic| topic.name());
             // Leaves out the other topics, whose names are not valid in this service.
-            names.extend(of_page.filter(|name| check_name(name).is_ok()).map(str::to_owned));
+            names.extend(page_names.filter(|name| check_name(name).is_ok()).map(str::to_owned));
             match page.topics.last() {
                 Some(last) if page.more => after = last.name().to_owned(),
                 _ => return Ok(Response::new(rata::ListTopicsResponse { topics: names })),
@@ -152,17 +152,17 @@ impl Ratatoskr {
             return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
         };
         let shared = &self.0.shared;
-        let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
-        let TopicFigures { held: Some(held), users: Some(users) } = answers.of(shared, &topic) else {
+        let figures = shared.figures_of(std::slice::from_ref(&topic)).await;
+        let TopicFigures { owner: Some(owner), clients: Some(clients) } = figures.of(shared, &topic) else {
             let refused = Refused::new(
                 ErrorCode::OwnerAway,
                 "a node with figures of the topic does not respond; retry",
             );
-            let error = atom(&refused);
+            let error = error_name(&refused);
             return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
         };
-        let messages = held.appended();
-        let subscribers = (users.subscribers_total as usize).max(shared.grpc.subscriptions.count(&name));
+        let messages = owner.appended();
+        let subscribers = (clients.subscribers_total as usize).max(shared.grpc.subscriptions.count(&name));
         Ok(Response::new(rata::GetStatsResponse {
             topic: name,
             message_count: i64::try_from(messages).unwrap_or(i64::MAX),
@@ -177,7 +177,7 @@ impl Ratatoskr {
     ) -> Result<Response<rata::PublishResponse>, Status> {
         let mut request = request.into_inner();
         let topic = std::mem::take(&mut request.topic);
-        let published = self.publish_one(&topic, request).await;
+        let published = self.publish_message(&topic, request).await;
         Ok(Response::new(published.unwrap_or_else(refused)))
     }
 
@@ -190,7 +190,7 @@ impl Ratatoskr {
         for mut message in messages {
             let own = std::mem::take(&mut message.topic);
             let topic = if own.is_empty() { &topic } else { &own };
-            results.push(self.publish_one(topic, message).await.unwrap_or_else(refused));
+            results.push(self.publish_message(topic, message).await.unwrap_or_else(refused));
         }
         let success_count = results.iter().filter(|result| result.success).count() as i32;
         let error_count = results.len() as i32 - success_count;
@@ -218,7 +218,7 @@ impl Ratatoskr {
         } else {
             Err("subscription_not_found".to_owned())
         };
-        let (success, error) = in_band(ended);
+        let (success, error) = success_and_error(ended);
         Ok(Response::new(rata::UnsubscribeResponse { success, error }))
     }
 }
@@ -243,7 +243,7 @@ pub(super) async fn subscribe(
         ..SubscribeOptions::default()
     };
     let subjects = std::slice::from_ref(&topic);
-    let reader = subscribing::begin(connection, subjects, options, None, BATCH_BYTES)
+    let reader = dunlin_subscribe::begin(connection, subjects, options, None, BATCH_BYTES)
         .await
         .map_err(|refused| super::status::status(&refused))?;
     let subscribers_max = shared.limits.grpc.message_subscribers_max;
@@ -273,7 +273,7 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// The name of a refusal in Ratatoskr's interface.
-fn atom(refused: &Refused) -> String {
+fn error_name(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),
         ErrorCode::Full | ErrorCode::DiskBehind | ErrorCode::OwnerBehind => {
@@ -286,7 +286,7 @@ fn atom(refused: &Refused) -> String {
     }
 }
 
-fn in_band(outcome: Result<(), String>) -> (bool, String) {
+fn success_and_error(outcome: Result<(), String>) -> (bool, String) {
     (outcome.is_ok(), outcome.err().unwrap_or_default())
 }
 

@@ -33,11 +33,11 @@ use crate::shared::STOP;
 
 /// Maximum number of subscriptions to which a woken subscription passes the notification of new records, as in Dunlin's
 /// own protocol.
-const WAKES: usize = 16;
+const PASSED_WAKES_MAX: usize = 16;
 /// Token with which the waiter is notified that the client has unsubscribed.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
 /// Maximum number of logs whose start positions are in one message.
-const BEGAN_LOGS_MAX: usize = 512;
+const START_LOGS_MAX: usize = 512;
 /// Maximum number of bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
 /// Interval at which a subscriber is notified that records were skipped.
@@ -55,7 +55,7 @@ pub(super) struct ReaderSetup {
     pub(super) resumed: Option<ResumePositions>,
     pub(super) waiter: Arc<Waiter>,
     pub(super) validity: Option<SubscriptionAccess>,
-    pub(super) place: StreamRegistration,
+    pub(super) registration: StreamRegistration,
     pub(super) channels_max: usize,
     pub(super) batch_bytes_max: usize,
 }
@@ -68,20 +68,20 @@ pub(super) struct SubscriptionReader {
     channels: Vec<Option<Box<Channel>>>,
     /// Channels whose start positions are still to be found, perhaps by another node.
     opening: Vec<CursorFuture>,
-    live: usize,
-    line: VecDeque<u32>,
+    open_channels: usize,
+    queue: VecDeque<u32>,
     newcomers: Option<Arc<NewLogs>>,
     resumed: Option<ResumePositions>,
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
     /// Number of channels whose start positions were sent; `None` when all were sent.
-    began: Option<usize>,
+    announced: Option<usize>,
     /// Timer after which the positions of channels that skipped records are sent.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     validity: Option<SubscriptionAccess>,
-    place: StreamRegistration,
+    registration: StreamRegistration,
 }
 
 /// A subscription's state in one of its logs.
@@ -94,19 +94,18 @@ struct Channel {
     sending: Option<(Snapshot, usize)>,
     /// Whether the channel is listed in `skipped`.
     skipped: bool,
-    /// Memory that is charged for the channel.
     _charge: Charge,
 }
 
 /// The result of reading a channel once.
-enum TurnOutcome {
+enum ReadProgress {
     More,
     Sleeps,
     Ended,
 }
 
 impl SubscriptionReader {
-    pub(super) async fn new(begin: ReaderSetup) -> Result<SubscriptionReader, Refused> {
+    pub(super) async fn new(setup: ReaderSetup) -> Result<SubscriptionReader, Refused> {
         let ReaderSetup {
             options,
             logs,
@@ -114,26 +113,26 @@ impl SubscriptionReader {
             resumed,
             waiter,
             validity,
-            place,
+            registration,
             channels_max,
             batch_bytes_max,
-        } = begin;
+        } = setup;
         let mut reader = SubscriptionReader {
             options,
             channels: Vec::with_capacity(logs.len()),
             opening: Vec::new(),
-            live: 0,
-            line: VecDeque::new(),
+            open_channels: 0,
+            queue: VecDeque::new(),
             newcomers,
             resumed,
             waiter,
             channels_max,
             batch_bytes_max,
-            began: Some(0),
+            announced: Some(0),
             advance: None,
             skipped: Vec::new(),
             validity,
-            place,
+            registration,
         };
         for (log, filter) in logs {
             let start = reader.start_of(&log);
@@ -146,9 +145,9 @@ impl SubscriptionReader {
     }
 
     /// Records for operators why the subscription ended, unless it ended in the ordinary course.
-    pub(super) fn ended(&self, status: &Status) {
+    pub(super) fn record_end(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
-            self.place.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
+            self.registration.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
         }
     }
 
@@ -158,20 +157,21 @@ impl SubscriptionReader {
         match &mut self.resumed {
             Some(resumed) => match resumed.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
-                None => self.options.of_newcomer(log).1,
+                None => self.options.for_new_log(log).1,
             },
             None => self.options.start,
         }
     }
 
     fn open(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
-        if self.live + self.opening.len() >= self.channels_max {
+        if self.open_channels + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
         // Logs that are added later, and all logs of a resumed subscription, use the options for new logs.
-        let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
+        let late =
+            (self.announced.is_none() || self.resumed.is_some()).then(|| self.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
-        let node = &self.place.shared().node;
+        let node = &self.registration.shared().node;
         self.opening.push(node.open_cursor(log, options, start, filter, ConsumeMode::Reads));
         Ok(())
     }
@@ -193,13 +193,13 @@ impl SubscriptionReader {
 
     fn add(&mut self, cursor: Result<Cursor, SubscribeError>) -> Result<(), Refused> {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
-        let charge = self.place.shared().charge_subscriptions(1, self.options.name.len());
+        let charge = self.registration.shared().charge_subscriptions(1, self.options.name.len());
         let charge = charge.map_err(|error| Refused::from(&error))?;
         let reported = cursor.read_through();
         let channel = Box::new(Channel { cursor, reported, sending: None, skipped: false, _charge: charge });
-        self.line.push_back(self.channels.len() as u32);
+        self.queue.push_back(self.channels.len() as u32);
         self.channels.push(Some(channel));
-        self.live += 1;
+        self.open_channels += 1;
         Ok(())
     }
 
@@ -220,103 +220,103 @@ impl SubscriptionReader {
             if let Some(Err(refused)) = self.validity.as_mut().map(SubscriptionAccess::check) {
                 return Poll::Ready(Err(status(&refused)));
             }
-            self.take_woken().map_err(|refused| status(&refused))?;
+            self.handle_notifications().map_err(|refused| status(&refused))?;
             self.poll_opening(cx).map_err(|refused| status(&refused))?;
-            self.say_where_it_begins(out, writer);
+            self.write_start_positions(out, writer);
             while out.len() < self.batch_bytes_max
-                && let Some(number) = self.line.pop_front()
+                && let Some(number) = self.queue.pop_front()
             {
-                self.turn(number, out, writer)?;
+                self.read_channel(number, out, writer)?;
             }
             self.advance_skipped(cx, out, writer)?;
             if !out.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if self.live == 0 && self.opening.is_empty() && self.newcomers.is_none() {
+            if self.open_channels == 0 && self.opening.is_empty() && self.newcomers.is_none() {
                 return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
             }
-            if self.line.is_empty() && self.waiter.set_waker(cx.waker()) {
+            if self.queue.is_empty() && self.waiter.set_waker(cx.waker()) {
                 return Poll::Pending;
             }
         }
     }
 
-    fn take_woken(&mut self) -> Result<(), Refused> {
-        let (mut newcomers, mut stop, mut asked) = (false, false, false);
-        let SubscriptionReader { waiter, channels, line, .. } = self;
+    fn handle_notifications(&mut self) -> Result<(), Refused> {
+        let (mut has_new_logs, mut stop, mut unsubscribed) = (false, false, false);
+        let SubscriptionReader { waiter, channels, queue, .. } = self;
         waiter.take_ready(|token| match token {
-            NewLogs::TOKEN => newcomers = true,
+            NewLogs::TOKEN => has_new_logs = true,
             STOP => stop = true,
-            UNSUBSCRIBED => asked = true,
+            UNSUBSCRIBED => unsubscribed = true,
             number => {
                 if let Some(Some(channel)) = channels.get_mut(number as usize) {
-                    channel.cursor.woken_and_wake(WAKES);
-                    line.push_back(number);
+                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                    queue.push_back(number);
                 }
             }
         });
-        if asked {
+        if unsubscribed {
             return Err(Refused::new(ErrorCode::Ended, ""));
         }
         if stop {
             return Err(Refused::new(ErrorCode::ShuttingDown, ""));
         }
-        let arrived = self.newcomers.as_ref().filter(|_| newcomers).map(|newcomers| newcomers.take());
+        let arrived = self.newcomers.as_ref().filter(|_| has_new_logs).map(|newcomers| newcomers.take());
         for (log, filter) in arrived.into_iter().flatten() {
             let start = match &self.resumed {
                 Some(_) => self.start_of(&log),
-                None => self.options.of_newcomer(&log).1,
+                None => self.options.for_new_log(&log).1,
             };
             self.open(log, filter, start)?;
         }
         Ok(())
     }
 
-    fn say_where_it_begins(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {
-        while let Some(said) = self.began {
+    fn write_start_positions(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {
+        while let Some(first) = self.announced {
             if out.len() >= self.batch_bytes_max {
                 return;
             }
-            let end = self.channels.len().min(said + BEGAN_LOGS_MAX);
-            let channels = self.channels[said..end].iter().flatten();
+            let end = self.channels.len().min(first + START_LOGS_MAX);
+            let channels = self.channels[first..end].iter().flatten();
             let logs: Vec<_> = channels.map(|channel| (&**channel.cursor.name(), channel.reported)).collect();
             let more = end < self.channels.len();
-            writer.began(out, &logs, more);
-            self.began = more.then_some(end);
+            writer.write_start(out, &logs, more);
+            self.announced = more.then_some(end);
         }
     }
 
-    fn turn(
+    fn read_channel(
         &mut self,
         number: u32,
         out: &mut OutgoingMessages,
         writer: &mut impl EventWriter,
     ) -> Result<(), Status> {
         let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return Ok(()) };
-        if self.began.is_some() {
-            self.line.push_back(number);
+        if self.announced.is_some() {
+            self.queue.push_back(number);
             return Ok(());
         }
-        let turn = channel.turn(out, writer, self.batch_bytes_max);
+        let progress = channel.read(out, writer, self.batch_bytes_max);
         channel.cursor.release();
-        match turn? {
-            TurnOutcome::More => self.line.push_back(number),
-            TurnOutcome::Sleeps => {
+        match progress? {
+            ReadProgress::More => self.queue.push_back(number),
+            ReadProgress::Sleeps => {
                 if !channel.cursor.arm(&self.waiter, number) {
-                    self.line.push_back(number);
+                    self.queue.push_back(number);
                 }
                 // Records that are skipped do not wake the subscription, so a timer checks its positions.
                 let skips =
-                    channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.reported;
+                    channel.cursor.is_armed_by_subject() || channel.cursor.read_through() != channel.reported;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
                     self.skipped.push(number);
                 }
             }
-            TurnOutcome::Ended => {
-                let lost = channel.cursor.was_lost();
+            ReadProgress::Ended => {
+                let lost = channel.cursor.has_ended_at_gap();
                 channel.cursor.leave(&self.waiter, number);
                 self.channels[number as usize] = None;
-                self.live -= 1;
+                self.open_channels -= 1;
                 if lost {
                     return Err(status(&Refused::from(&SubscribeError::Lost)));
                 }
@@ -340,8 +340,8 @@ impl SubscriptionReader {
             self.advance = None;
             for number in std::mem::take(&mut self.skipped) {
                 let Some(Some(channel)) = self.channels.get_mut(number as usize) else { continue };
-                channel.cursor.pass_unwanted();
-                channel.skipped = channel.cursor.is_armed_narrow();
+                channel.cursor.skip_unwanted();
+                channel.skipped = channel.cursor.is_armed_by_subject();
                 if channel.skipped {
                     self.skipped.push(number);
                 }
@@ -349,7 +349,7 @@ impl SubscriptionReader {
                 if channel.sending.is_none() && through != channel.reported {
                     channel.reported = through;
                     let log = Arc::clone(channel.cursor.name());
-                    writer.notice(out, &Notice::Advance { log, through })?;
+                    writer.write_notice(out, &Notice::Advance { log, through })?;
                 }
             }
         }
@@ -358,39 +358,44 @@ impl SubscriptionReader {
 }
 
 impl Channel {
-    fn turn(
+    fn read(
         &mut self,
         out: &mut OutgoingMessages,
         writer: &mut impl EventWriter,
         batch_bytes_max: usize,
-    ) -> Result<TurnOutcome, Status> {
+    ) -> Result<ReadProgress, Status> {
         while out.len() < batch_bytes_max {
             if self.sending.is_some() {
                 self.send_state(out, writer);
                 continue;
             }
             match self.cursor.fill() {
-                ReadOutcome::Records => self.give(out, writer, batch_bytes_max),
-                ReadOutcome::Empty => return Ok(TurnOutcome::Sleeps),
-                ReadOutcome::Closed => return Ok(TurnOutcome::Ended),
+                ReadOutcome::Records => self.write_span(out, writer, batch_bytes_max),
+                ReadOutcome::Empty => return Ok(ReadProgress::Sleeps),
+                ReadOutcome::Closed => return Ok(ReadProgress::Ended),
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),
                 ReadOutcome::Notice(notice) => {
-                    writer.notice(out, &notice)?;
+                    writer.write_notice(out, &notice)?;
                     match &notice {
                         Notice::Checksum(_) | Notice::Lagging(_) | Notice::Publishers(_) => {}
                         _ => self.reported = self.cursor.read_through(),
                     }
                     if matches!(notice, Notice::Deleted { .. }) {
-                        return Ok(TurnOutcome::Ended);
+                        return Ok(ReadProgress::Ended);
                     }
                 }
             }
         }
-        Ok(TurnOutcome::More)
+        Ok(ReadProgress::More)
     }
 
     /// Encodes one span of records.
-    fn give(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter, batch_bytes_max: usize) {
+    fn write_span(
+        &mut self,
+        out: &mut OutgoingMessages,
+        writer: &mut impl EventWriter,
+        batch_bytes_max: usize,
+    ) {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
         let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };
         let (count, bytes) = (u64::from(span.count), span.advance_bytes);
@@ -399,14 +404,17 @@ impl Channel {
         }
         let first = self.cursor.next();
         let skipped = first.seq - 1 - self.cursor.prev_seq();
-        writer.records(out, &RecordBatch { log: self.cursor.name(), first, skipped, content: span.content });
+        writer.write_records(
+            out,
+            &RecordBatch { log: self.cursor.name(), first, skipped, content: span.content },
+        );
         self.cursor.advance(count, bytes);
         self.reported = self.cursor.read_through();
     }
 
     fn send_state(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {
         let Some((snapshot, offset)) = &mut self.sending else { return };
-        *offset += writer.state(out, snapshot, *offset, STATE_PART_BYTES);
+        *offset += writer.write_state(out, snapshot, *offset, STATE_PART_BYTES);
         if *offset == snapshot.bytes.len() {
             self.reported = self.cursor.read_through();
             self.sending = None;

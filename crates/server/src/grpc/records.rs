@@ -31,9 +31,8 @@ pub(super) struct RecordBatch<'a> {
 }
 
 impl<'a> RecordBatch<'a> {
-    /// The frames, in order.
     pub(super) fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
-        let (mut rest, mut apart) = match self.content {
+        let (mut rest, mut single) = match self.content {
             SpanContent::Frames(bytes) => (bytes, None),
             SpanContent::ByRef { head, payload } => {
                 let flags = head.get(5).map_or(0, |flags| flags & !FLAG_BY_REF);
@@ -42,7 +41,7 @@ impl<'a> RecordBatch<'a> {
             SpanContent::Skipped | SpanContent::Lost => (&[][..], None),
         };
         std::iter::from_fn(move || {
-            apart.take().or_else(|| {
+            single.take().or_else(|| {
                 let (frame, stride) = Frame::split(rest)?;
                 rest = &rest[stride..];
                 Some(frame)
@@ -52,21 +51,21 @@ impl<'a> RecordBatch<'a> {
 }
 
 /// Appends a `SubscribeResponse` with these records.
-pub(super) fn say_records(out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
-    let mut frames = run.frames().peekable();
+pub(super) fn encode_records(out: &mut OutgoingMessages, batch: &RecordBatch<'_>) {
+    let mut frames = batch.frames().peekable();
     let Some(first) = frames.peek() else { return };
-    let of_one_subject = first.subject_tail().is_empty();
+    let has_one_subject = first.subject_tail().is_empty();
     let open = out.open();
     let bytes = out.bytes();
-    put_text(bytes, 1, run.log.topic.as_bytes());
-    put_number(bytes, 2, run.log.partition.into());
-    put_number(bytes, 3, run.first.epoch.into());
-    if of_one_subject {
-        put_text(bytes, 4, run.log.subject_prefix.as_bytes());
+    put_text(bytes, 1, batch.log.topic.as_bytes());
+    put_number(bytes, 2, batch.log.partition.into());
+    put_number(bytes, 3, batch.first.epoch.into());
+    if has_one_subject {
+        put_text(bytes, 4, batch.log.subject_prefix.as_bytes());
     }
-    let (mut seq, mut skipped) = (run.first.seq, run.skipped);
+    let (mut seq, mut skipped) = (batch.first.seq, batch.skipped);
     for frame in frames {
-        put_record(bytes, &run.log.subject_prefix, seq, skipped, &frame);
+        put_record(bytes, &batch.log.subject_prefix, seq, skipped, &frame);
         (seq, skipped) = (seq + 1, 0);
     }
     out.close(open, RECORDS_TAG);
@@ -161,7 +160,7 @@ fn fields_bytes(seq: u64, skipped: u64, subject_bytes: usize, frame: &Frame<'_>)
         + number_bytes(skipped)
         + text_bytes(subject_bytes)
         + text_bytes(frame.payload().len())
-        + 9 * times.into_iter().filter(|there| *there).count()
+        + 9 * times.into_iter().filter(|is_set| *is_set).count()
         + frame.key().map_or(0, |key| len_bytes(key.len()))
         + text_bytes(frame.reply().map_or(0, str::len))
         + frame.headers().map(header_bytes).sum::<usize>()

@@ -20,16 +20,15 @@ use super::proto::dunlin as v1;
 use super::translate;
 
 /// How long a request waits for a reply by default.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The pending requests of one connection.
 #[derive(Debug)]
 pub(super) struct PendingRequests {
     /// Receives the replies. This field precedes the inbox, so that it is dropped first.
     _replies: Responder,
     inbox: Inbox,
-    waiting: Arc<ReplyWaiters>,
-    asked: u64,
+    waiters: Arc<ReplyWaiters>,
+    last_number: u64,
 }
 
 /// The senders that pass replies to waiting requesters, by the number at the end of the reply subject.
@@ -41,7 +40,7 @@ struct ExpectedReply {
     reply_to: String,
     number: u64,
     reply: oneshot::Receiver<v1::Record>,
-    waiting: Arc<ReplyWaiters>,
+    waiters: Arc<ReplyWaiters>,
 }
 
 /// Publishes a request, and returns the first reply.
@@ -62,40 +61,40 @@ pub(super) async fn request(
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
     // If the node cannot find out whether the subject has a subscriber, one is assumed to exist.
-    if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
+    if !node.has_subscriber_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
     let target = PublishTarget::find(node, &subject, &record.payload, None).await?;
     connection.admit_publish(record.payload.len())?;
-    let mut expected = connection.expect()?;
+    let mut expected = connection.expect_reply()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };
     append(&target, IncomingRecord { record: &record, mark: None, expect_last: None, after: None }).await?;
-    let patience = match timeout_ms {
-        0 => PATIENCE,
+    let reply_timeout = match timeout_ms {
+        0 => REPLY_TIMEOUT_DEFAULT,
         ms => Duration::from_millis(ms.into()),
     };
     let reply = async {
-        match tokio::time::timeout(patience, &mut expected.reply).await {
+        match tokio::time::timeout(reply_timeout, &mut expected.reply).await {
             Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
             // The responder ended because the node stops.
             Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
             Err(_) => {
-                let numbers = [patience.as_millis() as u64, 0, 0];
+                let numbers = [reply_timeout.as_millis() as u64, 0, 0];
                 Err(Refused { numbers, ..Refused::new(ErrorCode::NoReply, "") })
             }
         }
     };
-    connection.while_let_in(reply).await
+    connection.run_while_valid(reply).await
 }
 
 impl GrpcConnection {
-    fn expect(&self) -> Result<ExpectedReply, Refused> {
+    fn expect_reply(&self) -> Result<ExpectedReply, Refused> {
         let mut requests = self.requests().lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {
             Some(requests) => requests,
             none => none.insert(PendingRequests::open(&self.shared.node)?),
         };
-        Ok(requests.expect())
+        Ok(requests.expect_reply())
     }
 }
 
@@ -103,22 +102,22 @@ impl PendingRequests {
     fn open(node: &Node) -> Result<PendingRequests, Refused> {
         let mut inbox = Inbox::new(node.clone(), node.next_session());
         inbox.open().map_err(|error| Refused::from(&error))?;
-        let waiting = Arc::<ReplyWaiters>::default();
-        let told = Arc::clone(&waiting);
-        let replies = node.respond(&inbox.pattern(), move |reply| told.deliver(&reply));
+        let waiters = Arc::<ReplyWaiters>::default();
+        let reply_waiters = Arc::clone(&waiters);
+        let replies = node.respond(&inbox.pattern(), move |reply| reply_waiters.deliver(&reply));
         let replies = replies.map_err(|error| Refused::from(&error))?;
-        Ok(PendingRequests { _replies: replies, inbox, waiting, asked: 0 })
+        Ok(PendingRequests { _replies: replies, inbox, waiters, last_number: 0 })
     }
 
-    fn expect(&mut self) -> ExpectedReply {
-        self.asked += 1;
+    fn expect_reply(&mut self) -> ExpectedReply {
+        self.last_number += 1;
         let (sender, reply) = oneshot::channel();
-        self.waiting.lock().insert(self.asked, sender);
+        self.waiters.lock().insert(self.last_number, sender);
         ExpectedReply {
-            reply_to: format!("{}{}", self.inbox.prefix(), self.asked),
-            number: self.asked,
+            reply_to: format!("{}{}", self.inbox.prefix(), self.last_number),
+            number: self.last_number,
             reply,
-            waiting: Arc::clone(&self.waiting),
+            waiters: Arc::clone(&self.waiters),
         }
     }
 }
@@ -128,9 +127,9 @@ impl ReplyWaiters {
     fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
-        if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
+        if let Some(requester) = number.and_then(|number: u64| self.lock().remove(&number)) {
             // The requester may have ended just before; then the reply is dropped.
-            let _ = asker.send(translate::record(record));
+            let _ = requester.send(translate::record(record));
         }
     }
 
@@ -141,6 +140,6 @@ impl ReplyWaiters {
 
 impl Drop for ExpectedReply {
     fn drop(&mut self) {
-        self.waiting.lock().remove(&self.number);
+        self.waiters.lock().remove(&self.number);
     }
 }

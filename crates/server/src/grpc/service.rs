@@ -24,7 +24,6 @@ use crate::append::with_epoch_change;
 /// The response of a bidirectional stream.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Handles the calls of one connection to this service.
 #[derive(Debug, Clone)]
 pub(super) struct DunlinService(pub(super) Arc<GrpcConnection>);
 
@@ -50,7 +49,7 @@ impl DunlinService {
         request: Request<v1::CreateTopicRequest>,
     ) -> Result<Response<v1::CreateTopicResponse>, Status> {
         let created = topics::create(&self.0.node, request.get_ref()).await;
-        answer(created.map(|()| v1::CreateTopicResponse {}))
+        response(created.map(|()| v1::CreateTopicResponse {}))
     }
 
     async fn delete_topic(
@@ -58,21 +57,21 @@ impl DunlinService {
         request: Request<v1::DeleteTopicRequest>,
     ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
         let deleted = self.0.node.delete_topic_async(&request.get_ref().name).await;
-        answer(deleted.map(|()| v1::DeleteTopicResponse {}).map_err(|error| Refused::from(&error)))
+        response(deleted.map(|()| v1::DeleteTopicResponse {}).map_err(|error| Refused::from(&error)))
     }
 
     async fn list_topics(
         self,
         request: Request<v1::ListTopicsRequest>,
     ) -> Result<Response<v1::ListTopicsResponse>, Status> {
-        answer(topics::list(&self.0.shared, &self.0.node, request.get_ref()).await)
+        response(topics::list(&self.0.shared, &self.0.node, request.get_ref()).await)
     }
 
     async fn describe_topic(
         self,
         request: Request<v1::DescribeTopicRequest>,
     ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
-        answer(topics::describe(&self.0.shared, &self.0.node, &request.get_ref().name).await)
+        response(topics::describe(&self.0.shared, &self.0.node, &request.get_ref().name).await)
     }
 
     async fn get_stats(
@@ -81,7 +80,7 @@ impl DunlinService {
     ) -> Result<Response<v1::GetStatsResponse>, Status> {
         let shared = &self.0.shared;
         let (node, budget) = (&shared.node, shared.node.budget());
-        answer(self.0.node.may_survey_node().map(|()| v1::GetStatsResponse {
+        response(self.0.node.may_survey_node().map(|()| v1::GetStatsResponse {
             name: node.config().name.clone(),
             node: node.id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -104,12 +103,12 @@ impl DunlinService {
             let target = PublishTarget::find(&self.0.node, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
-            self.0.has_published_to(&target.topic);
+            self.0.record_publish(&target.topic);
             let receipt = wait_until_stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &with_epoch_change(receipt, incoming.after)))
         };
         let published = slow_down(published.await).await;
-        answer(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
+        response(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
     }
 
     async fn publish_batch(
@@ -132,7 +131,7 @@ impl DunlinService {
                 last = Some((&request.subject, target.clone()));
                 self.0.admit_publish(incoming.record.payload.len())?;
                 let receipt = append(&target, incoming).await?;
-                self.0.has_published_to(&target.topic);
+                self.0.record_publish(&target.topic);
                 Ok((target.topic, receipt, incoming.after))
             };
             appended.push(outcome.await);
@@ -154,15 +153,15 @@ impl DunlinService {
             };
             outcomes.push(v1::PublishOutcome { outcome: Some(outcome) });
         }
-        answer(Ok(v1::PublishBatchResponse { outcomes }))
+        response(Ok(v1::PublishBatchResponse { outcomes }))
     }
 
     async fn publish_stream(
         self,
         request: Request<Streaming<v1::PublishStreamRequest>>,
     ) -> Result<Response<ResponseStream<v1::PublishStreamResponse>>, Status> {
-        let answers = publish_stream::answers(&self.0, request.into_inner());
-        answer(answers.map(|answers| Box::pin(answers) as ResponseStream<v1::PublishStreamResponse>))
+        let responses = publish_stream::responses(&self.0, request.into_inner());
+        response(responses.map(|responses| Box::pin(responses) as ResponseStream<v1::PublishStreamResponse>))
     }
 
     /// This method is never called: [`SubscriptionBody`](super::delivery::SubscriptionBody) serves the call.
@@ -188,7 +187,7 @@ impl DunlinService {
         self,
         request: Request<v1::RequestRequest>,
     ) -> Result<Response<v1::RequestResponse>, Status> {
-        answer(slow_down(requests::request(&self.0, request.into_inner()).await).await)
+        response(slow_down(requests::request(&self.0, request.into_inner()).await).await)
     }
 }
 
@@ -208,6 +207,6 @@ fn incoming<'a>(
     })
 }
 
-fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+fn response<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
 }

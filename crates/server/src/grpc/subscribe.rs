@@ -34,8 +34,8 @@ pub(super) async fn reader(
         registered: request.registered,
         conflate: request.conflate,
         test_loss_every: None,
-        here: false,
-        names_subjects: false,
+        local_only: false,
+        is_literal: false,
     };
     let batch_bytes = match request.batch_bytes_max as usize {
         0 => BATCH_BYTES_DEFAULT,
@@ -44,7 +44,6 @@ pub(super) async fn reader(
     begin(connection, &request.subjects, options, resumed, batch_bytes).await
 }
 
-/// Starts a subscription of these subjects.
 pub(super) async fn begin(
     connection: &Arc<GrpcConnection>,
     subjects: &[String],
@@ -62,7 +61,7 @@ pub(super) async fn begin(
     }
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of);
-    let place = connection.stream(&waiter)?;
+    let registration = connection.stream(&waiter)?;
     let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
     let mut patterns = Vec::with_capacity(subjects.len());
     for subject in subjects {
@@ -76,18 +75,18 @@ pub(super) async fn begin(
         let prepared = connection.node.prepare_select(&pattern, missing).await;
         prepared.map_err(|error| Refused::from(&error))?;
         let shared_newcomers =
-            || Arc::clone(newcomers.get_or_insert_with(|| NewLogs::waking(Arc::clone(&waiter))));
+            || Arc::clone(newcomers.get_or_insert_with(|| NewLogs::with_waiter(Arc::clone(&waiter))));
         let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
         patterns.push(pattern);
     }
-    options.names_subjects = patterns.iter().all(Pattern::is_literal);
+    options.is_literal = patterns.iter().all(Pattern::is_literal);
     if let Some(resumed) = &mut resumed
         && let Some(position) = resumed.remove(&(String::new(), 0))
     {
-        let named = log_of_position(&patterns, &logs, newcomers.is_some() && !owns_all);
-        resumed.insert(named.map_err(|error| Refused::from(&error))?, position);
+        let log_key = log_of_position(&patterns, &logs, newcomers.is_some() && !owns_all);
+        resumed.insert(log_key.map_err(|error| Refused::from(&error))?, position);
     }
     SubscriptionReader::new(ReaderSetup {
         options,
@@ -96,7 +95,7 @@ pub(super) async fn begin(
         resumed,
         waiter,
         validity,
-        place,
+        registration,
         channels_max: limits.channels_max,
         batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),
     })

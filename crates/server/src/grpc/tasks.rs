@@ -20,11 +20,10 @@ use super::status::status;
 use crate::access::slow_down;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
-/// Handles the calls of one connection to this service.
 #[derive(Debug, Clone)]
 pub(super) struct TasksService(pub(super) Arc<GrpcConnection>);
 
-fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+fn response<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
 }
 
@@ -33,33 +32,36 @@ impl TasksService {
         self.0.node.task_rule()
     }
 
-    async fn take(&self, request: &v1::SubmitTasksRequest) -> Result<v1::SubmitTasksResponse, Refused> {
+    async fn submit_tasks(
+        &self,
+        request: &v1::SubmitTasksRequest,
+    ) -> Result<v1::SubmitTasksResponse, Refused> {
         let tasks = request.tasks.iter().map(translate::draft).collect::<Result<_, _>>()?;
         slow_down(self.0.admit_publish(prost::Message::encoded_len(request))).await?;
         let Submitted { tasks, slow_down_ms } =
             submit(&self.0.node, &self.rule(), &request.tenant, tasks).await?;
-        let tasks = tasks.iter().map(|taken| v1::TakenTask { task: taken.task, known: taken.known });
+        let tasks = tasks.iter().map(|task| v1::TakenTask { task: task.task, known: task.known });
         Ok(v1::SubmitTasksResponse { tasks: tasks.collect(), slow_down_ms })
     }
 
     async fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, Refused> {
         slow_down(self.0.admit_publish(0)).await?;
-        self.0.node.ask_tasks(command).await
+        self.0.node.execute_task_command(command).await
     }
 
-    async fn question(&self, query: &TaskQuery<'_>, stale: bool) -> Result<TaskQueryResult, Refused> {
+    async fn run_query(&self, query: &TaskQuery<'_>, stale: bool) -> Result<TaskQueryResult, Refused> {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
             // The node knows the tenants of all tasks only after it has applied the latest changes.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
         }
-        node.may_ask_of_tasks(query).map_err(|error| Refused::from(&error))?;
+        node.may_query_tasks(query).map_err(|error| Refused::from(&error))?;
         tasks.query(Consistency::Stale, query).await.map_err(|error| Refused::from(&error))
     }
 
-    async fn one(&self, request: &v1::GetTaskRequest) -> Result<v1::GetTaskResponse, Refused> {
-        match self.question(&TaskQuery::Get { task: request.task }, request.stale).await? {
+    async fn describe(&self, request: &v1::GetTaskRequest) -> Result<v1::GetTaskResponse, Refused> {
+        match self.run_query(&TaskQuery::Get { task: request.task }, request.stale).await? {
             TaskQueryResult::Task { task, now_ms } => {
                 Ok(v1::GetTaskResponse { task: Some(translate::info(&task, now_ms)) })
             }
@@ -67,14 +69,14 @@ impl TasksService {
         }
     }
 
-    async fn some(&self, request: &v1::ListTasksRequest) -> Result<v1::ListTasksResponse, Refused> {
+    async fn list_tasks(&self, request: &v1::ListTasksRequest) -> Result<v1::ListTasksResponse, Refused> {
         let rule = self.rule();
         let mut filter = translate::filter(request)?;
         if !rule.manage && filter.tenant.is_empty() {
             filter.tenant = rule.tenant.as_bytes();
         }
         let (from, limit, whole) = (request.from, request.limit, request.whole);
-        match self.question(&TaskQuery::List { filter, from, limit, whole }, request.stale).await? {
+        match self.run_query(&TaskQuery::List { filter, from, limit, whole }, request.stale).await? {
             TaskQueryResult::Tasks { tasks, next, now_ms } => {
                 let tasks = tasks.iter().map(|task| translate::info(task, now_ms));
                 Ok(v1::ListTasksResponse { tasks: tasks.collect(), next })
@@ -84,7 +86,7 @@ impl TasksService {
     }
 
     async fn reason(&self, request: &v1::WhyRequest) -> Result<v1::WhyResponse, Refused> {
-        match self.question(&TaskQuery::Why { task: request.task }, request.stale).await? {
+        match self.run_query(&TaskQuery::Why { task: request.task }, request.stale).await? {
             TaskQueryResult::Why { why } => Ok(v1::WhyResponse { why }),
             _ => Err(unexpected_reply()),
         }
@@ -122,25 +124,25 @@ impl TasksService {
         self,
         request: Request<v1::SubmitTasksRequest>,
     ) -> Result<Response<v1::SubmitTasksResponse>, Status> {
-        answer(self.take(request.get_ref()).await)
+        response(self.submit_tasks(request.get_ref()).await)
     }
 
     async fn get(
         self,
         request: Request<v1::GetTaskRequest>,
     ) -> Result<Response<v1::GetTaskResponse>, Status> {
-        answer(self.one(request.get_ref()).await)
+        response(self.describe(request.get_ref()).await)
     }
 
     async fn list(
         self,
         request: Request<v1::ListTasksRequest>,
     ) -> Result<Response<v1::ListTasksResponse>, Status> {
-        answer(self.some(request.get_ref()).await)
+        response(self.list_tasks(request.get_ref()).await)
     }
 
     async fn why(self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {
-        answer(self.reason(request.get_ref()).await)
+        response(self.reason(request.get_ref()).await)
     }
 
     async fn cancel(
@@ -148,21 +150,21 @@ impl TasksService {
         request: Request<v1::CancelTaskRequest>,
     ) -> Result<Response<v1::CancelTaskResponse>, Status> {
         let cancelled = self.command(&TaskCommand::Cancel { task: request.get_ref().task }).await;
-        answer(cancelled.map(|_| v1::CancelTaskResponse {}))
+        response(cancelled.map(|_| v1::CancelTaskResponse {}))
     }
 
     async fn retry(
         self,
         request: Request<v1::RetryTaskRequest>,
     ) -> Result<Response<v1::RetryTaskResponse>, Status> {
-        let begun = self.command(&TaskCommand::Retry { task: request.get_ref().task }).await;
-        answer(begun.map(|_| v1::RetryTaskResponse {}))
+        let retried = self.command(&TaskCommand::Retry { task: request.get_ref().task }).await;
+        response(retried.map(|_| v1::RetryTaskResponse {}))
     }
 
     async fn redrive(
         self,
         request: Request<v1::RedriveRequest>,
     ) -> Result<Response<v1::RedriveResponse>, Status> {
-        answer(self.redrive_tasks(request.get_ref()).await)
+        response(self.redrive_tasks(request.get_ref()).await)
     }
 }

@@ -36,8 +36,8 @@ pub(super) async fn list(
         topics_max => topics_max as usize,
     };
     let page = node.topics(pattern.as_ref(), &request.after, topics_max);
-    let answers = shared.figures_of(&page.topics).await;
-    let topics = page.topics.iter().map(|topic| line(topic, answers.of(shared, topic))).collect();
+    let figures = shared.figures_of(&page.topics).await;
+    let topics = page.topics.iter().map(|topic| topic_line(topic, figures.of(shared, topic))).collect();
     Ok(v1::ListTopicsResponse { topics, more: page.more })
 }
 
@@ -46,19 +46,19 @@ pub(super) async fn describe(
     node: &Node,
     name: &str,
 ) -> Result<v1::DescribeTopicResponse, Refused> {
-    let topic = node.topic(name).ok_or_else(|| node.why_missing(name))?;
-    let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
-    let TopicFigures { held, users } = answers.of(shared, &topic);
-    let is_unknown = held.is_none() || users.is_none();
-    let (logs, groups) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
-    let users = users.unwrap_or_default();
+    let topic = node.topic(name).ok_or_else(|| node.missing_topic_error(name))?;
+    let figures = shared.figures_of(std::slice::from_ref(&topic)).await;
+    let TopicFigures { owner, clients } = figures.of(shared, &topic);
+    let is_unknown = owner.is_none() || clients.is_none();
+    let (logs, groups) = owner.map(|owner| (owner.logs, owner.groups)).unwrap_or_default();
+    let clients = clients.unwrap_or_default();
     Ok(v1::DescribeTopicResponse {
         name: topic.name().to_owned(),
         config: Some(config_of(&topic)),
-        publishers: users.publishers,
-        subscribers_total: users.subscribers_total,
+        publishers: clients.publishers,
+        subscribers_total: clients.subscribers_total,
         logs: logs.iter().map(log_state).collect(),
-        subscribers: users
+        subscribers: clients
             .subscribers
             .iter()
             .take(SUBSCRIBERS_SHOWN)
@@ -69,18 +69,18 @@ pub(super) async fn describe(
     })
 }
 
-fn line(topic: &Topic, TopicFigures { held, users }: TopicFigures) -> v1::TopicLine {
+fn topic_line(topic: &Topic, TopicFigures { owner, clients }: TopicFigures) -> v1::TopicLine {
     v1::TopicLine {
         name: topic.name().to_owned(),
         pattern: topic.pattern().to_owned(),
         partitions: topic.config().partitions.into(),
         reliable: topic.config().reliable.is_some(),
         durable: topic.config().durable.is_some(),
-        records: held.as_ref().map_or(0, OwnerFigures::records),
-        bytes: held.as_ref().map_or(0, OwnerFigures::bytes),
-        appended: held.as_ref().map_or(0, OwnerFigures::appended),
-        waiting: users.as_ref().map_or(0, |users| users.waiting),
-        figures_unknown: held.is_none() || users.is_none(),
+        records: owner.as_ref().map_or(0, OwnerFigures::records),
+        bytes: owner.as_ref().map_or(0, OwnerFigures::bytes),
+        appended: owner.as_ref().map_or(0, OwnerFigures::appended),
+        waiting: clients.as_ref().map_or(0, |clients| clients.waiting),
+        figures_unknown: owner.is_none() || clients.is_none(),
     }
 }
 

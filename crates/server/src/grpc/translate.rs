@@ -68,30 +68,30 @@ pub(super) fn on_gap(on_gap: v1::OnGap) -> OnGap {
 
 /// Converts a topic's configuration. Missing fields get the node's defaults.
 pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> Result<TopicConfig, Refused> {
-    let mut made = defaults.clone();
-    made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
-    made.partitions = u16::try_from(config.partitions.max(1)).unwrap_or(u16::MAX);
-    made.durable = config.durable.map(durable_from).transpose()?;
+    let mut converted = defaults.clone();
+    converted.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
+    converted.partitions = u16::try_from(config.partitions.max(1)).unwrap_or(u16::MAX);
+    converted.durable = config.durable.map(durable_from).transpose()?;
     if config.retain_bytes > 0 {
-        made.retention.bytes = config.retain_bytes;
-    } else if made.durable.is_some() {
-        made.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+        converted.retention.bytes = config.retain_bytes;
+    } else if converted.durable.is_some() {
+        converted.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
     }
     if config.retain_records > 0 {
-        made.retention.records = Some(config.retain_records);
+        converted.retention.records = Some(config.retain_records);
     }
     if config.retain_ms > 0 {
-        made.retention.age = Some(Duration::from_millis(config.retain_ms));
+        converted.retention.age = Some(Duration::from_millis(config.retain_ms));
     }
     if config.record_bytes_max > 0 {
-        made.record_bytes_max = config.record_bytes_max;
+        converted.record_bytes_max = config.record_bytes_max;
     }
-    made.reliable = config.reliable.map(reliable_from);
-    made.reducer = config.reducer.as_ref().map(|reducer| ReducerConfig {
+    converted.reliable = config.reliable.map(reliable_from);
+    converted.reducer = config.reducer.as_ref().map(|reducer| ReducerConfig {
         kind: reducer.kind.clone(),
         options: reducer.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
     });
-    Ok(made)
+    Ok(converted)
 }
 
 fn reliable_from(reliable: v1::Reliable) -> Reliable {
@@ -157,7 +157,6 @@ pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
     }
 }
 
-/// Converts one record.
 pub(super) fn record(record: &Record<'_>) -> v1::Record {
     let frame = &record.frame;
     v1::Record {

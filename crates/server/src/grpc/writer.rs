@@ -5,23 +5,21 @@ use tonic::Status;
 
 use super::outgoing::OutgoingMessages;
 use super::proto::dunlin as v1;
-use super::records::{RecordBatch, say_records};
+use super::records::{RecordBatch, encode_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
 /// Encodes a subscription's events as messages; each gRPC service has its own implementation.
 pub(super) trait EventWriter: Send + Unpin + 'static {
-    /// Writes the start positions of the subscription's logs.
-    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
+    fn write_start(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
 
-    /// Writes records.
-    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>);
+    fn write_records(&mut self, out: &mut OutgoingMessages, batch: &RecordBatch<'_>);
 
     /// Writes a notice. An error ends the stream.
-    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
+    fn write_notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
 
     /// Writes about `bytes_max` bytes of a state, beginning at `offset`. Returns the number of bytes that were written.
-    fn state(
+    fn write_state(
         &mut self,
         out: &mut OutgoingMessages,
         snapshot: &Snapshot,
@@ -41,23 +39,23 @@ impl DunlinWriter {
 }
 
 impl EventWriter for DunlinWriter {
-    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool) {
+    fn write_start(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool) {
         let logs = logs.iter().map(|(log, at)| position(log, *at)).collect();
         DunlinWriter::push(out, Event::Subscribed(v1::Subscribed { logs, more }));
     }
 
-    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
-        say_records(out, run);
+    fn write_records(&mut self, out: &mut OutgoingMessages, batch: &RecordBatch<'_>) {
+        encode_records(out, batch);
     }
 
-    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
+    fn write_notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         if let Some(event) = event(notice) {
             DunlinWriter::push(out, event);
         }
         Ok(())
     }
 
-    fn state(
+    fn write_state(
         &mut self,
         out: &mut OutgoingMessages,
         snapshot: &Snapshot,

@@ -64,14 +64,14 @@ pub(super) async fn publish(
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (parts, body) = request.into_parts();
-    let terms = PublishOptions::read(&context, &parts.headers)?;
-    let target = PublishTarget::find(&context, &subject, 0, terms.after).await?;
+    let options = PublishOptions::read(&context, &parts.headers)?;
+    let target = PublishTarget::find(&context, &subject, 0, options.after).await?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
     let parts = match media_type(&parts.headers) {
         "application/x-ndjson" | "application/jsonl" | "application/json" => {
-            of_lines(&target, &content.bytes, encode_json)?
+            encode_lines(&target, &content.bytes, encode_json)?
         }
-        "text/plain" => of_lines(&target, &content.bytes, encode_plain)?,
+        "text/plain" => encode_lines(&target, &content.bytes, encode_plain)?,
         other => {
             let text = format!(
                 "Content-Type: {other:?}; expected application/x-ndjson with an object on each line, or \
@@ -81,30 +81,32 @@ pub(super) async fn publish(
             return Err(Problem::of(status, dunlin::wire::ErrorCode::Protocol, text));
         }
     };
-    if parts.len() > 1 && (terms.mark.is_some() || terms.expect_last.is_some() || terms.after.is_some()) {
+    if parts.len() > 1 && (options.mark.is_some() || options.expect_last.is_some() || options.after.is_some())
+    {
         let text = "a producer's number, an expected sequence and a last position need a single partition, but the keys \
                     select several";
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
     let count = parts.values().map(|part| part.count).sum();
     context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum()).await?;
-    let published = append_all(&context, &target, &terms, parts).await?;
-    context.has_published_to(&target.topic);
+    let published = append_all(&context, &target, &options, parts).await?;
+    context.record_publish(&target.topic);
     Ok(published)
 }
 
 async fn append_all(
     context: &Context,
     target: &PublishTarget,
-    terms: &PublishOptions,
+    options: &PublishOptions,
     parts: BTreeMap<usize, PartitionFrames>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (topic, node, tail): (&Topic, _, _) = (&target.topic, context.node(), target.tail.as_str());
     let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
     for (partition, PartitionFrames { frames, count }) in parts {
-        let PublishOptions { mark, expect_last, after } = *terms;
-        let what = AppendRequest { frames: &frames, count, partition, mark, expect_last, after, node, tail };
-        match append(topic, what).await {
+        let PublishOptions { mark, expect_last, after } = *options;
+        let append_request =
+            AppendRequest { frames: &frames, count, partition, mark, expect_last, after, node, tail };
+        match append(topic, append_request).await {
             Ok(receipt) => {
                 published += u64::from(count);
                 let mut outcome = receipt_json(topic, &receipt);
@@ -129,7 +131,7 @@ async fn append_all(
 }
 
 /// Encodes the frames of all lines, grouped by partition.
-fn of_lines(
+fn encode_lines(
     target: &PublishTarget,
     content: &[u8],
     encode_line: impl Fn(&PublishTarget, &[u8], &mut BTreeMap<usize, PartitionFrames>) -> Result<(), Problem>,
@@ -151,7 +153,7 @@ fn encode_plain(
     parts: &mut BTreeMap<usize, PartitionFrames>,
 ) -> Result<(), Problem> {
     let meta = Meta { subject_tail: &target.tail, ..Meta::default() };
-    put(target, &meta, line, parts)
+    add_frame(target, &meta, line, parts)
 }
 
 fn encode_json(
@@ -163,7 +165,7 @@ fn encode_json(
         return Ok(());
     }
     let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
-    let wrong = |what: String| Problem::bad_request(format!("record {number} of the batch: {what}"));
+    let wrong = |fault: String| Problem::bad_request(format!("record {number} of the batch: {fault}"));
     // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
@@ -191,7 +193,7 @@ fn encode_json(
         reply: None,
         headers: &headers,
     };
-    put(target, &meta, &payload, parts)
+    add_frame(target, &meta, &payload, parts)
 }
 
 impl BatchLine<'_> {
@@ -220,7 +222,7 @@ fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result
     }
 }
 
-fn put(
+fn add_frame(
     target: &PublishTarget,
     meta: &Meta<'_>,
     payload: &[u8],

@@ -23,23 +23,20 @@ pub(super) struct ChargedBody {
 /// A function that creates the refusal of a body that has more bytes than the limit: (bytes, limit).
 type TooLarge = fn(u64, usize) -> Problem;
 
-/// Reads the whole body.
 pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<ChargedBody, Problem> {
-    read_or(context, body, bytes_max, of_record).await
+    read_limited(context, body, bytes_max, record_too_large).await
 }
 
-/// Reads the whole body of a request for keys.
-pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
-    read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
+pub(super) async fn read_for_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
+    read_limited(context, body, context.limits().run_bytes_max as usize, keys_too_large).await
 }
 
-/// Reads the whole body of a request for tasks.
-pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
-    read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
+pub(super) async fn read_for_tasks(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
+    read_limited(context, body, context.limits().run_bytes_max as usize, tasks_too_large).await
 }
 
 /// Reads the whole body; `too_large` creates the refusal of a body over `bytes_max`.
-async fn read_or(
+async fn read_limited(
     context: &Context,
     body: Body,
     bytes_max: usize,
@@ -49,16 +46,16 @@ async fn read_or(
     if announced > bytes_max as u64 {
         return Err(too_large(announced, bytes_max));
     }
-    let patience = context.limits().http.body_ms_max;
-    let reading = read_on(context, body, bytes_max, too_large);
-    let late = |_| {
-        let text = format!("the body did not arrive within {patience} ms (http.body_ms_max)");
+    let ms_max = context.limits().http.body_ms_max;
+    let reading = collect_frames(context, body, bytes_max, too_large);
+    let timed_out = |_| {
+        let text = format!("the body did not arrive within {ms_max} ms (http.body_ms_max)");
         Err(Problem::of(StatusCode::REQUEST_TIMEOUT, ErrorCode::Protocol, text))
     };
-    tokio::time::timeout(Duration::from_millis(patience.into()), reading).await.unwrap_or_else(late)
+    tokio::time::timeout(Duration::from_millis(ms_max.into()), reading).await.unwrap_or_else(timed_out)
 }
 
-async fn read_on(
+async fn collect_frames(
     context: &Context,
     mut body: Body,
     bytes_max: usize,
@@ -69,7 +66,6 @@ async fn read_on(
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::bad_request(format!("the body ended early: {error}")))?;
-        // Ignores trailers.
         let Ok(data) = frame.into_data() else { continue };
         let bytes = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
         if bytes > bytes_max {
@@ -87,17 +83,17 @@ async fn read_on(
     Ok(ChargedBody { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
 }
 
-fn of_record(bytes: u64, bytes_max: usize) -> Problem {
+fn record_too_large(bytes: u64, bytes_max: usize) -> Problem {
     let numbers = [bytes, bytes_max as u64, 0];
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::RecordTooLarge, "") })
 }
 
-fn of_keys(bytes: u64, bytes_max: usize) -> Problem {
+fn keys_too_large(bytes: u64, bytes_max: usize) -> Problem {
     let numbers = [bytes, bytes_max as u64, 0];
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::KeyTooLarge, "run_bytes_max") })
 }
 
-fn of_tasks(bytes: u64, bytes_max: usize) -> Problem {
+fn tasks_too_large(bytes: u64, bytes_max: usize) -> Problem {
     let numbers = [bytes, bytes_max as u64, 0];
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::TaskTooLarge, "run_bytes_max") })
 }

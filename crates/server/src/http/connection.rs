@@ -28,9 +28,9 @@ use crate::stream::Stream;
 use crate::traffic::OpenConnection;
 
 /// Serves the connection to its end, as a WebSocket if it becomes one.
-pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: OpenConnection) {
+pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connection: OpenConnection) {
     let waiter = Waiter::new();
-    let Some(place) = shared.admit(shared.node.next_session(), &waiter) else {
+    let Some(guard) = shared.admit(shared.node.next_session(), &waiter) else {
         return refuse_connection(&shared, stream).await;
     };
     // This listener has TCP connections only.
@@ -39,34 +39,34 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: Op
     let peer = socket.peer_addr().ok();
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
     let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
-    let of_requests = context.clone();
-    let service = service_fn(move |request| routes::answer(of_requests.clone(), request));
+    let request_context = context.clone();
+    let service = service_fn(move |request| routes::handle(request_context.clone(), request));
     let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
     let mut is_stopping = false;
     let served = poll_fn(|cx| {
-        if !is_stopping && stops(&shared, &waiter, cx) {
+        if !is_stopping && check_stopping(&shared, &waiter, cx) {
             is_stopping = true;
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(cx)
     });
     if let Err(error) = served.await {
-        tracing::debug!(protocol = "http", peer = %shown(peer), %error, "an HTTP connection ended");
-        if let Some((fate, why)) = complaint(&error, &shared.limits) {
-            shared.departures.note(ClientDeparture::new(Protocol::Http, fate, &why).of("", peer));
+        tracing::debug!(protocol = "http", peer = %peer_text(peer), %error, "an HTTP connection ended");
+        if let Some((kind, why)) = departure_reason(&error, &shared.limits) {
+            shared.departures.note(ClientDeparture::new(Protocol::Http, kind, &why).of("", peer));
         }
     }
     if let Some(upgrade) = context.take_upgrade() {
-        drop(place);
-        let _passage = passage.moves_to(Protocol::Ws);
+        drop(guard);
+        let _open_connection = open_connection.switch_to(Protocol::Ws);
         // The future is boxed, so that the futures of other requests do not become larger.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 
 /// The reason why a connection ended, if operators should see it.
-fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKind, String)> {
+fn departure_reason(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKind, String)> {
     if error.is_parse() {
         return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
     }
@@ -77,7 +77,7 @@ fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKi
 }
 
 /// Whether the server is stopping. Otherwise, the waiter wakes this task when the server stops.
-fn stops(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
+fn check_stopping(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {
             return false;
@@ -103,29 +103,29 @@ fn builder(limits: &ServerLimits) -> Builder {
 /// Detects clients that vanished: enables TCP keep-alive and limits the time for which sent bytes stay unacknowledged.
 fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     let socket = SockRef::from(stream);
-    let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
-    let every = (gone / 4).max(Duration::from_secs(1));
+    let timeout = Duration::from_millis(limits.http.stalled_ms_max.into());
+    let every = (timeout / 4).max(Duration::from_secs(1));
     let probes = TcpKeepalive::new().with_time(every).with_interval(every).with_retries(3);
-    let set = socket.set_tcp_keepalive(&probes);
+    let result = socket.set_tcp_keepalive(&probes);
     #[cfg(target_os = "linux")]
-    let set = set.and_then(|()| socket.set_tcp_user_timeout(Some(gone)));
-    if let Err(error) = set {
+    let result = result.and_then(|()| socket.set_tcp_user_timeout(Some(timeout)));
+    if let Err(error) = result {
         tracing::debug!(protocol = "http", %error, "cannot set the connection's keep-alive");
     }
 }
 
 /// Refuses a connection over the limit without reading a request.
 async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
-    let refused = shared.no_place();
+    let refused = shared.admission_refusal();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     shared
         .departures
         .note(ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &in_words(&refused)).of("", peer));
-    let answer = refusal(refused);
-    let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
+    let response = refusal(refused);
+    let time_limit = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // A client that does not read the response is dropped.
-    let _ = tokio::time::timeout(patience, async {
-        stream.write_all(answer.as_bytes()).await?;
+    let _ = tokio::time::timeout(time_limit, async {
+        stream.write_all(response.as_bytes()).await?;
         stream.shutdown().await
     })
     .await;
@@ -133,9 +133,9 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
 
 /// The complete response for a client whose request the server does not read.
 pub(crate) fn refusal(refused: Refused) -> String {
-    Problem::from(refused).as_last_words()
+    Problem::from(refused).to_http_response()
 }
 
-fn shown(peer: Option<SocketAddr>) -> String {
+fn peer_text(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(String::new, |peer| peer.to_string())
 }

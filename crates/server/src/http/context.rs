@@ -16,7 +16,7 @@ use crate::tls::ClientCertificate;
 /// A request's context; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
-    of_connection: Arc<ConnectionContext>,
+    connection: Arc<ConnectionContext>,
     user: Option<User>,
 }
 
@@ -25,7 +25,7 @@ struct ConnectionContext {
     shared: Arc<SharedServer>,
     peer: Option<SocketAddr>,
     is_local: bool,
-    remembered: RequestLoginCache,
+    logins: RequestLoginCache,
     /// The WebSocket that the connection becomes after the response.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: PublishedTopics,
@@ -45,43 +45,42 @@ impl Context {
         is_local: bool,
         certificate: Option<ClientCertificate>,
     ) -> Context {
-        let remembered = RequestLoginCache::of(certificate);
+        let logins = RequestLoginCache::of(certificate);
         let (upgrade, publishes) = (Mutex::default(), PublishedTopics::default());
-        let inner = ConnectionContext { shared, peer, is_local, remembered, upgrade, publishes };
-        Context { of_connection: Arc::new(inner), user: None }
+        let inner = ConnectionContext { shared, peer, is_local, logins, upgrade, publishes };
+        Context { connection: Arc::new(inner), user: None }
     }
 
     pub(super) fn shared(&self) -> &Arc<SharedServer> {
-        &self.of_connection.shared
+        &self.connection.shared
     }
 
     /// The node, restricted to the user's permissions.
     pub(super) fn node(&self) -> &Node {
-        self.user.as_ref().map_or(&self.of_connection.shared.node, |user| &user.node)
+        self.user.as_ref().map_or(&self.connection.shared.node, |user| &user.node)
     }
 
     /// Logs the user in if the node has users.
     pub(super) async fn log_in(&self, authorization: Option<&[u8]>) -> Result<Context, Refused> {
         let shared = self.shared();
         let Some(access) = &shared.access else { return Ok(self.clone()) };
-        let from = self.of_connection.peer.map(|peer| peer.ip());
-        let login = self.of_connection.remembered.log_in(access, authorization, from).await?;
+        let from = self.connection.peer.map(|peer| peer.ip());
+        let login = self.connection.logins.log_in(access, authorization, from).await?;
         let user = User { node: login.node(&shared.node), login };
         Ok(Context { user: Some(user), ..self.clone() })
     }
 
-    /// The user's login, if there is one.
     pub(super) fn login(&self) -> Option<&Arc<Login>> {
         self.user.as_ref().map(|user| &user.login)
     }
 
     /// Waits for `work`; fails when the user loses access.
-    pub(super) async fn while_let_in<T>(
+    pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
     ) -> Result<T, Refused> {
         match self.login() {
-            Some(login) => login.while_let_in(work).await,
+            Some(login) => login.run_while_valid(work).await,
             None => work.await,
         }
     }
@@ -93,8 +92,8 @@ impl Context {
     }
 
     /// Records that the connection has published to a topic.
-    pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
-        self.of_connection.publishes.to(topic);
+    pub(super) fn record_publish(&self, topic: &Arc<Topic>) {
+        self.connection.publishes.add(topic);
     }
 
     /// Checks that the user may see figures of the node and of subscriptions.
@@ -109,30 +108,28 @@ impl Context {
     }
 
     pub(super) fn limits(&self) -> &ServerLimits {
-        &self.of_connection.shared.limits
+        &self.connection.shared.limits
     }
 
-    /// Sets the WebSocket that the connection becomes after the response.
-    pub(super) fn will_go_on_as(&self, upgrade: Upgrade) {
-        *self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    pub(super) fn set_upgrade(&self, upgrade: Upgrade) {
+        *self.connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
-    /// Takes the WebSocket that the connection becomes after the response.
     pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
-        self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether the client connected to a loopback address.
     pub(super) fn is_local(&self) -> bool {
-        self.of_connection.is_local
+        self.connection.is_local
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
-        self.of_connection.peer
+        self.connection.peer
     }
 
     /// The client's address as text, for logs and operators.
     pub(super) fn peer(&self) -> String {
-        self.of_connection.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
+        self.connection.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
     }
 }

@@ -30,7 +30,6 @@ use super::problem::Problem;
 use crate::access::SubscriptionAccess;
 use crate::shared::SharedServer;
 
-/// The source of a stream of events.
 pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
@@ -42,7 +41,7 @@ pub(super) trait EventSource {
     fn write_heartbeat(&mut self, out: &mut String);
 
     /// Called when the stream ends, with the reason.
-    fn ends(&mut self, _why: &Problem) {}
+    fn on_end(&mut self, _why: &Problem) {}
 }
 
 /// A response body of server-sent events.
@@ -51,31 +50,31 @@ pub(super) struct EventStream<S> {
     shared: Arc<SharedServer>,
     source: S,
     /// Text that is sent before the first event; `None` after it was sent.
-    beginning: Option<String>,
+    preamble: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
     validity: Option<SubscriptionAccess>,
 }
 
 impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
-    /// Creates the response; `beginning` is sent before the first event.
+    /// Creates the response; `preamble` is sent before the first event.
     pub(super) fn respond(
         context: &Context,
         validity: Option<SubscriptionAccess>,
-        beginning: String,
+        preamble: String,
         source: S,
     ) -> Response {
         let shared = Arc::clone(context.shared());
-        let heartbeat = Box::pin(tokio::time::sleep(heartbeat_of(&shared)));
-        let beginning = Some(beginning);
-        let stream = EventStream { shared, source, beginning, heartbeat, has_ended: false, validity };
+        let heartbeat = Box::pin(tokio::time::sleep(heartbeat_interval(&shared)));
+        let preamble = Some(preamble);
+        let stream = EventStream { shared, source, preamble, heartbeat, has_ended: false, validity };
         let mut response = Response::new(axum::body::Body::new(stream));
-        describe(response.headers_mut());
+        set_headers(response.headers_mut());
         response
     }
 }
 
-fn describe(headers: &mut HeaderMap) {
+fn set_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Asks proxies such as nginx to pass events on at once instead of collecting them.
@@ -96,12 +95,12 @@ impl<S: EventSource> EventStream<S> {
     fn end(&mut self, why: &Problem, out: &mut String) {
         write_event(None, Some("end"), &why.json().to_string(), out);
         self.has_ended = true;
-        self.source.ends(why);
+        self.source.on_end(why);
     }
 
     /// Sends a chunk; a large chunk is charged to the memory budget until it is sent.
     fn send(&mut self, mut out: String) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.heartbeat.as_mut().reset(Instant::now() + heartbeat_of(&self.shared));
+        self.heartbeat.as_mut().reset(Instant::now() + heartbeat_interval(&self.shared));
         if out.len() <= 2 * self.shared.limits.http.event_bytes as usize {
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
@@ -130,7 +129,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
         if this.has_ended {
             return Poll::Ready(None);
         }
-        let mut out = this.beginning.take().unwrap_or_default();
+        let mut out = this.preamble.take().unwrap_or_default();
         loop {
             // A change of the users file also wakes the connection, which then checks its access.
             if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
@@ -166,7 +165,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
     }
 }
 
-fn heartbeat_of(shared: &SharedServer) -> Duration {
+fn heartbeat_interval(shared: &SharedServer) -> Duration {
     Duration::from_millis(shared.limits.http.heartbeat_ms.into())
 }
 

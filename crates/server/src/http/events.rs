@@ -34,8 +34,8 @@ pub(super) struct SubscriberIdentity {
 
 impl SubscriberIdentity {
     /// Records why the subscriber was refused or cut off, for operators.
-    pub(super) fn record_departure(&self, shared: &SharedServer, fate: DepartureKind, why: &Problem) {
-        let departure = ClientDeparture::new(self.protocol, fate, &in_words(why.refused()));
+    pub(super) fn record_departure(&self, shared: &SharedServer, kind: DepartureKind, why: &Problem) {
+        let departure = ClientDeparture::new(self.protocol, kind, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));
     }
 }
@@ -54,6 +54,6 @@ pub(super) async fn events(
     let subscribed = subscribed.inspect_err(|problem| {
         identity.record_departure(context.shared(), DepartureKind::Refused, problem)
     })?;
-    let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, identity);
-    Ok(EventStream::respond(&context, validity, beginning, events))
+    let (events, preamble) = TopicEvents::of(context.shared(), subscribed, request.format, identity);
+    Ok(EventStream::respond(&context, validity, preamble, events))
 }

@@ -21,22 +21,20 @@ use super::context::Context;
 use super::problem::Problem;
 
 /// How long a browser may cache a preflight response, seconds.
-const REMEMBER_S: &str = "600";
-/// The request headers that a page may set.
-const PAGES_MAY_SET: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
+const PREFLIGHT_CACHE_S: &str = "600";
+const ALLOWED_REQUEST_HEADERS: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
                              dunlin-event-time, dunlin-expires, dunlin-producer, dunlin-producer-epoch, \
                              dunlin-producer-seq, dunlin-expect-seq";
 
-/// The response headers that a page may read.
-const PAGES_MAY_SEE: &str = "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
+const EXPOSED_RESPONSE_HEADERS: &str =
+    "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
 
-/// Checks a request before its body is read.
 pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
     check_head(context, request)?;
     let host = host(request)?;
     let origins = &context.shared().origins;
     if context.is_local()
-        && !host.as_ref().is_none_or(|host| is_own_name(host.host()) || is_named(origins, host))
+        && !host.as_ref().is_none_or(|host| is_own_name(host.host()) || is_configured(origins, host))
     {
         return Err(forbidden(
             "the Host of the request is not this node's; if it is, add it to http.origins",
@@ -47,8 +45,8 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
     }
     if let Some(origin) = request.headers().get(header::ORIGIN)
         && !is_own(origin, host.as_ref(), context.shared().tls.is_some())
-        && !origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
-        && !is_of_cluster(context, origin)
+        && !origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes())
+        && !is_cluster_origin(context, origin)
     {
         return Err(forbidden(
             "pages of this origin have no access; to allow them, add the origin to http.origins",
@@ -63,11 +61,12 @@ fn forbidden(text: &str) -> Problem {
 
 /// Checks the size of a request's head. hyper accepts heads up to the size of its buffer, which may exceed the limit.
 fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
-    const AROUND_BYTES: usize = ": \r\n".len();
-    let of_headers =
-        |(name, value): (&header::HeaderName, &HeaderValue)| name.as_str().len() + value.len() + AROUND_BYTES;
+    const SEPARATOR_BYTES: usize = ": \r\n".len();
+    let header_bytes = |(name, value): (&header::HeaderName, &HeaderValue)| {
+        name.as_str().len() + value.len() + SEPARATOR_BYTES
+    };
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
-    let bytes = path + request.headers().iter().map(of_headers).sum::<usize>();
+    let bytes = path + request.headers().iter().map(header_bytes).sum::<usize>();
     let bytes_max = context.limits().http.header_bytes_max;
     if bytes <= bytes_max as usize {
         return Ok(());
@@ -78,9 +77,9 @@ fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem>
 
 /// The host that the request names; `None` if it names none, as old clients do.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
-    let mut named = request.headers().get_all(header::HOST).iter();
-    let first = named.next();
-    if named.next().is_some() {
+    let mut values = request.headers().get_all(header::HOST).iter();
+    let first = values.next();
+    if values.next().is_some() {
         return Err(Problem::bad_request("the request has more than one Host header"));
     }
     let parse = |value: &HeaderValue| Authority::try_from(value.as_bytes());
@@ -90,10 +89,10 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
         (None, None) if request.version() == Version::HTTP_11 => {
             Err(Problem::bad_request("the Host header is missing; HTTP/1.1 requires it"))
         }
-        (Some(asked), Some(host)) if !host.as_str().eq_ignore_ascii_case(asked.as_str()) => {
+        (Some(target), Some(host)) if !host.as_str().eq_ignore_ascii_case(target.as_str()) => {
             Err(Problem::bad_request("the request's address and its Host header differ"))
         }
-        (asked, host) => Ok(host.or_else(|| asked.cloned())),
+        (target, host) => Ok(host.or_else(|| target.cloned())),
     }
 }
 
@@ -105,40 +104,44 @@ fn is_own_name(host: &str) -> bool {
         || bare.to_ascii_lowercase().ends_with(".localhost")
 }
 
-fn is_named(origins: &[String], host: &Authority) -> bool {
-    let of = |origin: &String| origin.split_once("://").map(|(_, rest)| rest.to_owned());
-    origins.iter().filter_map(of).any(|named| named.eq_ignore_ascii_case(host.as_str()))
+fn is_configured(origins: &[String], host: &Authority) -> bool {
+    let host_of = |origin: &String| origin.split_once("://").map(|(_, rest)| rest.to_owned());
+    origins.iter().filter_map(host_of).any(|configured| configured.eq_ignore_ascii_case(host.as_str()))
 }
 
 /// Whether the page came from the HTTP listener of another node of the cluster.
-fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
-    let place = place_of(origin, context.shared().tls.is_some());
-    let (Some(place), Some(seat)) = (place, context.shared().cluster.get()) else { return false };
-    seat.is_origin(|address| is_same_place(place, address))
+fn is_cluster_origin(context: &Context, origin: &HeaderValue) -> bool {
+    let page_address = address_of(origin, context.shared().tls.is_some());
+    let (Some(page_address), Some(seat)) = (page_address, context.shared().cluster.get()) else {
+        return false;
+    };
+    seat.is_origin(|address| is_same_address(page_address, address))
 }
 
 /// Whether both texts have the same host and port. All loopback names count as one host.
-fn is_same_place(one: &str, other: &str) -> bool {
-    let parts = |place: &str| {
-        let (host, port) = place.rsplit_once(':')?;
+fn is_same_address(a: &str, b: &str) -> bool {
+    let parts = |text: &str| {
+        let (host, port) = text.rsplit_once(':')?;
         let is_here = host.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
             || host == "[::1]"
             || host.eq_ignore_ascii_case("localhost");
         Some((if is_here { "localhost".to_owned() } else { host.to_ascii_lowercase() }, port.to_owned()))
     };
-    parts(one).is_some_and(|one| parts(other) == Some(one))
+    parts(a).is_some_and(|a| parts(b) == Some(a))
 }
 
 /// Whether the page came from this listener.
 fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool {
-    let place = place_of(origin, is_tls);
-    place.zip(host).is_some_and(|(place, host)| place.eq_ignore_ascii_case(host.as_str()))
+    let page_address = address_of(origin, is_tls);
+    page_address
+        .zip(host)
+        .is_some_and(|(page_address, host)| page_address.eq_ignore_ascii_case(host.as_str()))
 }
 
 /// The host and port of the page, if its scheme is one that a node's listener may have.
-fn place_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
-    let (scheme, place) = origin.to_str().ok()?.split_once("://")?;
-    (scheme == "https" || scheme == "http" && !is_tls).then_some(place)
+fn address_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
+    let (scheme, page_address) = origin.to_str().ok()?.split_once("://")?;
+    (scheme == "https" || scheme == "http" && !is_tls).then_some(page_address)
 }
 
 /// Refuses compressed bodies, because a small one could expand without limit.
@@ -160,26 +163,26 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// Adds the headers that allow the browser to show the response to the page.
-pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
+pub(super) fn allow_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(PAGES_MAY_SEE));
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_RESPONSE_HEADERS));
     headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
 /// The response to a browser's preflight request; `None` for any other request.
 pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<axum::body::Body>> {
-    let asks = request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    if request.method() != Method::OPTIONS || !asks {
+    let is_preflight = request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    if request.method() != Method::OPTIONS || !is_preflight {
         return None;
     }
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(PAGES_MAY_SET));
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(REMEMBER_S));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_REQUEST_HEADERS));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT_CACHE_S));
     Some(response)
 }
 
@@ -200,13 +203,13 @@ mod tests {
     #[test]
     fn origins_with_loopback_names_and_equal_ports_are_the_same() {
         for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
-            assert!(is_same_place("127.0.0.1:8222", other), "{other}");
+            assert!(is_same_address("127.0.0.1:8222", other), "{other}");
         }
         for other in ["localhost:8223", "10.0.0.1:8222", "evil.example:8222", "localhost", ""] {
-            assert!(!is_same_place("127.0.0.1:8222", other), "{other}");
+            assert!(!is_same_address("127.0.0.1:8222", other), "{other}");
         }
         assert!(
-            is_same_place("a.example:1", "A.example:1") && !is_same_place("a.example:1", "b.a.example:1")
+            is_same_address("a.example:1", "A.example:1") && !is_same_address("a.example:1", "b.a.example:1")
         );
     }
 

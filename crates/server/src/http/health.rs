@@ -22,10 +22,10 @@ const HOUSEKEEPING_WITHIN: Duration = Duration::from_secs(30);
 pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     let mut missing = Vec::new();
     // Probes all threads at the same time, so that the response takes no longer than the slowest of them.
-    let asked: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
+    let probes: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
     let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
-    for (number, answer) in asked.into_iter().enumerate() {
-        if tokio::time::timeout_at(deadline, answer).await.is_err() {
+    for (number, probe) in probes.into_iter().enumerate() {
+        if tokio::time::timeout_at(deadline, probe).await.is_err() {
             missing.push(format!("thread {number} of the listeners ran no task for {ALIVE_WITHIN:?}"));
         }
     }
@@ -70,12 +70,12 @@ fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let failed = shared.node.failed_topics();
     let mut missing = Vec::new();
     if shared.access.is_some() {
-        let see = "see the log or dunlin topics list";
+        let hint = "see the log or dunlin topics list";
         if !refused.is_empty() {
-            missing.push(format!("topics that could not be opened: {}; {see}", refused.len()));
+            missing.push(format!("topics that could not be opened: {}; {hint}", refused.len()));
         }
         if !failed.is_empty() {
-            missing.push(format!("topics whose disk failed: {}; {see}", failed.len()));
+            missing.push(format!("topics whose disk failed: {}; {hint}", failed.len()));
         }
         return missing;
     }

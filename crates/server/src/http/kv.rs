@@ -26,10 +26,9 @@ pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revo
 pub(super) use txn::transact;
 pub(super) use watch::watch;
 
-/// Default number of keys in one response to a range request.
-const LISTED: usize = 1_000;
+const KEYS_DEFAULT: usize = 1_000;
 /// Maximum number of keys that a request may ask for. The cluster has a limit of its own.
-const LISTED_MAX: usize = 1_000_000;
+const KEYS_MAX: usize = 1_000_000;
 
 /// Executes a command in the cluster, if the user has the permission.
 async fn command(
@@ -38,12 +37,12 @@ async fn command(
     bytes: usize,
 ) -> Result<ControlReply, Problem> {
     context.admit_publish(1, bytes).await?;
-    Ok(context.node().ask(command).await?)
+    Ok(context.node().execute(command).await?)
 }
 
-async fn question(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<QueryAnswer, Problem> {
+async fn run_query(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<QueryAnswer, Problem> {
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
-    Ok(context.node().find(consistency, query).await?)
+    Ok(context.node().query_keys(consistency, query).await?)
 }
 
 impl From<ControlError> for Problem {
@@ -58,7 +57,7 @@ impl From<&ControlError> for Problem {
     }
 }
 
-fn no_key(key: &str) -> Problem {
+fn key_not_found(key: &str) -> Problem {
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("key {key:?} does not exist"))
 }
 
@@ -76,13 +75,13 @@ pub(super) async fn get(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["stale"])?;
-    let asked = ControlQuery::Get { key: key.as_bytes() };
+    let operation = ControlQuery::Get { key: key.as_bytes() };
     let QueryAnswer::Found { found: FoundKeys { mut items, .. }, .. } =
-        question(&context, &asked, query.switch("stale")?).await?
+        run_query(&context, &operation, query.switch("stale")?).await?
     else {
         return Err(unexpected_reply());
     };
-    let item = items.pop().ok_or_else(|| no_key(&key))?.item;
+    let item = items.pop().ok_or_else(|| key_not_found(&key))?.item;
     let mut response = Response::new(Body::from(item.value.to_vec()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -99,7 +98,7 @@ pub(super) async fn get(
 }
 
 /// The revision of the key that the request requires, if it requires one; 0 means that the key must not exist.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let text =
         |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
@@ -107,8 +106,9 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         (None, Some(any)) if any == "*" => Ok(Some(0)),
         (Some(tag), None) => {
             let revision = tag.trim_matches('"').parse();
-            let bad = |_| Problem::bad_request(format!("If-Match: {tag}: expected a revision, like \"42\""));
-            revision.map(Some).map_err(bad)
+            let invalid =
+                |_| Problem::bad_request(format!("If-Match: {tag}: expected a revision, like \"42\""));
+            revision.map(Some).map_err(invalid)
         }
         _ => Err(Problem::bad_request("expected If-Match: \"REVISION\" or If-None-Match: *, not both")),
     }
@@ -122,14 +122,14 @@ pub(super) async fn put(
 ) -> Result<Json<Value>, Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["lease"])?;
     let lease = number(&query, "lease")?.unwrap_or(0);
-    let expect = expected(request.headers())?;
-    let content = body::read_of_keys(&context, request.into_body()).await?;
+    let expect = expected_revision(request.headers())?;
+    let content = body::read_for_keys(&context, request.into_body()).await?;
     let (key, value) = (key.as_bytes(), &content.bytes[..]);
-    let asked = match expect {
+    let operation = match expect {
         Some(expect) => ControlCommand::PutIf { key, value, lease, expect },
         None => ControlCommand::Put { key, value, lease },
     };
-    changed(&command(&context, &asked, key.len() + value.len()).await?)
+    changed_json(&command(&context, &operation, key.len() + value.len()).await?)
 }
 
 pub(super) async fn delete(
@@ -138,14 +138,14 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let key = key.as_bytes();
-    let asked = match expected(&headers)? {
+    let operation = match expected_revision(&headers)? {
         Some(expect) => ControlCommand::DeleteIf { key, expect },
         None => ControlCommand::Delete { key },
     };
-    changed(&command(&context, &asked, key.len()).await?)
+    changed_json(&command(&context, &operation, key.len()).await?)
 }
 
-fn changed(reply: &ControlReply) -> Result<Json<Value>, Problem> {
+fn changed_json(reply: &ControlReply) -> Result<Json<Value>, Problem> {
     match reply {
         ControlReply::Changed { revision, keys } => Ok(Json(json!({"revision": revision, "keys": keys}))),
         _ => Err(unexpected_reply()),
@@ -167,14 +167,14 @@ pub(super) async fn range(
         start = start.max([after.as_bytes(), &[0]].concat());
     }
     let end = query.get("end").map_or_else(|| prefix_end(prefix.as_bytes()), |end| end.as_bytes().to_vec());
-    let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
-    let asked = ControlQuery::Range { start: &start, end: &end, limit };
-    context.node().may_query(&asked)?;
+    let limit = query.count("limit", KEYS_DEFAULT, KEYS_MAX)? as u32;
+    let operation = ControlQuery::Range { start: &start, end: &end, limit };
+    context.node().may_query(&operation)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // Reads the epoch and the entries together, because a watch continues at this revision.
-    let look = |state: &ControlState| (state.epoch(), context.node().find_in(state, &asked));
-    let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
-    match answer? {
+    let read_entries = |state: &ControlState| (state.epoch(), context.node().query_state(state, &operation));
+    let (epoch, result) = context.node().control_async().await?.read(consistency, read_entries).await?;
+    match result? {
         QueryAnswer::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;

@@ -3,14 +3,14 @@
 //! A scrape reads counters that the logs keep anyway; publishing a record costs nothing more. Only the busiest topics
 //! and the slowest subscriptions have series.
 
+mod control;
 mod exposition;
-mod of_control;
-mod of_node;
-mod of_process;
-mod of_space;
-mod of_subscriptions;
-mod of_tasks;
-mod of_topics;
+mod node;
+mod process;
+mod space;
+mod subscriptions;
+mod tasks;
+mod topics;
 
 use axum::Extension;
 use axum::http::header;
@@ -20,7 +20,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::surveys::Surveys;
 use exposition::Exposition;
-pub(crate) use of_process::ProcessFigures;
+pub(crate) use process::ProcessFigures;
 
 /// The media type of the text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -32,21 +32,21 @@ pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<im
     let mut out = Exposition::default();
     match context.bounds() {
         None => {
-            of_node::write(shared, &survey, &mut out);
-            of_control::write(&shared.node, &mut out);
-            of_tasks::write(&shared.node, &mut out);
-            of_space::write(&shared.node, &mut out);
+            node::write(shared, &survey, &mut out);
+            control::write(&shared.node, &mut out);
+            tasks::write(&shared.node, &mut out);
+            space::write(&shared.node, &mut out);
         }
         Some(_) => {
             let tenant = context.login().map(|login| login.account().tenant().name().to_owned());
-            of_node::write_of_tenant(shared, &survey, tenant.as_deref(), &mut out);
+            node::write_for_tenant(shared, &survey, tenant.as_deref(), &mut out);
         }
     }
-    of_topics::write(&survey.busiest, |topic| !shared.is_elsewhere(topic), &mut out);
+    topics::write(&survey.busiest, |topic| !shared.is_elsewhere(topic), &mut out);
     let shown = survey.slowest.len().min(shared.limits.http.metrics_subscriptions_max as usize);
-    of_subscriptions::write(&survey.slowest[..shown], &mut out);
+    subscriptions::write(&survey.slowest[..shown], &mut out);
     if context.bounds().is_none() {
-        of_process::write(&mut out);
+        process::write(&mut out);
     }
     Ok(([(header::CONTENT_TYPE, TEXT)], out.into_text()))
 }

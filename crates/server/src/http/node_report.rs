@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::problem::Problem;
 use super::routes::PathName;
-use crate::node_report::{ReportKind, say};
+use crate::node_report::{ReportKind, build};
 
 pub(super) async fn about(
     Extension(context): Extension<Context>,
@@ -19,5 +19,5 @@ pub(super) async fn about(
         let text = format!("{about}: expected {}", ReportKind::ALL.map(ReportKind::name).join(", "));
         return Err(Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text));
     };
-    Ok(Json(say(context.shared(), about).await))
+    Ok(Json(build(context.shared(), about).await))
 }

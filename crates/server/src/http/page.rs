@@ -10,7 +10,6 @@ use axum::response::IntoResponse;
 
 use super::routes::INDEX;
 
-/// A file of the dashboard.
 struct File {
     path: &'static str,
     plain: &'static [u8],
@@ -20,9 +19,9 @@ struct File {
 /// The dashboard's files. Empty if the dashboard was not built before this program.
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-const START: &str = "/index.html";
+const INDEX_FILE: &str = "/index.html";
 /// Path prefix of files whose names contain a hash of their content, so that browsers may cache the files forever.
-const NEVER_CHANGES: &str = "/assets/";
+const IMMUTABLE_PREFIX: &str = "/assets/";
 
 /// The content security policy. The page may connect to other nodes of the cluster, which check their requests
 /// themselves.
@@ -30,9 +29,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// Whether the dashboard was built in.
 pub(crate) fn is_built_in() -> bool {
-    find(START).is_some()
+    find(INDEX_FILE).is_some()
 }
 
 /// The response at `/`: the dashboard for browsers, a short text for other clients.
@@ -41,8 +39,8 @@ pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
         .get_all(header::ACCEPT)
         .iter()
         .any(|accept| accept.to_str().is_ok_and(|text| text.contains("text/html")));
-    let start = find(START).filter(|_| is_browser);
-    let mut response = start.map_or_else(|| INDEX.into_response(), |file| send(file, headers));
+    let index_file = find(INDEX_FILE).filter(|_| is_browser);
+    let mut response = index_file.map_or_else(|| INDEX.into_response(), |file| send(file, headers));
     response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
     response
 }
@@ -53,7 +51,7 @@ pub(super) fn is_file(path: &str) -> bool {
 }
 
 /// The file at this path, if there is one.
-pub(super) fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+pub(super) fn respond(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let file = find(path)?;
     let is_read = [Method::GET, Method::HEAD].contains(method);
     Some(if is_read { send(file, headers) } else { StatusCode::METHOD_NOT_ALLOWED.into_response() })
@@ -64,16 +62,16 @@ fn find(path: &str) -> Option<&'static File> {
 }
 
 fn send(file: &'static File, headers: &HeaderMap) -> Response<Body> {
-    let compressed = takes_gzip(headers);
+    let compressed = accepts_gzip(headers);
     let bytes = if compressed { file.gzip } else { file.plain };
     let mut response = Response::new(Body::from(bytes));
     let cache = match file.path {
-        START => "no-store",
-        path if path.starts_with(NEVER_CHANGES) => "public, max-age=31536000, immutable",
+        INDEX_FILE => "no-store",
+        path if path.starts_with(IMMUTABLE_PREFIX) => "public, max-age=31536000, immutable",
         _ => "no-cache",
     };
-    let said = [
-        (header::CONTENT_TYPE, kind_of(file.path)),
+    let fields = [
+        (header::CONTENT_TYPE, media_type_of(file.path)),
         (header::CACHE_CONTROL, cache),
         (header::VARY, "accept-encoding"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -81,7 +79,7 @@ fn send(file: &'static File, headers: &HeaderMap) -> Response<Body> {
         (header::REFERRER_POLICY, "no-referrer"),
         (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     ];
-    for (name, value) in said {
+    for (name, value) in fields {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     if compressed {
@@ -90,7 +88,7 @@ fn send(file: &'static File, headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-fn kind_of(path: &str) -> &'static str {
+fn media_type_of(path: &str) -> &'static str {
     match path.rsplit('.').next() {
         Some("html") => "text/html; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",
@@ -102,7 +100,7 @@ fn kind_of(path: &str) -> &'static str {
 }
 
 /// Whether the client accepts gzip. Without `accept-encoding`, or with `gzip;q=0`, it does not.
-fn takes_gzip(headers: &HeaderMap) -> bool {
+fn accepts_gzip(headers: &HeaderMap) -> bool {
     let mut codings = headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()
@@ -122,22 +120,26 @@ mod tests {
 
     #[test]
     fn gzip_is_sent_only_to_clients_that_accept_it() {
-        let takes = |text: &'static str| {
+        let accepts = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(text));
-            takes_gzip(&headers)
+            accepts_gzip(&headers)
         };
-        assert!(takes("gzip") && takes("br, GZIP;q=0.5") && takes("deflate,gzip"));
+        assert!(accepts("gzip") && accepts("br, GZIP;q=0.5") && accepts("deflate,gzip"));
         assert!(
-            !takes("gzip;q=0") && !takes("gzip; q=0.000") && !takes("br") && !takes("") && !takes("xgzip")
+            !accepts("gzip;q=0")
+                && !accepts("gzip; q=0.000")
+                && !accepts("br")
+                && !accepts("")
+                && !accepts("xgzip")
         );
-        assert!(!takes_gzip(&HeaderMap::new()));
+        assert!(!accepts_gzip(&HeaderMap::new()));
     }
 
     #[test]
     fn every_page_file_has_a_media_type_and_a_gzip_form() {
         for file in FILES {
-            assert_ne!(kind_of(file.path), "application/octet-stream", "{}", file.path);
+            assert_ne!(media_type_of(file.path), "application/octet-stream", "{}", file.path);
             assert!(file.gzip.starts_with(&[0x1f, 0x8b]), "{}", file.path);
         }
     }

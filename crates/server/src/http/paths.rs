@@ -51,16 +51,17 @@ const ALL: [&str; 22] = [
 
 /// The route to which a path belongs.
 pub(super) fn route_of(path: &str) -> Option<&'static str> {
-    ALL.into_iter().find(|route| is_of(path, route))
+    ALL.into_iter().find(|route| matches_route(path, route))
 }
 
-fn is_of(path: &str, route: &str) -> bool {
-    let (mut given, mut wanted) = (path.split('/'), route.split('/'));
+fn matches_route(path: &str, route: &str) -> bool {
+    let (mut actual, mut expected) = (path.split('/'), route.split('/'));
     loop {
-        match (given.next(), wanted.next()) {
+        match (actual.next(), expected.next()) {
             (None, None) => return true,
-            (Some(first), Some("{*name}")) => return !first.is_empty() || given.next().is_some(),
-            (Some(given), Some(wanted)) if given == wanted || wanted == "{name}" && !given.is_empty() => {}
+            (Some(first), Some("{*name}")) => return !first.is_empty() || actual.next().is_some(),
+            (Some(actual), Some(expected))
+                if actual == expected || expected == "{name}" && !actual.is_empty() => {}
             _ => return false,
         }
     }

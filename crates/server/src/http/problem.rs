@@ -12,11 +12,10 @@ use serde_json::{Map, Value, json};
 /// `Retry-After` of refusals that state no time themselves, seconds.
 const RETRY_AFTER_S: &str = "1";
 
-/// The advice for an invalid request.
-const MEND_IT: &str = "Change the request as `detail` says.";
+const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";
 
-/// The advice for a key that does not exist.
-const LOOK_FOR_IT: &str = "The key was never written, or was deleted. GET /v1/kv?prefix= lists all keys.";
+const MISSING_KEY_ADVICE: &str =
+    "The key was never written, or was deleted. GET /v1/kv?prefix= lists all keys.";
 
 /// The value of `www-authenticate` for missing or wrong credentials: the supported methods to log in.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
@@ -36,7 +35,6 @@ impl Problem {
         Problem { status, ..Problem::from(Refused::new(code, text)) }
     }
 
-    /// The refusal of an invalid request.
     pub(super) fn bad_request(text: impl Into<String>) -> Problem {
         Problem::of(StatusCode::BAD_REQUEST, ErrorCode::Protocol, text)
     }
@@ -60,7 +58,6 @@ impl Problem {
         self.status
     }
 
-    /// The response's body.
     pub(super) fn json(&self) -> Value {
         let Refused { code, numbers, text } = &self.refused;
         let mut body = json!({
@@ -70,7 +67,7 @@ impl Problem {
             "code": code.number(),
         });
         let named = named_numbers(*code, numbers);
-        let detail = if text.is_empty() { said(&named) } else { self.refused.as_wire().detail() };
+        let detail = if text.is_empty() { numbers_text(&named) } else { self.refused.as_wire().detail() };
         let mut put = |name: &str, value: Value| body[name] = value;
         if !detail.is_empty() {
             put("detail", detail.into());
@@ -82,8 +79,8 @@ impl Problem {
             put("retry", row.retry.to_string().into());
             // People often write HTTP requests by hand, so the advice explains how to change the request.
             let advice = match (*code, self.status) {
-                (ErrorCode::Protocol, _) => MEND_IT,
-                (ErrorCode::BadKey, StatusCode::NOT_FOUND) => LOOK_FOR_IT,
+                (ErrorCode::Protocol, _) => INVALID_REQUEST_ADVICE,
+                (ErrorCode::BadKey, StatusCode::NOT_FOUND) => MISSING_KEY_ADVICE,
                 _ => row.advice,
             };
             put("advice", advice.into());
@@ -92,7 +89,7 @@ impl Problem {
     }
 
     /// The complete response, for a client whose request the server does not read.
-    pub(super) fn as_last_words(&self) -> String {
+    pub(super) fn to_http_response(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
         format!(
@@ -116,10 +113,10 @@ fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
         .collect()
 }
 
-fn said(named: &Map<String, Value>) -> String {
-    let said: Vec<_> =
+fn numbers_text(named: &Map<String, Value>) -> String {
+    let parts: Vec<_> =
         named.iter().map(|(name, number)| format!("{} {number}", name.replace('_', " "))).collect();
-    said.join(", ")
+    parts.join(", ")
 }
 
 impl From<Refused> for Problem {

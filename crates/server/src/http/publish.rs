@@ -18,7 +18,7 @@ use crate::append::{AppendRequest, append};
 /// Prefix of the request headers that become headers of the record.
 const RECORD_HEADER: &str = "dunlin-header-";
 /// The media type that `curl -d` sends by default. It does not describe the record and is ignored.
-const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
+const IGNORED_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Options of a request that apply to all its records.
 #[derive(Debug)]
@@ -43,8 +43,9 @@ pub(super) async fn publish(
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
     let (parts, body) = request.into_parts();
-    let terms = PublishOptions::read(&context, &parts.headers)?;
-    let target = PublishTarget::find(&context, &subject, content_length(&parts.headers), terms.after).await?;
+    let options = PublishOptions::read(&context, &parts.headers)?;
+    let target =
+        PublishTarget::find(&context, &subject, content_length(&parts.headers), options.after).await?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
     let content = body::read(&context, body, record_bytes_max).await?;
     let headers = record_headers(&parts.headers);
@@ -57,7 +58,7 @@ pub(super) async fn publish(
         reply: None,
         headers: &headers,
     };
-    publish_record(&context, &target, &meta, &content.bytes, terms).await.map(Json)
+    publish_record(&context, &target, &meta, &content.bytes, options).await.map(Json)
 }
 
 /// Appends one record, and returns its receipt.
@@ -66,17 +67,18 @@ pub(super) async fn publish_record(
     target: &PublishTarget,
     meta: &Meta<'_>,
     payload: &[u8],
-    terms: PublishOptions,
+    options: PublishOptions,
 ) -> Result<Value, Problem> {
     let mut frame = Vec::new();
     encode(meta, payload, &mut frame)?;
     let partition = target.topic.partition_of(meta.key);
-    let PublishOptions { mark, expect_last, after } = terms;
+    let PublishOptions { mark, expect_last, after } = options;
     let (node, tail) = (context.node(), target.tail.as_str());
-    let what = AppendRequest { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
+    let append_request =
+        AppendRequest { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
     context.admit_publish(1, frame.len()).await?;
-    let receipt = append(&target.topic, what).await?;
-    context.has_published_to(&target.topic);
+    let receipt = append(&target.topic, append_request).await?;
+    context.record_publish(&target.topic);
     Ok(receipt_json(&target.topic, &receipt))
 }
 
@@ -165,7 +167,7 @@ fn content_length(headers: &HeaderMap) -> usize {
 fn record_headers(headers: &HeaderMap) -> Vec<(String, &[u8])> {
     let mut found = Vec::new();
     if let Some(kind) = headers.get(header::CONTENT_TYPE)
-        && kind.as_bytes() != OF_NO_MEANING.as_bytes()
+        && kind.as_bytes() != IGNORED_MEDIA_TYPE.as_bytes()
     {
         found.push(("content-type".to_owned(), kind.as_bytes()));
     }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
-/// The query parameters of a request.
 #[derive(Debug)]
 pub(super) struct QueryParameters(Vec<(String, String)>);
 
@@ -66,8 +65,7 @@ pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
 }
 
-/// Formats a time as RFC 3339, for display.
-pub(super) fn shown_time(ns: u64) -> String {
+pub(super) fn format_time(ns: u64) -> String {
     let time = UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_millis(time).to_string()
 }
@@ -111,6 +109,6 @@ mod tests {
             (time_ns("yesterday"), time_ns("-1"), time_ns("1969-01-01T00:00:00Z")),
             (None, None, None)
         );
-        assert_eq!(shown_time(1_500_000_000), "1970-01-01T00:00:01.500Z");
+        assert_eq!(format_time(1_500_000_000), "1970-01-01T00:00:01.500Z");
     }
 }

@@ -37,10 +37,10 @@ Dunlin's HTTP listener. In a browser, this address shows the dashboard. Try:
 ";
 
 /// Paths that need no login. On the WebSocket path, the client logs in with its first message.
-const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
+const NO_LOGIN_PATHS: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
-    let only = |methods: MethodRouter| methods.fallback(wrong_method);
+    let only = |methods: MethodRouter| methods.fallback(method_not_allowed);
     Router::new()
         .route(paths::INDEX, only(get(socket::upgrade_or_index)))
         .route(paths::TOPICS, only(get(topics::list)))
@@ -67,16 +67,15 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::STARTUPZ, only(get(health::startupz)))
         .route(paths::METRICS, only(get(metrics::metrics)))
         .route(paths::REPORT, only(get(report::report)))
-        .fallback(nothing_here)
+        .fallback(not_found)
 });
 
-/// Handles a request of the connection.
-pub(super) async fn answer(
+pub(super) async fn handle(
     context: Context,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let began = Instant::now();
-    let span = spans::of_request(&request, paths::route_of(request.uri().path()), context.peer_address());
+    let started = Instant::now();
+    let span = spans::request_span(&request, paths::route_of(request.uri().path()), context.peer_address());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = match gate::check(&context, &request) {
@@ -86,27 +85,27 @@ pub(super) async fn answer(
                 Some(response) => response,
                 None => admit(&context, request).await,
             };
-            gate::admit_page(origin, &mut response);
+            gate::allow_page(origin, &mut response);
             response
         }
     };
     response.headers_mut().insert("dunlin-node", node_number(&context));
-    note(&context, &method, &uri, response.status(), began);
+    log_request(&context, &method, &uri, response.status(), started);
     if span.is_disabled() {
         return Ok(response);
     }
-    spans::answered(&span, &response);
-    Ok(response.map(|body| Body::new(TracedBody::of_request(body, span))))
+    spans::record_response(&span, &response);
+    Ok(response.map(|body| Body::new(TracedBody::for_request(body, span))))
 }
 
 /// Logs the user in and handles the request. Probes need no login, and reveal nothing.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
-    if OPEN.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
+    if NO_LOGIN_PATHS.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;
     }
-    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
-    let authorization = given.next().cloned();
-    if given.next().is_some() {
+    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    let authorization = values.next().cloned();
+    if values.next().is_some() {
         // Refuses a repeated `authorization` header, because a proxy in front of the node might check another one than
         // the node.
         return Problem::from(Refused::new(
@@ -133,22 +132,22 @@ fn node_number(context: &Context) -> axum::http::HeaderValue {
     axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are valid in a header's value")
 }
 
-fn note(context: &Context, method: &Method, uri: &Uri, status: StatusCode, began: Instant) {
-    let took = began.elapsed();
-    context.shared().traffic.answered(method.as_str(), status.as_u16());
-    let (status, us) = (status.as_u16(), took.as_micros() as u64);
+fn log_request(context: &Context, method: &Method, uri: &Uri, status: StatusCode, started: Instant) {
+    let duration = started.elapsed();
+    context.shared().traffic.count_response(method.as_str(), status.as_u16());
+    let (status, us) = (status.as_u16(), duration.as_micros() as u64);
     tracing::debug!(protocol = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "the node answered a request");
 }
 
-async fn nothing_here(method: Method, uri: Uri, headers: HeaderMap) -> Response<Body> {
-    if let Some(file) = page::answer(&method, uri.path(), &headers) {
+async fn not_found(method: Method, uri: Uri, headers: HeaderMap) -> Response<Body> {
+    if let Some(file) = page::respond(&method, uri.path(), &headers) {
         return file;
     }
     let text = format!("{} does not exist; GET / shows examples", uri.path());
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text).into_response()
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Problem {
+async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     let text = format!("{} does not support {method}", uri.path());
     Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
 }

@@ -64,49 +64,52 @@ impl Settings {
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}
-            _ => return Err(unsound("expected an object".to_owned())),
+            _ => return Err(invalid_config("expected an object".to_owned())),
         }
-        serde_json::from_slice(body).map_err(|error| unsound(error.to_string()))
+        serde_json::from_slice(body).map_err(|error| invalid_config(error.to_string()))
     }
 
     /// The node's default configuration with these settings applied.
-    pub(super) fn over(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
+    pub(super) fn apply_to(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
         let mut config = TopicConfig { pattern: self.pattern, ..defaults.clone() };
         config.partitions = self.partitions.unwrap_or(config.partitions);
         config.record_bytes_max = self.record_bytes_max.unwrap_or(config.record_bytes_max);
         if let Some(durable) = self.durable {
             config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
-            config.durable = Some(durable.checked()?);
+            config.durable = Some(durable.into_config()?);
         }
-        config.reliable = self.reliable.map(ReliableSettings::checked).transpose()?;
-        self.retention.put(&mut config)?;
+        config.reliable = self.reliable.map(ReliableSettings::into_config).transpose()?;
+        self.retention.apply_to(&mut config)?;
         config.reducer = self.reducer.map(|Reducer { kind, options }| ReducerConfig { kind, options });
         Ok(config)
     }
 }
 
 impl Retention {
-    fn put(self, config: &mut TopicConfig) -> Result<(), Problem> {
+    fn apply_to(self, config: &mut TopicConfig) -> Result<(), Problem> {
         let retention = &mut config.retention;
         retention.bytes = self.bytes.unwrap_or(retention.bytes);
         retention.records = self.records.or(retention.records);
         if let Some(text) = self.age {
             let age = humantime::parse_duration(&text);
-            retention.age =
-                Some(age.map_err(|_| unsound(format!("retention.age {text:?}: expected one like 10m")))?);
+            retention.age = Some(
+                age.map_err(|_| invalid_config(format!("retention.age {text:?}: expected one like 10m")))?,
+            );
         }
         Ok(())
     }
 }
 
 impl ReliableSettings {
-    fn checked(self) -> Result<Reliable, Problem> {
+    fn into_config(self) -> Result<Reliable, Problem> {
         let defaults = Reliable::default();
         let on_full = match self.when_full.as_deref() {
             None => defaults.on_full,
             Some("refuse") => OnFull::Refuse,
             Some("evict") => OnFull::Evict,
-            Some(text) => return Err(unsound(format!("when_full {text:?}: expected refuse or evict"))),
+            Some(text) => {
+                return Err(invalid_config(format!("when_full {text:?}: expected refuse or evict")));
+            }
         };
         Ok(Reliable {
             subscribers_max: self.subscribers_max.unwrap_or(defaults.subscribers_max),
@@ -117,15 +120,15 @@ impl ReliableSettings {
 }
 
 impl DurableSettings {
-    fn checked(self) -> Result<Durable, Problem> {
+    fn into_config(self) -> Result<Durable, Problem> {
         let defaults = Durable::default();
-        let parse = |text: String| text.parse::<AckLevel>().map_err(unsound);
+        let parse = |text: String| text.parse::<AckLevel>().map_err(invalid_config);
         let acknowledge = self.acknowledge.map(parse).transpose()?.unwrap_or(defaults.acknowledge);
         Ok(Durable { acknowledge, memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes) })
     }
 }
 
-fn unsound(text: String) -> Problem {
+fn invalid_config(text: String) -> Problem {
     Problem::from(dunlin::Refused::new(ErrorCode::TopicConfig, text))
 }
 
@@ -165,7 +168,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<TopicConfig, Problem> {
-        Settings::parse(text.as_bytes())?.over(&TopicConfig::default())
+        Settings::parse(text.as_bytes())?.apply_to(&TopicConfig::default())
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! With the sub-protocol `dunlin.v1`, it is a session of Dunlin's own protocol in binary messages. At `/` without a
 //! sub-protocol, it speaks the NATS client protocol in binary messages. With `dunlin.v1.json`, each message is a JSON
-//! object (`texts`). Clients log in with their first message, because a URL has no place for credentials and a web page
-//! cannot set headers.
+//! object (`json_socket`). Clients log in with their first message, because a URL has no place for credentials and a
+//! web page cannot set headers.
 //!
 //! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!
@@ -11,8 +11,8 @@
 
 mod client_message;
 mod handshake;
-mod reading;
-mod texts;
+mod json_socket;
+mod subscription;
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) async fn upgrade_or_index(
     Extension(context): Extension<Context>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    if handshake::is_asked_for(request.headers()) {
+    if handshake::is_requested(request.headers()) {
         return begin(&context, request, Some(SubProtocol::Nats));
     }
     Ok(page::index(request.headers()))
@@ -59,33 +59,32 @@ pub(super) async fn upgrade_or_index(
 fn begin(
     context: &Context,
     mut request: Request<Body>,
-    unnamed: Option<SubProtocol>,
+    default: Option<SubProtocol>,
 ) -> Result<Response, Problem> {
     if request.version() < Version::HTTP_11 {
         return Err(Problem::bad_request("a WebSocket needs an HTTP/1.1 request"));
     }
-    let (sub_protocol, response) = handshake::answer(request.headers(), unnamed)?;
-    context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), sub_protocol });
+    let (sub_protocol, response) = handshake::respond(request.headers(), default)?;
+    context.set_upgrade(Upgrade { on: hyper::upgrade::on(&mut request), sub_protocol });
     Ok(response)
 }
 
-/// Serves the WebSocket to its end.
 pub(super) async fn serve(context: Context, upgrade: Upgrade) {
     let Upgrade { on, sub_protocol } = upgrade;
     // If the upgrade failed, there is no client to which an error could be sent.
     let Ok(upgraded) = on.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
-    let (stream, given) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    let (stream, leftover) = (parts.io.into_inner(), parts.read_buf.to_vec());
     let shared = Arc::clone(context.shared());
     match sub_protocol {
         SubProtocol::Bytes => {
-            let framed = Box::new(WebSocketStream::of_bytes(stream, given));
+            let framed = Box::new(WebSocketStream::binary(stream, leftover));
             tcp::Session::begin(shared, Stream::Ws(framed)).await;
         }
         SubProtocol::Nats => {
-            let framed = Box::new(WebSocketStream::of_bytes(stream, given));
+            let framed = Box::new(WebSocketStream::binary(stream, leftover));
             nats::Session::begin(shared, Stream::Ws(framed), None).await;
         }
-        SubProtocol::Texts => texts::serve(context, WebSocketStream::of_texts(stream, given)).await,
+        SubProtocol::Texts => json_socket::serve(context, WebSocketStream::text(stream, leftover)).await,
     }
 }

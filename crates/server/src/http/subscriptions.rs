@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::problem::Problem;
-use super::query::{QueryParameters, shown_time};
+use super::query::{QueryParameters, format_time};
 use super::surveys::Surveys;
 use super::topics::subscriber_json;
 use crate::departures::ClientDeparture;
 use crate::figures::{ClusterFigures, FiguresRequest};
 
-/// Default number of listed subscriptions.
-const LISTED: usize = 20;
+const LIMIT_DEFAULT: usize = 20;
 
 pub(super) async fn subscriptions(
     Extension(context): Extension<Context>,
@@ -27,9 +26,9 @@ pub(super) async fn subscriptions(
         return Err(Problem::bad_request(format!("sort={sort}: expected lag")));
     }
     let shown = context.limits().http.subscriptions_shown as usize;
-    let limit = query.count("limit", LISTED, shown)?;
+    let limit = query.count("limit", LIMIT_DEFAULT, shown)?;
     let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
-    let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
+    let mut body = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
         // Refuses `recent` to users of a restricted tenant, because departures have names of other tenants' clients.
         if context.bounds().is_some() {
@@ -37,9 +36,9 @@ pub(super) async fn subscriptions(
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
         }
         let departures = context.shared().departures.newest(limit);
-        answer["recent"] = departures.iter().map(departure_json).collect();
+        body["recent"] = departures.iter().map(departure_json).collect();
     }
-    Ok(Json(answer))
+    Ok(Json(body))
 }
 
 /// Returns the slowest subscriptions of all nodes, the total number of subscriptions, and the nodes that did not
@@ -50,22 +49,22 @@ async fn subscriptions_at_all_nodes(
 ) -> (Vec<Value>, Option<usize>, Vec<u64>) {
     let shared = context.shared();
     let survey = Surveys::of(context).await;
-    let of_bounds = || survey.busiest.iter().map(|seen| seen.topic.name().to_owned()).collect();
-    let asked = shared.ask_for_figures(|| match context.bounds() {
-        Some(_) => FiguresRequest { names: of_bounds(), ..FiguresRequest::default() },
+    let visible_topics = || survey.busiest.iter().map(|busy| busy.topic.name().to_owned()).collect();
+    let requested = shared.request_figures(|| match context.bounds() {
+        Some(_) => FiguresRequest { names: visible_topics(), ..FiguresRequest::default() },
         None => FiguresRequest { subscribers_max: limit, ..FiguresRequest::default() },
     });
     let here = shared.cluster.get().and_then(|seat| seat.ownership()).map(|ownership| ownership.id());
     let mut found: Vec<(Option<u64>, SubscriptionInfo)> =
         survey.slowest.iter().cloned().map(|subscription| (here, subscription)).collect();
-    let mut answers = match asked {
-        Some(asked) => asked.await,
+    let mut figures = match requested {
+        Some(requested) => requested.await,
         None => ClusterFigures::default(),
     };
-    let elsewhere = answers.take_subscribers();
+    let elsewhere = figures.take_subscribers();
     let total = match context.bounds() {
         Some(_) => survey.subscriptions + elsewhere.len(),
-        None => survey.subscriptions + answers.subscriptions(),
+        None => survey.subscriptions + figures.subscriptions(),
     };
     found.extend(elsewhere.into_iter().filter_map(|(node, topic, subscriber)| {
         let topic = context.node().topic(&topic)?;
@@ -74,23 +73,23 @@ async fn subscriptions_at_all_nodes(
     found.sort_by_key(|(_, subscription)| std::cmp::Reverse(subscription.subscriber.lag));
     let shown = found.iter().take(limit);
     let shown = shown.map(|(node, subscription)| subscription_json(*node, subscription)).collect();
-    let silent: Vec<u64> = answers.silent.into_iter().collect();
+    let silent: Vec<u64> = figures.silent.into_iter().collect();
     (shown, silent.is_empty().then_some(total), silent)
 }
 
 /// Converts a client that was refused or disconnected to JSON.
 pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
-    let ClientDeparture { protocol, fate, name, peer, why, lag, times, first_ns, last_ns } = departure;
+    let ClientDeparture { protocol, kind, name, peer, why, lag, times, first_ns, last_ns } = departure;
     json!({
         "protocol": protocol.name(),
-        "outcome": fate.name(),
+        "outcome": kind.name(),
         "why": why,
         "name": name,
         "peer": peer.map(|peer| peer.to_string()),
         "lag": lag,
         "times": times,
-        "first": shown_time(*first_ns),
-        "last": shown_time(*last_ns),
+        "first": format_time(*first_ns),
+        "last": format_time(*last_ns),
     })
 }
 
@@ -98,25 +97,25 @@ pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
 pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
     let mut object = subscriber_json(node, &subscription.subscriber);
     object["topic"] = subscription.topic.name().into();
-    object["why"] = why(subscription).into();
+    object["why"] = lag_reason(subscription).into();
     object
 }
 
 /// A sentence that explains the subscription's lag.
-fn why(subscription: &SubscriptionInfo) -> String {
+fn lag_reason(subscription: &SubscriptionInfo) -> String {
     let subscriber = &subscription.subscriber;
     let now = match subscriber.lag {
         0 => "it has read everything".to_owned(),
         lag => format!("it is behind by {lag} records"),
     };
     if subscriber.missed_ns > 0 {
-        let (missed, at) = (subscriber.missed, shown_time(subscriber.missed_ns));
+        let (missed, at) = (subscriber.missed, format_time(subscriber.missed_ns));
         return format!(
             "{now}; it missed {missed} records, last at {at}, because they left the log before it read them"
         );
     }
     if subscriber.lagging_ns > 0 {
-        let at = shown_time(subscriber.lagging_ns);
+        let at = format_time(subscriber.lagging_ns);
         return format!("{now}; it was warned at {at} that it was behind by half of the log");
     }
     now

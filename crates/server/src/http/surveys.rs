@@ -1,6 +1,6 @@
 //! Surveys of the node, made on a thread of their own and shared by concurrent requests.
 //!
-//! Limits: one survey at a time, which is valid for [`FRESH`]. A survey holds `http.topics_shown` topics and
+//! Limits: one survey at a time, which is valid for [`VALID_FOR`]. A survey holds `http.topics_shown` topics and
 //! `http.subscriptions_shown` subscriptions. A user whose tenant is restricted gets a survey of that tenant only; the
 //! server also makes one such survey at a time.
 
@@ -13,8 +13,7 @@ use tokio::sync::Mutex;
 use super::context::Context;
 use crate::shared::SharedServer;
 
-/// How long a survey is valid.
-const FRESH: Duration = Duration::from_millis(100);
+const VALID_FOR: Duration = Duration::from_millis(100);
 
 /// The newest survey of a node.
 #[derive(Debug, Default)]
@@ -31,7 +30,7 @@ impl Surveys {
     /// Returns a survey that contains what the user may see.
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
-        let Some(bounds) = context.bounds() else { return Surveys::take(shared).await };
+        let Some(bounds) = context.bounds() else { return Surveys::latest(shared).await };
         // Waits for its turn: the server makes one survey at a time, so that a tenant occupies at most one thread.
         let _last = shared.surveys.0.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
@@ -40,10 +39,10 @@ impl Surveys {
         Arc::new(tokio::task::spawn_blocking(survey).await.unwrap_or_default())
     }
 
-    pub(crate) async fn take(shared: &Arc<SharedServer>) -> Arc<Survey> {
+    pub(crate) async fn latest(shared: &Arc<SharedServer>) -> Arc<Survey> {
         let mut last = shared.surveys.0.lock().await;
-        if let Some((made, survey)) = &last.survey
-            && made.elapsed() < FRESH
+        if let Some((made_at, survey)) = &last.survey
+            && made_at.elapsed() < VALID_FOR
         {
             return Arc::clone(survey);
         }
@@ -52,7 +51,7 @@ impl Surveys {
             move || node.survey(limits.http.topics_shown as usize, limits.http.subscriptions_shown as usize);
         // If the survey panics, its thread logs the panic, and the result is empty.
         let mut survey = tokio::task::spawn_blocking(survey).await.unwrap_or_default();
-        last.totals = highest(last.totals, survey.totals);
+        last.totals = max_totals(last.totals, survey.totals);
         survey.totals = last.totals;
         let survey = Arc::new(survey);
         last.survey = Some((Instant::now(), Arc::clone(&survey)));
@@ -60,7 +59,7 @@ impl Surveys {
     }
 }
 
-fn highest(mut a: TopicTotals, b: TopicTotals) -> TopicTotals {
+fn max_totals(mut a: TopicTotals, b: TopicTotals) -> TopicTotals {
     a.records = a.records.max(b.records);
     a.bytes = a.bytes.max(b.bytes);
     a.losses.warnings = a.losses.warnings.max(b.losses.warnings);

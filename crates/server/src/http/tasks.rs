@@ -1,7 +1,7 @@
 //! `/v1/tasks`: listing, describing, submitting and cancelling tasks.
 //!
 //! Limits: a page of the scheduler (`PAGE_MAX`). Lists omit payloads and results. The description of a single task
-//! shows [`PAYLOAD_SHOWN`] bytes of its payload.
+//! shows [`PAYLOAD_SHOWN_BYTES`] bytes of its payload.
 
 mod draft;
 
@@ -10,8 +10,8 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::scheduler::{
-    Backoff, ListFilter, NewTask, RetryPolicy, SubmittedTask, TaskCommand, TaskQuery as Question,
-    TaskQueryResult, TaskStage, TaskView,
+    Backoff, ListFilter, NewTask, RetryPolicy, SubmittedTask, TaskCommand, TaskQuery, TaskQueryResult,
+    TaskStage, TaskView,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TasksError};
@@ -25,10 +25,9 @@ use super::routes::PathName;
 use crate::submitting::{self, Submitted};
 use draft::JsonTask;
 
-/// Default number of listed tasks.
-const LISTED: usize = 100;
-const LISTED_MAX: usize = 1_000;
-const PAYLOAD_SHOWN: usize = 64 << 10;
+const LIMIT_DEFAULT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+const PAYLOAD_SHOWN_BYTES: usize = 64 << 10;
 const STAGES: [TaskStage; 9] = [
     TaskStage::Blocked,
     TaskStage::Delayed,
@@ -59,10 +58,10 @@ pub(super) async fn list(
     if !rule.manage && filter.tenant.is_empty() {
         filter.tenant = rule.tenant.as_bytes();
     }
-    let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
+    let limit = query.count("limit", LIMIT_DEFAULT, LIMIT_MAX)? as u32;
     let from = query.get("from").map_or(Ok(0), str::parse);
     let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of the previous page"))?;
-    let found = ask(&context, &Question::List { filter, from, limit, whole: false }).await?;
+    let found = run_query(&context, &TaskQuery::List { filter, from, limit, whole: false }).await?;
     Ok(Json(match found {
         Some(TaskQueryResult::Tasks { tasks, next, now_ms }) => {
             let tasks: Vec<_> = tasks.iter().map(|task| task_json(task, now_ms)).collect();
@@ -76,15 +75,16 @@ pub(super) async fn describe(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
-    let task = id(&name)?;
-    let Some(TaskQueryResult::Task { task: view, now_ms }) = ask(&context, &Question::Get { task }).await?
+    let task = parse_id(&name)?;
+    let Some(TaskQueryResult::Task { task: view, now_ms }) =
+        run_query(&context, &TaskQuery::Get { task }).await?
     else {
-        return Err(none(&name));
+        return Err(task_not_found(&name));
     };
     let mut object = task_json(&view, now_ms);
-    object["payload"] = text(&view.payload[..view.payload.len().min(PAYLOAD_SHOWN)]).into();
+    object["payload"] = text(&view.payload[..view.payload.len().min(PAYLOAD_SHOWN_BYTES)]).into();
     object["payload_bytes"] = view.payload.len().into();
-    if let Some(TaskQueryResult::Why { why }) = ask(&context, &Question::Why { task }).await? {
+    if let Some(TaskQueryResult::Why { why }) = run_query(&context, &TaskQuery::Why { task }).await? {
         object["why"] = why.into();
     }
     Ok(Json(object))
@@ -97,10 +97,10 @@ pub(super) async fn submit(
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["tenant"])?;
-    let content = body::read_of_tasks(&context, request.into_body()).await?;
-    let is_one = content.bytes.trim_ascii_start().first() == Some(&b'{');
-    let read = match is_one {
-        true => serde_json::from_slice(&content.bytes).map(|one| vec![one]),
+    let content = body::read_for_tasks(&context, request.into_body()).await?;
+    let is_single = content.bytes.trim_ascii_start().first() == Some(&b'{');
+    let read = match is_single {
+        true => serde_json::from_slice(&content.bytes).map(|task| vec![task]),
         false => serde_json::from_slice(&content.bytes),
     };
     let drafts: Vec<JsonTask<'_>> =
@@ -112,53 +112,56 @@ pub(super) async fn submit(
     let (node, tenant) = (context.node(), query.get("tenant").unwrap_or(""));
     let Submitted { tasks, slow_down_ms } =
         submitting::submit(node, &node.task_rule(), tenant, tasks).await?;
-    let taken = |taken: &SubmittedTask| json!({"task": format!("{:x}", taken.task), "known": taken.known});
-    let told = match tasks.first().filter(|_| is_one) {
-        Some(one) => {
-            let mut told = taken(one);
-            told["slow_down_ms"] = slow_down_ms.into();
-            told
+    let submitted_json =
+        |task: &SubmittedTask| json!({"task": format!("{:x}", task.task), "known": task.known});
+    let body = match tasks.first().filter(|_| is_single) {
+        Some(task) => {
+            let mut body = submitted_json(task);
+            body["slow_down_ms"] = slow_down_ms.into();
+            body
         }
-        None => json!({"tasks": tasks.iter().map(taken).collect::<Vec<_>>(), "slow_down_ms": slow_down_ms}),
+        None => {
+            json!({"tasks": tasks.iter().map(submitted_json).collect::<Vec<_>>(), "slow_down_ms": slow_down_ms})
+        }
     };
-    Ok((StatusCode::CREATED, Json(told)))
+    Ok((StatusCode::CREATED, Json(body)))
 }
 
 pub(super) async fn cancel(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
 ) -> Result<StatusCode, Problem> {
-    let command = TaskCommand::Cancel { task: id(&name)? };
+    let command = TaskCommand::Cancel { task: parse_id(&name)? };
     if context.node().tasks_if_begun().await.map_err(|error| refused(&error))?.is_none() {
-        return Err(none(&name));
+        return Err(task_not_found(&name));
     }
-    context.node().ask_tasks(&command).await?;
+    context.node().execute_task_command(&command).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Runs a query on the tasks; `None` if no task was ever submitted.
-async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<TaskQueryResult>, Problem> {
+async fn run_query(context: &Context, query: &TaskQuery<'_>) -> Result<Option<TaskQueryResult>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
     // Checks permissions only after the node has applied the latest tasks.
-    context.node().may_ask_of_tasks(question)?;
+    context.node().may_query_tasks(query)?;
     let Some(tasks) = tasks else { return Ok(None) };
-    tasks.answer(question).map(Some).map_err(|error| refused(&error))
+    tasks.answer(query).map(Some).map_err(|error| refused(&error))
 }
 
 fn refused(error: &TasksError) -> Problem {
     Problem::from(Refused::from(error))
 }
 
-fn none(name: &str) -> Problem {
+fn task_not_found(name: &str) -> Problem {
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::NoTask, format!("task {name} does not exist"))
 }
 
-fn id(text: &str) -> Result<u64, Problem> {
+fn parse_id(text: &str) -> Result<u64, Problem> {
     u64::from_str_radix(text, 16)
         .map_err(|_| Problem::bad_request(format!("{text:?}: expected a task's number, in hexadecimal")))
 }
 
-fn word(stage: TaskStage) -> String {
+fn stage_name(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
@@ -172,9 +175,9 @@ fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
         (None, Some(text)) => ("state", text),
         (None, None) => return Ok(None),
     };
-    let found = STAGES.into_iter().find(|stage| word(*stage) == text);
+    let found = STAGES.into_iter().find(|stage| stage_name(*stage) == text);
     found.map(Some).ok_or_else(|| {
-        let names = STAGES.map(word).join(", ");
+        let names = STAGES.map(stage_name).join(", ");
         Problem::bad_request(format!("{name}={text}: expected one of {names}"))
     })
 }
@@ -186,7 +189,7 @@ fn text(bytes: &[u8]) -> String {
 /// Converts a task to JSON. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
 fn task_json(task: &TaskView, now_ms: u64) -> Value {
     let now_unix_ms = dunlin::now_ns() / 1_000_000;
-    let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
+    let unix_ms = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
     let labels: Map<String, Value> =
         task.labels.iter().map(|label| (text(&label.key), text(&label.value).into())).collect();
     let (permille, note) = &task.progress;
@@ -197,13 +200,13 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
         "tenant": text(&task.tenant),
         "queue": text(&task.queue),
         "kind": text(&task.kind),
-        "stage": word(task.stage),
+        "stage": stage_name(task.stage),
         "priority": task.priority,
         "attempts": task.attempts,
         "lost": task.lost,
-        "submitted_ms": when(task.submitted_ms),
-        "started_ms": task.started_ms.map(when),
-        "deadline_ms": task.deadline_ms.map(when),
+        "submitted_ms": unix_ms(task.submitted_ms),
+        "started_ms": task.started_ms.map(unix_ms),
+        "deadline_ms": task.deadline_ms.map(unix_ms),
         "worker": task.worker.map(|worker| format!("{worker:x}")),
         "progress": progress,
         "labels": labels,
@@ -211,7 +214,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
         "cpu_milli": task.amounts[0],
         "memory_bytes": task.amounts[1],
         "timeout_ms": task.timeout_ms,
-        "not_before_ms": task.not_before_ms.map(when),
+        "not_before_ms": task.not_before_ms.map(unix_ms),
         "retry": task.retry.as_ref().map(retry_json),
         "idempotency_key": text(&task.idempotency_key),
         "subject": text(&task.subject),

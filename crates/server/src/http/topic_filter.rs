@@ -1,6 +1,6 @@
 //! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
 //!
-//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which other tasks run. If a request reaches
+//! Limits: one request examines [`EXAMINED_MAX`] topics, in pages between which other tasks run. If a request reaches
 //! this limit before the last topic, it returns the name after which the next request must continue.
 
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use super::problem::Problem;
 use super::query::QueryParameters;
 
 /// Maximum number of topics that one request examines.
-const LOOKED_AT_MAX: usize = 200_000;
+const EXAMINED_MAX: usize = 200_000;
 /// The value of `state` that matches all kinds of states.
 const ANY_STATE: &str = "any";
 
-/// The filter of a list of topics.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
     /// A part that the name must contain, in lower case.
@@ -39,25 +38,24 @@ impl TopicFilter {
         Ok(TopicFilter {
             pattern: query.get("pattern").map(Pattern::parse).transpose()?,
             contains: query.get("contains").map(str::to_lowercase).filter(|text| !text.is_empty()),
-            state: query.get("state").map(kind).transpose()?,
+            state: query.get("state").map(parse_state).transpose()?,
         })
     }
 
-    /// Whether the filter accepts every topic.
-    pub(super) fn is_all(&self) -> bool {
+    pub(super) fn accepts_all(&self) -> bool {
         self.pattern.is_none() && self.contains.is_none() && self.state.is_none()
     }
 
     /// Returns at most `limit` matching topics whose names come after `after`.
     pub(super) async fn page(&self, context: &Context, after: &str, limit: usize) -> TopicPage {
-        let (mut topics, mut looked_at) = (Vec::new(), 0);
+        let (mut topics, mut examined) = (Vec::new(), 0);
         let mut next = after.to_owned();
         loop {
             let page = context.node().topics(self.pattern.as_ref(), &next, self.page_topics(context, limit));
-            looked_at += page.topics.len();
+            examined += page.topics.len();
             for (at, topic) in page.topics.iter().enumerate() {
                 next = topic.name().to_owned();
-                if self.takes(topic) {
+                if self.accepts(topic) {
                     topics.push(Arc::clone(topic));
                 }
                 if topics.len() == limit {
@@ -68,7 +66,7 @@ impl TopicFilter {
             if !page.more {
                 return TopicPage { topics, more: false, next: None };
             }
-            if looked_at >= LOOKED_AT_MAX {
+            if examined >= EXAMINED_MAX {
                 return TopicPage { topics, more: true, next: Some(next) };
             }
             tokio::task::yield_now().await;
@@ -77,11 +75,11 @@ impl TopicFilter {
 
     /// The number of topics to examine at once: the maximum if the filter may reject most topics, otherwise `limit`.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
-        let most = context.node().config().limits.page_topics_max;
-        if self.contains.is_none() && self.state.is_none() { limit } else { most }
+        let topics_max = context.node().config().limits.page_topics_max;
+        if self.contains.is_none() && self.state.is_none() { limit } else { topics_max }
     }
 
-    fn takes(&self, topic: &Topic) -> bool {
+    fn accepts(&self, topic: &Topic) -> bool {
         let contains =
             self.contains.as_ref().is_none_or(|text| topic.name().to_lowercase().contains(text.as_str()));
         contains
@@ -91,7 +89,7 @@ impl TopicFilter {
     }
 }
 
-fn kind(text: &str) -> Result<String, Problem> {
+fn parse_state(text: &str) -> Result<String, Problem> {
     if text == ANY_STATE || STATES.contains(&text) {
         return Ok(text.to_owned());
     }

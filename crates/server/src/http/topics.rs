@@ -16,14 +16,13 @@ use serde_json::{Value, json};
 use super::body;
 use super::context::Context;
 use super::problem::Problem;
-use super::query::{QueryParameters, shown_time};
+use super::query::{QueryParameters, format_time};
 use super::routes::PathName;
 use super::settings::{Settings, settings_json};
 use super::topic_filter::{TopicFilter, state_of};
 use crate::figures::{ClusterFigures, OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
 
-/// Default number of listed topics.
-const LISTED: usize = 100;
+const LIMIT_DEFAULT: usize = 100;
 
 pub(super) async fn list(
     Extension(context): Extension<Context>,
@@ -32,11 +31,11 @@ pub(super) async fn list(
     let query =
         QueryParameters::parse(query.as_deref(), &["pattern", "contains", "state", "after", "limit"])?;
     let topic_filter = TopicFilter::of(&query)?;
-    let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
+    let limit = query.count("limit", LIMIT_DEFAULT, context.node().config().limits.page_topics_max)?;
     let page = topic_filter.page(&context, query.get("after").unwrap_or(""), limit).await;
-    let answers = context.shared().figures_of(&page.topics).await;
-    let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
-    if !page.more && topic_filter.is_all() {
+    let figures = context.shared().figures_of(&page.topics).await;
+    let mut topics: Vec<_> = page.topics.iter().map(|topic| topic_json(&context, topic, &figures)).collect();
+    if !page.more && topic_filter.accepts_all() {
         // Puts the durable topics that could not be opened at the end of the list.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
@@ -45,14 +44,14 @@ pub(super) async fn list(
 }
 
 /// Describes a topic in one entry of the list. Figures of a node that does not respond are null.
-fn line(context: &Context, topic: &Arc<Topic>, answers: &ClusterFigures) -> Value {
-    let TopicFigures { held, users } = answers.of(context.shared(), topic);
+fn topic_json(context: &Context, topic: &Arc<Topic>, figures: &ClusterFigures) -> Value {
+    let TopicFigures { owner, clients } = figures.of(context.shared(), topic);
     let config = topic.config();
     json!({
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
-        "retained_records": held.as_ref().map(OwnerFigures::records), "retained_bytes": held.as_ref().map(OwnerFigures::bytes),
-        "records": held.as_ref().map(OwnerFigures::appended), "subscribers": users.map(|users| users.subscribers_total),
+        "retained_records": owner.as_ref().map(OwnerFigures::records), "retained_bytes": owner.as_ref().map(OwnerFigures::bytes),
+        "records": owner.as_ref().map(OwnerFigures::appended), "subscribers": clients.map(|clients| clients.subscribers_total),
         "owner": context.shared().owner_of(topic), "state": state_of(topic),
     })
 }
@@ -62,25 +61,25 @@ pub(super) async fn describe(
     PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let Some(topic) = context.node().topic(&name) else {
-        return Err(Problem::from(context.node().why_missing(&name)));
+        return Err(Problem::from(context.node().missing_topic_error(&name)));
     };
-    let answers = context.shared().figures_of(std::slice::from_ref(&topic)).await;
-    let TopicFigures { held, users } = answers.of(context.shared(), &topic);
-    let logs = held.as_ref().map(|held| {
+    let figures = context.shared().figures_of(std::slice::from_ref(&topic)).await;
+    let TopicFigures { owner, clients } = figures.of(context.shared(), &topic);
+    let logs = owner.as_ref().map(|owner| {
         let log = |(partition, info): &(u16, LogInfo)| log_json(*partition, *info);
-        held.logs.iter().map(log).collect::<Vec<_>>()
+        owner.logs.iter().map(log).collect::<Vec<_>>()
     });
-    let groups = held.as_ref().map(|held| held.groups.iter().map(group_json).collect::<Vec<_>>());
-    let subscribers = users.as_ref().map(|users| {
-        let shown = users.subscribers.iter().take(SUBSCRIBERS_SHOWN);
+    let groups = owner.as_ref().map(|owner| owner.groups.iter().map(group_json).collect::<Vec<_>>());
+    let subscribers = clients.as_ref().map(|clients| {
+        let shown = clients.subscribers.iter().take(SUBSCRIBERS_SHOWN);
         shown.map(|(node, subscriber)| subscriber_json(*node, subscriber)).collect::<Vec<_>>()
     });
     Ok(Json(json!({
         "name": topic.name(),
         "config": settings_json(topic.pattern(), topic.config()),
         "owner": context.shared().owner_of(&topic),
-        "publishers": users.as_ref().map(|users| users.publishers),
-        "subscribers_total": users.as_ref().map(|users| users.subscribers_total),
+        "publishers": clients.as_ref().map(|clients| clients.publishers),
+        "subscribers_total": clients.as_ref().map(|clients| clients.subscribers_total),
         "logs": logs,
         "subscribers": subscribers,
         "groups": groups,
@@ -98,13 +97,13 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
         "memory_bytes": info.bytes,
         "disk_bytes": info.stored.map(|stored| stored.bytes),
         "synced": info.stored.map(|stored| at(stored.synced_seq)),
-        "last_append": (info.last_append_ns > 0).then(|| shown_time(info.last_append_ns)),
+        "last_append": (info.last_append_ns > 0).then(|| format_time(info.last_append_ns)),
     })
 }
 
 /// Converts a subscriber to JSON: its position, lag and losses.
 pub(super) fn subscriber_json(node: Option<u64>, subscriber: &SubscriberInfo) -> Value {
-    let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
+    let time_if_set = |ns: u64| (ns > 0).then(|| format_time(ns));
     json!({
         "name": subscriber.name,
         "node": node,
@@ -113,8 +112,8 @@ pub(super) fn subscriber_json(node: Option<u64>, subscriber: &SubscriberInfo) ->
         "position": subscriber.position.to_string(),
         "lag": subscriber.lag,
         "missed": subscriber.missed,
-        "lagging_at": when(subscriber.lagging_ns),
-        "missed_at": when(subscriber.missed_ns),
+        "lagging_at": time_if_set(subscriber.lagging_ns),
+        "missed_at": time_if_set(subscriber.missed_ns),
         "registered": subscriber.registered,
     })
 }
@@ -140,7 +139,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let content =
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
-    let config = Settings::parse(&content.bytes)?.over(&context.node().config().topic)?;
+    let config = Settings::parse(&content.bytes)?.apply_to(&context.node().config().topic)?;
     let existed = context.node().topic(&name).is_some();
     let topic = context.node().create_topic_async(&name, config, true).await?;
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
@@ -155,7 +154,6 @@ struct MoveRequest {
     node: u64,
 }
 
-/// Moves the topic to another node.
 pub(super) async fn move_to(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
@@ -166,7 +164,7 @@ pub(super) async fn move_to(
     let to: MoveRequest = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;
-    match context.node().control_async().await?.ask(&command).await? {
+    match context.node().control_async().await?.execute(&command).await? {
         ControlReply::Placed { owner, epoch, .. } => {
             Ok(Json(json!({"name": name, "node": owner, "epoch": epoch})))
         }

@@ -15,7 +15,6 @@
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
 mod access;
-mod alive;
 mod closing;
 mod connect;
 mod deliver;
@@ -35,6 +34,7 @@ mod subscribe;
 mod subscriber_queries;
 mod subscription;
 mod targets;
+mod timeouts;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -51,7 +51,7 @@ use crate::session::pace::PausedChannels;
 use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
-use crate::session::{ConnectionLost, TurnProgress};
+use crate::session::{ConnectionLost, RoundProgress};
 use crate::session_trace::SessionTrace;
 use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
@@ -72,13 +72,12 @@ use subscription::{Channel, PendingChannel, Subscription};
 use targets::{PublishTargets, TargetSearch};
 
 /// Maximum number of sessions to which a woken session passes on the notification of new records.
-const WAKES: usize = 16;
+const PASSED_WAKES_MAX: usize = 16;
 /// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Number of subscriptions that a closed connection ends in one turn, before other sessions run.
-const TURN_ENDS: usize = 64;
+/// Number of subscriptions that a closed connection ends at once, before other sessions run.
+const SUBSCRIPTIONS_PER_POLL: usize = 64;
 
-/// A session: one connection of a NATS client.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
     stream: Stream,
@@ -101,29 +100,29 @@ pub(crate) struct Session {
     operations: usize,
     trickles: u32,
     /// Whether reading pauses until the timer fires.
-    is_held: bool,
+    reading_is_paused: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
-    read_much: bool,
-    /// Work that was done in this turn, in units of one operation. Records are not counted, because the number of bytes
+    is_large_read: bool,
+    /// Work that was done in this round, in units of one operation. Records are not counted, because the number of bytes
     /// in a read limits them.
     work: usize,
-    /// Whether complete operations wait in `unread` for the session's next turn.
-    is_cut: bool,
+    /// Whether complete operations wait in `unread` for the session's next round.
+    has_unhandled: bool,
     /// Number of bytes to read at once. It follows the size of recent operations.
     read_bytes: usize,
     /// Time since which an operation is incomplete, ns; 0 if none is. The next field says whether the timer checks this
     /// time.
     unread_since_ns: u64,
-    unread_is_watched: bool,
+    unread_timer_is_set: bool,
     pressure: SubscriberPressure,
     /// A publish that waits for room, or for the user's rate.
     blocked: Option<BlockedPublish>,
     /// The pending search for the topic of a publish. The session reads nothing more until the search ends.
-    finding: Option<TargetSearch>,
+    target_search: Option<TargetSearch>,
     subscriber_queries: SubscriberQueries,
     replies: ReplySubjectSet,
     refusals: PendingRefusals,
-    step: BatchLimits,
+    batch_limits: BatchLimits,
     outbound: OutboundBuffer,
     targets: PublishTargets,
     forwarded: ForwardedBatches,
@@ -146,39 +145,37 @@ pub(crate) struct Session {
     opened: u64,
     /// If the next publish waits for one of the client's own channels: the value of `opened` when the wait began.
     waits_for_opening: Option<u64>,
-    /// Memberships in queue groups.
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue of the queue group members that may have something to send.
-    member_line: VecDeque<u32>,
+    member_queue: VecDeque<u32>,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
     /// Queue of the channels that may have something to send.
-    line: VecDeque<u32>,
+    channel_queue: VecDeque<u32>,
     /// Channels that are paused until the thread's next write interval.
-    resting: PausedChannels,
+    paused_channels: PausedChannels,
     session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
-    entrance: LoginState,
+    login_state: LoginState,
     /// Whether the connection is over, so that only ending its subscriptions remains.
     is_over: bool,
-    _place: Option<SessionGuard>,
+    _guard: Option<SessionGuard>,
 }
 
 /// The write and append buffers that all sessions of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct NatsScratch {
     /// The bytes of the next write, except for large payloads.
-    gathered: Vec<u8>,
+    copied: Vec<u8>,
     /// The channels whose records are in the next write.
-    turn: Vec<u32>,
+    selected: Vec<u32>,
     /// For each message of the next write, how it moves its channel's cursor.
     moves: Vec<encode::CursorMove>,
     /// The records that will be appended together.
-    run: PublishedBatch<'static>,
+    batch: PublishedBatch<'static>,
 }
 
-/// The state of the connection.
 #[derive(Debug)]
 enum Phase {
     /// The client has sent nothing yet.
@@ -188,12 +185,12 @@ enum Phase {
 }
 
 impl Session {
-    /// Starts a session. At the node's limit of connections, the session refuses the client. `told` is the session's
-    /// number if the client has already received INFO, before TLS began.
-    pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, told: Option<u64>) -> Session {
-        let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
-        let place = shared.admit(id, &waiter);
-        let is_full = place.is_none();
+    /// Starts a session. At the node's limit of connections, the session refuses the client. `announced_id` is the
+    /// session's number if the client has already received INFO, before TLS began.
+    pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, announced_id: Option<u64>) -> Session {
+        let (id, waiter) = (announced_id.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
+        let guard = shared.admit(id, &waiter);
+        let is_full = guard.is_none();
         let mut session = Session {
             phase: Phase::Greeting,
             connect: Connect::default(),
@@ -205,20 +202,20 @@ impl Session {
             unread_needs: 0,
             operations: 0,
             trickles: 0,
-            is_held: false,
-            read_much: false,
+            reading_is_paused: false,
+            is_large_read: false,
             work: 0,
-            is_cut: false,
+            has_unhandled: false,
             read_bytes: READ_BYTES,
             unread_since_ns: 0,
-            unread_is_watched: false,
+            unread_timer_is_set: false,
             pressure: SubscriberPressure::default(),
             blocked: None,
-            finding: None,
+            target_search: None,
             subscriber_queries: SubscriberQueries::default(),
             replies: ReplySubjectSet::default(),
             refusals: PendingRefusals::default(),
-            step: BatchLimits::default(),
+            batch_limits: BatchLimits::default(),
             outbound: OutboundBuffer::default(),
             targets: PublishTargets::default(),
             forwarded: ForwardedBatches::default(),
@@ -235,25 +232,25 @@ impl Session {
             opened: 0,
             waits_for_opening: None,
             members: HashMap::new(),
-            member_line: VecDeque::new(),
+            member_queue: VecDeque::new(),
             number_last: 0,
-            line: VecDeque::new(),
-            resting: PausedChannels::default(),
+            channel_queue: VecDeque::new(),
+            paused_channels: PausedChannels::default(),
             session_trace: SessionTrace::begin(&shared, Protocol::Nats, &stream, id),
             node: shared.node.clone(),
-            entrance: LoginState::default(),
+            login_state: LoginState::default(),
             is_over: false,
-            _place: place,
+            _guard: guard,
             shared,
             stream,
             waiter,
             id,
         };
-        if told.is_none() {
+        if announced_id.is_none() {
             session.write_info();
         }
         if is_full {
-            let why = connect::in_words(&session.shared.no_place());
+            let why = connect::error_text(&session.shared.admission_refusal());
             session.fail(&why);
         } else if session.shared.is_stopping() {
             session.begin_closing();
@@ -262,30 +259,30 @@ impl Session {
     }
 
     /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
-    fn poll_turns(
+    fn poll_rounds(
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Poll<()>, ConnectionLost> {
-        for _ in 0..self.spin.turns() {
-            self.take_woken();
+        for _ in 0..self.spin.rounds_per_poll() {
+            self.handle_notifications();
             self.poll_opening(cx);
-            self.line.extend(self.resting.over(&scratch.pace));
+            self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // A response that is ready is sent before the next read.
-            let quiet = self.line.is_empty() && self.member_line.is_empty();
-            let answered = if quiet { TurnProgress::None } else { self.poll_write(cx, scratch)? };
+            let is_idle = self.channel_queue.is_empty() && self.member_queue.is_empty();
+            let wrote_first = if is_idle { RoundProgress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [answered, read, wrote].contains(&TurnProgress::Some) {
-                self.spin.not_in_vain();
-                if std::mem::take(&mut self.read_much) {
+            if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
+                self.spin.record_success();
+                if std::mem::take(&mut self.is_large_read) {
                     break;
                 }
             } else if self.sleep(cx) {
-                self.resting.ask(&mut scratch.pace, cx.waker());
+                self.paused_channels.request_wakeup(&mut scratch.pace, cx.waker());
                 return Ok(Poll::Pending);
             }
         }
@@ -294,36 +291,36 @@ impl Session {
     }
 
     /// Handles notifications of the session's waiter: channels that may have records, and other events.
-    fn take_woken(&mut self) {
-        let (mut newcomers, mut stop, mut users, mut answered, mut nodes) =
+    fn handle_notifications(&mut self) {
+        let (mut has_new_logs, mut stop, mut users, mut owner_responded, mut nodes) =
             (false, false, false, false, false);
-        let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
+        let Session { waiter, channels, channel_queue, members, member_queue, blocked, .. } = self;
         waiter.take_ready(|token| match token {
-            Waiter::ROOM => blocked.iter_mut().for_each(BlockedPublish::room),
-            NewLogs::TOKEN => newcomers = true,
+            Waiter::ROOM => blocked.iter_mut().for_each(BlockedPublish::on_room),
+            NewLogs::TOKEN => has_new_logs = true,
             STOP => stop = true,
             USERS => users = true,
-            OWNER_RESPONDED => answered = true,
+            OWNER_RESPONDED => owner_responded = true,
             NODES => nodes = true,
             // Nothing to do here: the handling of CONNECT polls for the login's result.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.woken_and_wake(WAKES);
-                    line.push_back(number);
+                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                    channel_queue.push_back(number);
                 } else if let Some(member) = members.get_mut(&number) {
-                    member.waits = false;
-                    member_line.push_back(number);
+                    member.is_waiting = false;
+                    member_queue.push_back(number);
                 }
             }
         });
         if users {
-            self.users_changed();
+            self.on_users_changed();
         }
-        if newcomers {
-            self.take_newcomers();
+        if has_new_logs {
+            self.read_new_logs();
         }
-        if answered {
+        if owner_responded {
             self.report_owner_refusals();
         }
         if nodes {
@@ -340,7 +337,7 @@ impl Session {
             self.on_timer();
             return false;
         }
-        if self.spin.again() {
+        if self.spin.record_failure() {
             cx.waker().wake_by_ref();
             return true;
         }
@@ -349,7 +346,9 @@ impl Session {
 
     /// Whether a publish waits for something other than room in its topic.
     fn is_waiting(&self) -> bool {
-        self.finding.is_some() || self.subscriber_queries.is_waiting() || self.waits_for_opening.is_some()
+        self.target_search.is_some()
+            || self.subscriber_queries.is_waiting()
+            || self.waits_for_opening.is_some()
     }
 
     fn is_closing(&self) -> bool {
@@ -357,9 +356,9 @@ impl Session {
     }
 
     /// Ends some of the subscriptions of a connection that is over. Returns whether all have ended.
-    fn end_some(&mut self) -> bool {
-        let some: Vec<u32> = self.subscriptions.keys().take(TURN_ENDS).copied().collect();
-        some.into_iter().for_each(|number| self.end_subscription(number));
+    fn end_next_subscriptions(&mut self) -> bool {
+        let numbers: Vec<u32> = self.subscriptions.keys().take(SUBSCRIPTIONS_PER_POLL).copied().collect();
+        numbers.into_iter().for_each(|number| self.end_subscription(number));
         self.subscriptions.is_empty()
     }
 }
@@ -370,13 +369,13 @@ impl Future for Session {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let session = self.get_mut();
         if !session.is_over {
-            let polled = scratch::with(|scratch| session.poll_turns(cx, scratch));
+            let polled = scratch::with(|scratch| session.poll_rounds(cx, scratch));
             if polled.unwrap_or(Poll::Ready(())).is_pending() {
                 return Poll::Pending;
             }
             session.is_over = true;
         }
-        if session.end_some() {
+        if session.end_next_subscriptions() {
             return Poll::Ready(());
         }
         // Lets the other sessions of the thread run before the next part.

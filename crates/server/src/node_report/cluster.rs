@@ -11,7 +11,7 @@ use crate::cluster::NodeStatus;
 use crate::shared::SharedServer;
 
 /// Maximum number of topics whose owners are compared between two checks.
-const OWNED_LOOKED_AT: usize = 1_000;
+const OWNERS_COMPARED_MAX: usize = 1_000;
 
 /// Recent events, and the cluster's state at the last check.
 #[derive(Debug, Default)]
@@ -25,58 +25,58 @@ pub(super) struct ClusterEvents {
 impl ClusterEvents {
     /// Compares the cluster with the last check and records the differences. The first check records one event with
     /// the present state.
-    pub(super) fn look(&mut self, shared: &SharedServer) {
-        let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return };
+    pub(super) fn update(&mut self, shared: &SharedServer) {
+        let Some(status) = shared.cluster.get().and_then(|member| member.node_status()) else { return };
         let alive = alive(shared, &status);
         if self.leader.is_none() {
-            let there = alive.values().filter(|is_alive| **is_alive).count();
-            self.note(json!({
-                "event": "began", "node": status.node, "there": there, "of": alive.len(),
+            let alive_count = alive.values().filter(|is_alive| **is_alive).count();
+            self.record(json!({
+                "event": "began", "node": status.node, "there": alive_count, "of": alive.len(),
                 "leader": status.leader, "term": status.term,
             }));
         }
-        self.look_at_leader(status.leader, status.term);
-        self.look_at_nodes(alive);
-        self.look_at_owners(owners(shared));
+        self.compare_leader(status.leader, status.term);
+        self.compare_nodes(alive);
+        self.compare_owners(owners(shared));
     }
 
-    fn look_at_leader(&mut self, leader: Option<u64>, term: u64) {
+    fn compare_leader(&mut self, leader: Option<u64>, term: u64) {
         if let Some(before) = self.leader.replace((leader, term))
             && before != (leader, term)
         {
-            self.note(match leader {
+            self.record(match leader {
                 Some(node) => json!({"event": "leader", "node": node, "term": term}),
                 None => json!({"event": "no_leader", "term": term}),
             });
         }
     }
 
-    fn look_at_nodes(&mut self, alive: BTreeMap<u64, bool>) {
+    fn compare_nodes(&mut self, alive: BTreeMap<u64, bool>) {
         let before = self.alive.replace(alive.clone());
         let Some(before) = before else { return };
         for (node, is_alive) in &alive {
             match (before.get(node), is_alive) {
-                (None, _) => self.note(json!({"event": "joined", "node": node})),
-                (Some(true), false) => self.note(json!({"event": "gone", "node": node})),
-                (Some(false), true) => self.note(json!({"event": "back", "node": node})),
+                (None, _) => self.record(json!({"event": "joined", "node": node})),
+                (Some(true), false) => self.record(json!({"event": "gone", "node": node})),
+                (Some(false), true) => self.record(json!({"event": "back", "node": node})),
                 _ => {}
             }
         }
         for node in before.keys().filter(|node| !alive.contains_key(node)) {
-            self.note(json!({"event": "removed", "node": node}));
+            self.record(json!({"event": "removed", "node": node}));
         }
     }
 
-    fn look_at_owners(&mut self, owners: BTreeMap<String, u64>) {
+    fn compare_owners(&mut self, owners: BTreeMap<String, u64>) {
         let Some(before) = self.owners.replace(owners.clone()) else { return };
         for (topic, to) in &owners {
             if let Some(from) = before.get(topic).filter(|from| *from != to) {
-                self.note(json!({"event": "owner", "topic": topic, "from": from, "to": to}));
+                self.record(json!({"event": "owner", "topic": topic, "from": from, "to": to}));
             }
         }
     }
 
-    fn note(&mut self, mut event: Value) {
+    fn record(&mut self, mut event: Value) {
         event["at_ms"] = (now_ns() / 1_000_000).into();
         if self.events.len() == EVENTS_KEPT {
             self.events.pop_front();
@@ -86,21 +86,23 @@ impl ClusterEvents {
 }
 
 fn alive(shared: &SharedServer, status: &NodeStatus) -> BTreeMap<u64, bool> {
-    let is_alive = |node: u64| shared.cluster.get().is_some_and(|seat| seat.is_alive(node));
-    let there = status.nodes.iter().filter(|record| record.removed.is_none());
-    there.map(|record| (record.node, is_alive(record.node))).collect()
+    let is_alive = |node: u64| shared.cluster.get().is_some_and(|member| member.is_alive(node));
+    let records = status.nodes.iter().filter(|record| record.removed.is_none());
+    records.map(|record| (record.node, is_alive(record.node))).collect()
 }
 
 fn owners(shared: &SharedServer) -> BTreeMap<String, u64> {
-    let page = shared.node.topics(None, "", OWNED_LOOKED_AT);
+    let page = shared.node.topics(None, "", OWNERS_COMPARED_MAX);
     let of = |topic: &std::sync::Arc<dunlin::topic::Topic>| {
         Some((topic.name().to_owned(), shared.owner_of(topic)?.node()))
     };
     page.topics.iter().filter_map(of).collect()
 }
 
-pub(super) fn say(shared: &SharedServer) -> Value {
-    let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return say_alone(shared) };
+pub(super) fn build(shared: &SharedServer) -> Value {
+    let Some(status) = shared.cluster.get().and_then(|member| member.node_status()) else {
+        return build_without_cluster(shared);
+    };
     let alive = alive(shared, &status);
     let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
     for owner in owners(shared).into_values() {
@@ -119,7 +121,7 @@ pub(super) fn say(shared: &SharedServer) -> Value {
         .collect();
     let shards = shards(shared);
     let first = shards.first().cloned().unwrap_or_default();
-    let events: Vec<Value> = lock(&shared.node_report.noticed).events.iter().cloned().collect();
+    let events: Vec<Value> = lock(&shared.node_report.events).events.iter().cloned().collect();
     json!({
         "id": status.node, "cluster": status.cluster, "leader": status.leader, "term": status.term,
         "last": status.last, "applied": status.applied, "snapshot": status.snapshot, "revision": status.revision,
@@ -143,16 +145,16 @@ fn shards(shared: &SharedServer) -> Vec<Value> {
 }
 
 /// The report of a node without a cluster.
-fn say_alone(shared: &SharedServer) -> Value {
+fn build_without_cluster(shared: &SharedServer) -> Value {
     let mut listeners = BTreeMap::new();
     for (protocol, address) in shared.addresses() {
         listeners.entry(protocol.name()).or_insert_with(|| address.to_string());
     }
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     let id = super::number_of(shared);
-    let own = json!({
+    let own_entry = json!({
         "node": id, "address": null, "release": env!("CARGO_PKG_VERSION"), "listeners": listeners, "alive": true,
-        "removed": null, "topics_owned": shared.node.topics(None, "", OWNED_LOOKED_AT).topics.len(),
+        "removed": null, "topics_owned": shared.node.topics(None, "", OWNERS_COMPARED_MAX).topics.len(),
     });
     json!({
         "id": id, "cluster": null, "leader": status.as_ref().and_then(|status| status.leader),
@@ -161,6 +163,6 @@ fn say_alone(shared: &SharedServer) -> Value {
         "snapshot": status.as_ref().and_then(|status| status.snapshot), "revision": null,
         "voters": [id], "learners": [], "missing": null, "tasks_leader": null, "tasks_term": null,
         "tasks_shards": shards(shared),
-        "nodes": [own], "events": [],
+        "nodes": [own_entry], "events": [],
     })
 }

@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Minimum time between two samples.
-const APART: Duration = Duration::from_millis(900);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(900);
 /// Maximum number of samples that are kept.
-const KEPT: usize = 6;
+const SAMPLES_MAX: usize = 6;
 /// Age from which a sample is not used for rates.
-const OLD: Duration = Duration::from_secs(20);
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(20);
 
 /// Timed samples of a counter.
 #[derive(Debug)]
@@ -47,31 +47,32 @@ pub(super) struct TenantTaskTotals {
 
 impl<T> CounterSamples<T> {
     /// Adds a sample, unless the last one is too recent.
-    pub(super) fn take(&mut self, now: Instant, sample: T) {
-        if self.0.back().is_some_and(|(at, _)| now - *at < APART) {
+    pub(super) fn add(&mut self, now: Instant, sample: T) {
+        if self.0.back().is_some_and(|(at, _)| now - *at < SAMPLE_INTERVAL) {
             return;
         }
-        if self.0.len() == KEPT {
+        if self.0.len() == SAMPLES_MAX {
             self.0.pop_front();
         }
         self.0.push_back((now, sample));
     }
 
     /// The newest sample that is old enough for a rate, and its age in seconds.
-    pub(super) fn last(&self, now: Instant) -> Option<(f64, &T)> {
-        let found = self.0.iter().rev().find(|(at, _)| now - *at >= APART)?;
-        CounterSamples::aged(now, found)
+    pub(super) fn recent(&self, now: Instant) -> Option<(f64, &T)> {
+        let found = self.0.iter().rev().find(|(at, _)| now - *at >= SAMPLE_INTERVAL)?;
+        CounterSamples::with_age(now, found)
     }
 
     /// The oldest sample that is not too old, and its age in seconds.
-    pub(super) fn first(&self, now: Instant) -> Option<(f64, &T)> {
-        let found = self.0.iter().find(|(at, _)| now - *at >= APART && now - *at < OLD)?;
-        CounterSamples::aged(now, found)
+    pub(super) fn oldest(&self, now: Instant) -> Option<(f64, &T)> {
+        let found =
+            self.0.iter().find(|(at, _)| now - *at >= SAMPLE_INTERVAL && now - *at < SAMPLE_AGE_MAX)?;
+        CounterSamples::with_age(now, found)
     }
 
-    fn aged(now: Instant, (at, sample): &(Instant, T)) -> Option<(f64, &T)> {
+    fn with_age(now: Instant, (at, sample): &(Instant, T)) -> Option<(f64, &T)> {
         let age = now - *at;
-        (age < OLD).then_some((age.as_secs_f64(), sample))
+        (age < SAMPLE_AGE_MAX).then_some((age.as_secs_f64(), sample))
     }
 }
 
@@ -89,13 +90,13 @@ mod tests {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut samples = CounterSamples::default();
-        assert!(samples.last(at(0)).is_none());
+        assert!(samples.recent(at(0)).is_none());
         for ms in [0, 100, 1_000, 1_500, 2_000] {
-            samples.take(at(ms), ms);
+            samples.add(at(ms), ms);
         }
-        assert_eq!(samples.last(at(2_100)), Some((1.1, &1_000)));
-        assert_eq!(samples.first(at(2_100)), Some((2.1, &0)));
-        assert_eq!(samples.last(at(30_000)), None);
+        assert_eq!(samples.recent(at(2_100)), Some((1.1, &1_000)));
+        assert_eq!(samples.oldest(at(2_100)), Some((2.1, &0)));
+        assert_eq!(samples.recent(at(30_000)), None);
         assert_eq!(per_s(1_500, 500, 2.0), 500);
         assert_eq!(per_s(1, 500, 2.0), 0, "what counts anew");
     }

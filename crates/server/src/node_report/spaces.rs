@@ -16,71 +16,72 @@ const KEYS_MAX: u32 = 10_000;
 #[derive(Debug, Default)]
 struct WorldReport {
     spec: Option<Value>,
-    held: bool,
+    is_held: bool,
     processes: BTreeMap<u64, Value>,
     regions: BTreeMap<u64, Map<String, Value>>,
 }
 
-pub(super) fn say(shared: &SharedServer) -> Value {
+pub(super) fn build(shared: &SharedServer) -> Value {
     let Some(control) = shared.node.control_if_any() else { return json!({"worlds": []}) };
-    let look = |state: &ControlState| state.range(SPACES, &prefix_end(SPACES), KEYS_MAX).items;
+    let read = |state: &ControlState| state.range(SPACES, &prefix_end(SPACES), KEYS_MAX).items;
     let mut worlds: BTreeMap<String, WorldReport> = BTreeMap::new();
-    for pair in control.with(look).unwrap_or_default() {
-        take(&pair, &mut worlds);
+    for pair in control.with(read).unwrap_or_default() {
+        add_key(&pair, &mut worlds);
     }
-    let worlds: Vec<Value> = worlds.into_iter().map(|(name, world)| world.say(&name)).collect();
+    let worlds: Vec<Value> = worlds.into_iter().map(|(name, world)| world.into_json(&name)).collect();
     json!({"worlds": worlds})
 }
 
-fn take(pair: &KeyWithItem, worlds: &mut BTreeMap<String, WorldReport>) -> Option<()> {
+fn add_key(pair: &KeyWithItem, worlds: &mut BTreeMap<String, WorldReport>) -> Option<()> {
     let rest = std::str::from_utf8(pair.key.get(SPACES.len()..)?).ok()?;
     let (name, rest) = rest.split_once('/')?;
     let world = worlds.entry(name.to_owned()).or_default();
     let value: Value = serde_json::from_slice(&pair.item.value).unwrap_or(Value::Null);
-    let Some((what, number)) = rest.split_once('/') else {
+    let Some((kind, number)) = rest.split_once('/') else {
         if rest == "world" {
             world.spec = Some(value);
         }
         return Some(());
     };
     let number: u64 = number.parse().ok()?;
-    let mut of_region = |name: &str, value: Value| {
+    let mut set_region_entry = |name: &str, value: Value| {
         world.regions.entry(number).or_default().insert(name.to_owned(), value);
     };
-    match what {
+    match kind {
         "process" => drop(world.processes.insert(number, value)),
-        "hold" => world.held = true,
+        "hold" => world.is_held = true,
         "region" => {
-            of_region("process", value["process"].clone());
-            of_region("epoch", value["epoch"].clone());
+            set_region_entry("process", value["process"].clone());
+            set_region_entry("epoch", value["epoch"].clone());
         }
-        "standby" => of_region("standby", value["process"].clone()),
-        "began" => of_region("began", true.into()),
+        "standby" => set_region_entry("standby", value["process"].clone()),
+        "began" => set_region_entry("began", true.into()),
         _ => {}
     }
     Some(())
 }
 
 impl WorldReport {
-    fn say(self, name: &str) -> Value {
-        let of_spec = |what: &str| self.spec.as_ref().map(|spec| spec[what].clone());
+    fn into_json(self, name: &str) -> Value {
+        let spec_value = |name: &str| self.spec.as_ref().map(|spec| spec[name].clone());
         let processes: Vec<Value> = self
             .processes
             .into_iter()
-            .map(|(process, place)| json!({"process": process, "address": place["address"], "url": place["url"]}))
+            .map(|(process, entry)| json!({"process": process, "address": entry["address"], "url": entry["url"]}))
             .collect();
         let regions: Vec<Value> = self
             .regions
             .into_iter()
-            .map(|(region, mut said)| {
-                said.insert("region".to_owned(), region.into());
-                Value::Object(said)
+            .map(|(region, mut entries)| {
+                entries.insert("region".to_owned(), region.into());
+                Value::Object(entries)
             })
             .collect();
         json!({
-            "world": name, "dimensions": of_spec("dimensions"), "low": of_spec("low"), "high": of_spec("high"),
-            "kinds": of_spec("recipe").map(|recipe| recipe["kinds"].clone()),
-            "tick_us": of_spec("tick_us"), "held": self.held, "processes": processes, "regions": regions,
+            "world": name, "dimensions": spec_value("dimensions"),
+            "low": spec_value("low"), "high": spec_value("high"),
+            "kinds": spec_value("recipe").map(|recipe| recipe["kinds"].clone()),
+            "tick_us": spec_value("tick_us"), "held": self.is_held, "processes": processes, "regions": regions,
         })
     }
 }

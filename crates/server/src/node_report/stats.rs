@@ -17,12 +17,12 @@ const SLOWEST_SHOWN: usize = 20;
 /// Number of departures in the report; the newest are shown.
 const DEPARTED_SHOWN: usize = 10;
 
-pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
-    let survey = Surveys::take(shared).await;
+pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
+    let survey = Surveys::latest(shared).await;
     let process = ProcessFigures::now();
     let (node, budget) = (&shared.node, shared.node.budget());
     let slowest = survey.slowest.iter().take(SLOWEST_SHOWN);
-    let slowest: Vec<Value> = slowest.map(|seen| subscription_json(None, seen)).collect();
+    let slowest: Vec<Value> = slowest.map(|subscription| subscription_json(None, subscription)).collect();
     let recent: Vec<Value> = shared.departures.newest(DEPARTED_SHOWN).iter().map(departure_json).collect();
     let losses = &survey.totals.losses;
     json!({
@@ -65,7 +65,7 @@ fn keys(shared: &SharedServer) -> Option<Value> {
 /// Memory of the tasks of all shards, and its limit.
 fn tasks(shared: &SharedServer) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
-    let shards = tasks.each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
+    let shards = tasks.read_each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
     Some(room(shards.iter().map(|shard| shard.0).sum(), shards.iter().map(|shard| shard.1).sum()))
 }
 
@@ -76,38 +76,39 @@ fn room(used_bytes: u64, limit_bytes: u64) -> Value {
 /// Rates per second; null without an earlier sample.
 fn rates(shared: &SharedServer, survey: &Survey) -> Value {
     let (now, totals) = (Instant::now(), &survey.totals);
-    let requests = shared.traffic.answers().iter().map(|(_, _, count)| *count).sum();
+    let requests = shared.traffic.responses().iter().map(|(_, _, count)| *count).sum();
     let counts = [totals.records, totals.bytes, totals.losses.gaps, totals.losses.warnings, requests];
     let mut past = lock(&shared.node_report.past);
-    let said = past.totals.last(now).map(|(seconds, before)| {
-        let of = |at: usize| per_s(counts[at], before[at], seconds);
+    let rates = past.totals.recent(now).map(|(seconds, before)| {
+        let rate_of = |at: usize| per_s(counts[at], before[at], seconds);
         json!({
-            "records_per_s": of(0), "bytes_per_s": of(1), "gaps_per_s": of(2), "lagging_per_s": of(3), "http_per_s": of(4),
+            "records_per_s": rate_of(0), "bytes_per_s": rate_of(1), "gaps_per_s": rate_of(2),
+            "lagging_per_s": rate_of(3), "http_per_s": rate_of(4),
         })
     });
-    past.totals.take(now, counts);
-    said.unwrap_or(Value::Null)
+    past.totals.add(now, counts);
+    rates.unwrap_or(Value::Null)
 }
 
 fn cpu_percent(shared: &SharedServer, process: &ProcessFigures) -> Value {
     let (now, Some(cpu_s)) = (Instant::now(), process.cpu_s) else { return Value::Null };
     let mut past = lock(&shared.node_report.past);
-    let said = past.cpu.last(now).map(|(seconds, before)| {
+    let cpu_percent = past.cpu.recent(now).map(|(seconds, before)| {
         let percent = (cpu_s - before).max(0.0) / seconds * 100.0;
         (percent * 10.0).round() / 10.0
     });
-    past.cpu.take(now, cpu_s);
-    said.into()
+    past.cpu.add(now, cpu_s);
+    cpu_percent.into()
 }
 
 /// Each listener's protocol, address and number of connections.
 fn listeners(shared: &SharedServer) -> Vec<Value> {
     let addresses = shared.addresses();
-    let of = |(protocol, open, accepted): (Protocol, u64, u64)| {
-        let listens = if protocol == Protocol::Ws { Protocol::Http } else { protocol };
-        let address = addresses.iter().find(|(other, _)| *other == listens);
+    let listener_json = |(protocol, open, accepted): (Protocol, u64, u64)| {
+        let listener_protocol = if protocol == Protocol::Ws { Protocol::Http } else { protocol };
+        let address = addresses.iter().find(|(other, _)| *other == listener_protocol);
         let address = address.map(|(_, address)| address.to_string());
         json!({"protocol": protocol.name(), "address": address, "open": open, "accepted": accepted})
     };
-    shared.traffic.listeners().map(of).collect()
+    shared.traffic.listeners().map(listener_json).collect()
 }

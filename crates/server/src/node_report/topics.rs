@@ -17,51 +17,51 @@ use crate::shared::SharedServer;
 /// A topic's records per second and bytes per second.
 type Rates = [u64; 2];
 
-pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
+pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
     let topics_max = shared.limits.http.topics_shown as usize;
-    let asked = shared.ask_for_figures(|| FiguresRequest { topics_max, ..FiguresRequest::default() });
-    let survey = Surveys::take(shared).await;
-    let answers = match asked {
-        Some(asked) => asked.await,
+    let pending = shared.request_figures(|| FiguresRequest { topics_max, ..FiguresRequest::default() });
+    let survey = Surveys::latest(shared).await;
+    let figures_of_nodes = match pending {
+        Some(pending) => pending.await,
         None => ClusterFigures::default(),
     };
     let mut topics: BTreeMap<&str, Arc<Topic>> =
-        survey.busiest.iter().map(|seen| (seen.topic.name(), Arc::clone(&seen.topic))).collect();
-    for name in answers.topics() {
+        survey.busiest.iter().map(|busy| (busy.topic.name(), Arc::clone(&busy.topic))).collect();
+    for name in figures_of_nodes.topics() {
         if let Some(topic) = shared.node.topic(name) {
             topics.entry(name).or_insert(topic);
         }
     }
-    let seen: Vec<(Arc<Topic>, TopicFigures)> = topics
+    let entries: Vec<(Arc<Topic>, TopicFigures)> = topics
         .into_values()
         .map(|topic| {
-            let figures = answers.of(shared, &topic);
+            let figures = figures_of_nodes.of(shared, &topic);
             (topic, figures)
         })
         .collect();
-    let mut rated = with_rates(shared, &seen);
+    let mut rated = with_rates(shared, &entries);
     rated.sort_by_key(|(rates, topic, figures)| {
-        let appended = figures.held.as_ref().map_or(0, OwnerFigures::appended);
+        let appended = figures.owner.as_ref().map_or(0, OwnerFigures::appended);
         (Reverse(rates.unwrap_or_default()), Reverse(appended), topic.name().to_owned())
     });
     let shown = rated.into_iter().take(TOPICS_SHOWN);
     let topics: Vec<Value> =
-        shown.map(|(rates, topic, figures)| line(shared, rates, topic, figures)).collect();
+        shown.map(|(rates, topic, figures)| topic_json(shared, rates, topic, figures)).collect();
     json!({"total": survey.topics, "topics": topics})
 }
 
 /// Adds the publish rates since the last sample to each topic.
 fn with_rates<'s>(
     shared: &SharedServer,
-    seen: &'s [(Arc<Topic>, TopicFigures)],
+    entries: &'s [(Arc<Topic>, TopicFigures)],
 ) -> Vec<(Option<Rates>, &'s Topic, &'s TopicFigures)> {
     let now = Instant::now();
     let counts =
-        |figures: &TopicFigures| figures.held.as_ref().map(|held| [held.appended(), held.appended_bytes()]);
+        |figures: &TopicFigures| figures.owner.as_ref().map(|held| [held.appended(), held.appended_bytes()]);
     let mut past = lock(&shared.node_report.past);
-    let rated = seen.iter().map(|(topic, figures)| {
+    let rated = entries.iter().map(|(topic, figures)| {
         let rates = counts(figures).and_then(|now_counts| {
-            let (seconds, before) = past.topics.last(now)?;
+            let (seconds, before) = past.topics.recent(now)?;
             // A topic without an earlier sample has rate 0.
             let before = before.get(topic.name()).copied().unwrap_or(now_counts);
             Some([per_s(now_counts[0], before[0], seconds), per_s(now_counts[1], before[1], seconds)])
@@ -69,18 +69,19 @@ fn with_rates<'s>(
         (rates, &**topic, figures)
     });
     let rated: Vec<_> = rated.collect();
-    let known = seen.iter().filter_map(|(topic, figures)| Some((topic.name().to_owned(), counts(figures)?)));
-    let sample: HashMap<String, Rates> = known.collect();
-    past.topics.take(now, sample);
+    let counts_by_name =
+        entries.iter().filter_map(|(topic, figures)| Some((topic.name().to_owned(), counts(figures)?)));
+    let sample: HashMap<String, Rates> = counts_by_name.collect();
+    past.topics.add(now, sample);
     rated
 }
 
 /// One topic of the report. Values from a node that did not respond are null.
-fn line(
+fn topic_json(
     shared: &SharedServer,
     rates: Option<Rates>,
     topic: &Topic,
-    TopicFigures { held, users }: &TopicFigures,
+    TopicFigures { owner: held, clients: users }: &TopicFigures,
 ) -> Value {
     let (config, held, users) = (topic.config(), held.as_ref(), users.as_ref());
     let last_append_ns = held.map(OwnerFigures::last_append_ns).filter(|ns| *ns > 0);

@@ -22,54 +22,54 @@ struct TaskSurvey {
     tenants: Vec<TenantView>,
     queues: Vec<QueueView>,
     workers: Vec<WorkerView>,
-    said: Value,
+    report: Value,
 }
 
-pub(super) fn say(shared: &SharedServer) -> Value {
-    let scaling = lock(&shared.node_report.workers).as_ref().map(WorkersView::said);
-    let seen = shared.node.tasks_if_any().and_then(|tasks| look(tasks).ok());
-    let Some(TaskSurvey { mut tenants, queues, workers, mut said }) = seen else {
+pub(super) fn build(shared: &SharedServer) -> Value {
+    let scaling = lock(&shared.node_report.workers).as_ref().map(WorkersView::to_json);
+    let survey = shared.node.tasks_if_any().and_then(|tasks| read_shards(tasks).ok());
+    let Some(TaskSurvey { mut tenants, queues, workers, mut report }) = survey else {
         return json!({"known": 0, "tenants": [], "queues": [], "workers": [], "jain": null, "scaling": scaling});
     };
     let now = Instant::now();
     let done: HashMap<Vec<u8>, TenantTaskTotals> =
         tenants.iter().map(|tenant| (tenant.name.to_vec(), done(&tenant.account))).collect();
     let mut past = lock(&shared.node_report.past);
-    let rates = past.tasks.last(now).map(|(seconds, before)| rates(&done, before, seconds));
-    let lately = past.tasks.first(now).map(|(seconds, before)| (seconds, before.clone()));
-    past.tasks.take(now, done.clone());
+    let rates = past.tasks.recent(now).map(|(seconds, before)| rates(&done, before, seconds));
+    let lately = past.tasks.oldest(now).map(|(seconds, before)| (seconds, before.clone()));
+    past.tasks.add(now, done.clone());
     drop(past);
     let before = |tenant: &TenantView| {
         let (seconds, before) = lately.as_ref()?;
         Some((*seconds, before.get(&tenant.name[..]).copied().unwrap_or_default()))
     };
-    said["jain"] = jain(&tenants, &queues, |tenant| Some(before(tenant)?.1)).into();
+    report["jain"] = jain(&tenants, &queues, |tenant| Some(before(tenant)?.1)).into();
     tenants.sort_by_key(|tenant| (Reverse(tenant.queued + tenant.used[0]), Arc::clone(&tenant.name)));
     let weights: u64 = tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
     let of_tenant = |tenant: &TenantView| tenant_json(tenant, weights, before(tenant));
-    said["rates"] = rates.unwrap_or(Value::Null);
-    said["tenants"] = tenants.iter().take(ROWS_SHOWN).map(of_tenant).collect();
-    said["queues"] = queues.iter().take(ROWS_SHOWN).map(queue_json).collect();
-    said["workers"] = workers.iter().take(ROWS_SHOWN).map(worker_json).collect();
-    said["scaling"] = scaling.into();
-    said
+    report["rates"] = rates.unwrap_or(Value::Null);
+    report["tenants"] = tenants.iter().take(ROWS_SHOWN).map(of_tenant).collect();
+    report["queues"] = queues.iter().take(ROWS_SHOWN).map(queue_json).collect();
+    report["workers"] = workers.iter().take(ROWS_SHOWN).map(worker_json).collect();
+    report["scaling"] = scaling.into();
+    report
 }
 
 /// Reads the state of all shards.
-fn look(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
-    let looked = tasks.each(|state| {
+fn read_shards(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
+    let shards = tasks.read_each(|state| {
         let counts = [state.len(), state.bytes(), state.limits().state_bytes_max];
         (state.signals(), counts, state.queues().collect::<Vec<_>>(), state.tenants().collect::<Vec<_>>())
     })?;
     let (mut signals, mut counts, mut queues, mut tenants) = (Vec::new(), [0; 3], Vec::new(), Vec::new());
-    for (of_shard, counted, more_queues, more_tenants) in looked {
+    for (of_shard, counted, more_queues, more_tenants) in shards {
         signals.push(of_shard);
         counts = std::array::from_fn(|at| counts[at] + counted[at]);
         queues.extend(more_queues);
         tenants.extend(more_tenants);
     }
     let (signals, [known, bytes, bytes_limit]) = (Signals::join(signals), counts);
-    let said = json!({
+    let report = json!({
         "known": known, "bytes": bytes, "bytes_limit": bytes_limit, "shards": tasks.shards().len(),
         "startable": signals.startable, "held": signals.held, "credit": signals.credit, "workers_up": signals.workers,
         "oldest_ms": signals.oldest_ms,
@@ -79,7 +79,7 @@ fn look(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
         TaskQueryResult::Workers { workers } => workers,
         _ => Vec::new(),
     };
-    Ok(TaskSurvey { tenants, queues, workers, said })
+    Ok(TaskSurvey { tenants, queues, workers, report })
 }
 
 fn done(account: &TenantTotals) -> TenantTaskTotals {
@@ -117,19 +117,20 @@ fn jain(
         // A queue whose cost was not measured yet still counts as demand.
         *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
     }
-    let asked_of = |tenant: &TenantView| {
-        let got = tenant.account.cost_us.saturating_sub(before(tenant)?.cost_us);
-        let asked = got + waiting_us.get(&tenant.name[..]).copied().unwrap_or(0);
-        (asked > 0).then(|| (got as f64, asked as f64, f64::from(tenant.weight.max(1))))
+    let busy_tenant = |tenant: &TenantView| {
+        let received = tenant.account.cost_us.saturating_sub(before(tenant)?.cost_us);
+        let demand = received + waiting_us.get(&tenant.name[..]).copied().unwrap_or(0);
+        (demand > 0).then(|| (received as f64, demand as f64, f64::from(tenant.weight.max(1))))
     };
-    fairness(&tenants.iter().filter_map(asked_of).collect::<Vec<_>>())
+    fairness(&tenants.iter().filter_map(busy_tenant).collect::<Vec<_>>())
 }
 
 /// Computes the fairness index from each tenant's received amount, demand and weight.
 fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
     let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
-    let (got, asked, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
-    (busy.len() > 1 && got.iter().any(|got| *got > 0.0)).then(|| scheduler::jain(&got, &asked, &weights))
+    let (received, demand, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
+    (busy.len() > 1 && received.iter().any(|received| *received > 0.0))
+        .then(|| scheduler::jain(&received, &demand, &weights))
 }
 
 fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, TenantTaskTotals)>) -> Value {
@@ -172,8 +173,8 @@ fn worker_json(worker: &WorkerView) -> Value {
     json!({
         "worker": format!("{:x}", worker.worker), "name": text(&worker.name), "kinds": texts(&worker.kinds),
         "queues": texts(&worker.queues), "held": worker.held, "credit": worker.credit, "done": worker.done,
-        "labels": pairs(&worker.labels), "tenants": texts(&worker.tenants), "cpu_milli": worker.has[0],
-        "memory_bytes": worker.has[1],
+        "labels": pairs(&worker.labels), "tenants": texts(&worker.tenants), "cpu_milli": worker.capacity[0],
+        "memory_bytes": worker.capacity[1],
         "draining": worker.is_draining, "left_ms": worker.left_ms,
     })
 }

@@ -7,47 +7,54 @@ use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
 use dunlin_client::{Client, Subscriber};
 
 /// Maximum number of events of one feed that are handled before the next feed is served.
-const TURN_EVENTS: usize = 1_024;
+const EVENTS_AT_ONCE_MAX: usize = 1_024;
 
 /// A running feed of a mirror over the connection to the topic's owner.
 pub(super) struct MirrorFeedLink {
     feed: Arc<MirrorFeed>,
     subscriber: Subscriber,
-    stands: bool,
+    is_started: bool,
     /// Whether events remained when the feed was last served.
     is_behind: bool,
     frame: Vec<u8>,
     /// Set while the record in `frame` waits for the subscriber of a private mirror: the record's log, its position,
     /// and the sequence number before it.
-    stuck: Option<(Arc<LogName>, Position, u64)>,
+    blocked_record: Option<(Arc<LogName>, Position, u64)>,
 }
 
 impl MirrorFeedLink {
-    pub(super) fn begin(client: &Client, feed: Arc<MirrorFeed>) -> MirrorFeedLink {
+    pub(super) fn start(client: &Client, feed: Arc<MirrorFeed>) -> MirrorFeedLink {
         let mut options = feed.options();
-        let after = match feed.beginning() {
+        let after = match feed.start_position() {
             FeedStart::At(start) => {
                 options.start = start;
                 Vec::new()
             }
-            FeedStart::After(held) => held,
+            FeedStart::After(positions) => positions,
         };
-        let subscriber = client.subscribe_at_once(&feed.pattern, options, after);
-        MirrorFeedLink { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
+        let subscriber = client.subscribe_nowait(&feed.pattern, options, after);
+        MirrorFeedLink {
+            feed,
+            subscriber,
+            is_started: false,
+            is_behind: false,
+            frame: Vec::new(),
+            blocked_record: None,
+        }
     }
 
     /// Handles the received events. Returns whether the feed continues.
-    pub(super) fn go_on(&mut self) -> bool {
-        if !self.feed.is_wanted() {
+    pub(super) fn advance(&mut self) -> bool {
+        if !self.feed.is_needed() {
             self.feed.ended("the mirror has no subscribers");
             return false;
         }
-        match self.take_some() {
-            Ok(goes_on) => {
-                if !goes_on {
+        match self.receive_events() {
+            Ok(continues) => {
+                if !continues {
                     self.feed.ended("this node owns the topic now");
                 }
-                goes_on
+                continues
             }
             Err(why) => {
                 self.feed.ended(&why);
@@ -59,17 +66,17 @@ impl MirrorFeedLink {
     /// Handles the events that were received before the connection ended.
     pub(super) fn end(mut self, why: &str) {
         self.is_behind = true;
-        while self.is_behind && self.feed.is_wanted() && matches!(self.take_some(), Ok(true)) {}
+        while self.is_behind && self.feed.is_needed() && matches!(self.receive_events(), Ok(true)) {}
         self.feed.ended(why);
     }
 
-    fn take_some(&mut self) -> Result<bool, String> {
+    fn receive_events(&mut self) -> Result<bool, String> {
         self.is_behind = false;
-        if !self.stands {
+        if !self.is_started {
             match self.subscriber.start_positions() {
                 Some(after) => {
-                    self.feed.stands(&after);
-                    self.stands = true;
+                    self.feed.on_accepted(&after);
+                    self.is_started = true;
                 }
                 // If the owner refused the subscription, `refused` returns the reason.
                 None => {
@@ -77,22 +84,23 @@ impl MirrorFeedLink {
                 }
             }
         }
-        if let Some((log, position, prev_seq)) = &self.stuck {
-            match self.feed.take_record(log, *position, *prev_seq, &self.frame) {
-                FeedOutcome::Later => return Ok(true),
-                FeedOutcome::Over => return Ok(false),
-                FeedOutcome::Whole => self.stuck = None,
+        if let Some((log, position, prev_seq)) = &self.blocked_record {
+            match self.feed.apply_record(log, *position, *prev_seq, &self.frame) {
+                FeedOutcome::Retry => return Ok(true),
+                FeedOutcome::Ended => return Ok(false),
+                FeedOutcome::Applied => self.blocked_record = None,
             }
         }
-        for _ in 0..TURN_EVENTS {
+        for _ in 0..EVENTS_AT_ONCE_MAX {
             let event = self.subscriber.try_next().map_err(|error| error.to_string())?;
             let Some(event) = event else { return Ok(true) };
-            match self.feed.take(&event, &mut self.frame) {
-                FeedOutcome::Whole => {}
-                FeedOutcome::Over => return Ok(false),
-                FeedOutcome::Later => {
+            match self.feed.apply(&event, &mut self.frame) {
+                FeedOutcome::Applied => {}
+                FeedOutcome::Ended => return Ok(false),
+                FeedOutcome::Retry => {
                     if let Event::Record(record) = event {
-                        self.stuck = Some((Arc::clone(record.log), record.position, record.prev_seq));
+                        self.blocked_record =
+                            Some((Arc::clone(record.log), record.position, record.prev_seq));
                     }
                     return Ok(true);
                 }

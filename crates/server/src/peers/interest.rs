@@ -17,7 +17,7 @@ const REPLY_INBOX_PATTERN: &str = "reply_inbox.pattern";
 const INBOX_USER: &str = "inbox.user";
 
 /// Encodes a response as names and values of settings.
-pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
+pub(crate) fn encode_interest(interest: &Interest) -> Vec<(&str, &str)> {
     let mut settings = vec![(SUBSCRIBED, if interest.is_subscribed { "true" } else { "false" })];
     if let Some((name, pattern)) = &interest.inbox {
         settings.extend([(REPLY_INBOX, name.as_str()), (REPLY_INBOX_PATTERN, pattern.as_str())]);
@@ -26,7 +26,7 @@ pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
     settings
 }
 
-fn interest_of(settings: &[(String, String)]) -> Interest {
+fn decode_interest(settings: &[(String, String)]) -> Interest {
     let value = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
     Interest {
         is_subscribed: value(SUBSCRIBED).as_deref() == Some("true"),
@@ -39,7 +39,7 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
 #[derive(Default)]
 pub(super) struct InterestQueries {
     /// Queries that wait for a connection.
-    pub(super) wanted: Vec<InterestQuery>,
+    pub(super) waiting: Vec<InterestQuery>,
     /// Queries that were sent and have no response yet.
     sent: Vec<Arc<InterestQuery>>,
 }
@@ -47,11 +47,11 @@ pub(super) struct InterestQueries {
 impl InterestQueries {
     /// Fails the waiting queries because there is no connection. If the node was never connected, it may be starting,
     /// and the queries wait until their own deadline.
-    pub(super) fn fail_wanted(&mut self, was_up: bool) {
-        self.wanted.retain(|query| !was_up && !query.is_over());
+    pub(super) fn fail_waiting(&mut self, was_connected: bool) {
+        self.waiting.retain(|query| !was_connected && !query.is_over());
     }
 
-    pub(super) fn end_those_over(&mut self) {
+    pub(super) fn remove_finished(&mut self) {
         self.sent.retain(|query| !query.is_over());
     }
 }
@@ -61,8 +61,8 @@ impl NodeLink {
         let query = Arc::new(query);
         lock(&self.queries).sent.push(Arc::clone(&query));
         let topic = format!("{INTEREST}{}", query.pattern());
-        client.topic_settings_at_once(&topic, move |settings| match settings {
-            Ok(settings) => query.answer(interest_of(&settings)),
+        client.topic_settings_nowait(&topic, move |settings| match settings {
+            Ok(settings) => query.respond(decode_interest(&settings)),
             Err(_) => query.fail(),
         });
     }
@@ -77,10 +77,10 @@ mod tests {
         let inbox = Some(("_INBOX.of-1-2".to_owned(), "acme.reply.*".to_owned()));
         let inbox_user = Some("ana".to_owned());
         for interest in [Interest::default(), Interest { is_subscribed: true, inbox, inbox_user }] {
-            let settings = settings_of(&interest);
+            let settings = encode_interest(&interest);
             let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let settings: Vec<_> = settings.iter().map(owned).collect();
-            assert_eq!(interest_of(&settings), interest);
+            assert_eq!(decode_interest(&settings), interest);
         }
     }
 }

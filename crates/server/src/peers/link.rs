@@ -17,9 +17,9 @@ use super::presences::Presences;
 use super::{PAUSE, lock};
 
 /// How long the thread waits for the socket before it checks its feeds again.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long this node still reads records from a node that has left the cluster.
-const READ_ON_MAX: Duration = Duration::from_secs(10);
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection was lost";
 /// Maximum number of relays of the connection; above it, idle relays are dropped.
 const RELAYS_MAX: usize = 16_384;
@@ -28,7 +28,7 @@ const RELAYS_MAX: usize = 16_384;
 pub(super) struct NodeLink {
     /// The number of the other node.
     to: u64,
-    up: Mutex<Option<LiveConnection>>,
+    connection: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has still to start.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
     /// Memberships that the thread has still to start. If there is a connection, they are already requested.
@@ -39,14 +39,14 @@ pub(super) struct NodeLink {
     /// Whether the connection is given up. No response is accepted from then on, even if the kernel has received one.
     is_cut: AtomicBool,
     /// Whether the node is back in the cluster, so that the thread may connect again.
-    is_back: AtomicBool,
+    may_reconnect: AtomicBool,
     ended: AtomicBool,
 }
 
 #[derive(Default)]
 struct PendingJoins {
-    wanted: Vec<Arc<RemoteMembership>>,
-    asked: Vec<RemoteJoin>,
+    waiting: Vec<Arc<RemoteMembership>>,
+    requested: Vec<RemoteJoin>,
 }
 
 /// The key of a relay: a topic, and the producer with its epoch if the batches have one.
@@ -67,20 +67,20 @@ struct TopicRelay {
     /// The last flight of which a batch was refused; 0 if there is none. The owner also refuses all later batches of
     /// that flight. Batches of a later flight need another relay. A deleted topic also needs another relay, because a
     /// new topic may have its name.
-    refused_in: Arc<AtomicU64>,
+    refused_flight: Arc<AtomicU64>,
 }
 
 impl TopicRelay {
     /// Whether a batch of this flight needs another relay.
-    fn is_of_no_use(&self, flight: u64) -> bool {
-        let refused_in = self.refused_in.load(Ordering::Acquire);
-        refused_in != 0 && refused_in < flight && !self.relay.has_unanswered()
+    fn is_unusable(&self, flight: u64) -> bool {
+        let refused_flight = self.refused_flight.load(Ordering::Acquire);
+        refused_flight != 0 && refused_flight < flight && !self.relay.has_unanswered()
     }
 
     /// Whether no batch of a recent flight depends on the relay.
     fn is_idle(&self) -> bool {
-        let refused_in = self.refused_in.load(Ordering::Acquire);
-        let is_recent = refused_in != 0 && refused_in + RELAYS_MAX as u64 > last_flight();
+        let refused_flight = self.refused_flight.load(Ordering::Acquire);
+        let is_recent = refused_flight != 0 && refused_flight + RELAYS_MAX as u64 > last_flight();
         !is_recent && !self.relay.has_unanswered()
     }
 }
@@ -89,21 +89,21 @@ impl NodeLink {
     /// Starts the thread, which ends with [`NodeLink::end`].
     pub(super) fn start(
         to: u64,
-        reach: impl Fn() -> Option<(Address, ClientOptions)> + Send + 'static,
+        lookup: impl Fn() -> Option<(Address, ClientOptions)> + Send + 'static,
     ) -> Arc<NodeLink> {
         let link = Arc::new(NodeLink {
             to,
-            up: Mutex::default(),
+            connection: Mutex::default(),
             feeds: Mutex::default(),
             joins: Mutex::default(),
             queries: Mutex::default(),
             presences: Mutex::default(),
             is_cut: AtomicBool::new(false),
-            is_back: AtomicBool::new(false),
+            may_reconnect: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
-        let of_thread = Arc::clone(&link);
-        let run = move || of_thread.run(&reach);
+        let thread_link = Arc::clone(&link);
+        let run = move || thread_link.run(&lookup);
         if let Err(error) = thread::Builder::new().name(format!("dunlin-to-{to}")).spawn(run) {
             tracing::error!(%error, node = to, "cannot start the thread of a connection to another node");
         }
@@ -112,22 +112,22 @@ impl NodeLink {
 
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        *lock(&self.up) = None;
+        *lock(&self.connection) = None;
     }
 
     /// Gives up the connection: requests without a response are reported as lost at once. Feeds continue to read until
     /// the thread connects again.
-    pub(super) fn cut(&self) {
-        self.is_back.store(false, Ordering::Release);
+    pub(super) fn disconnect(&self) {
+        self.may_reconnect.store(false, Ordering::Release);
         self.is_cut.store(true, Ordering::Release);
-        let up = lock(&self.up).take();
-        drop(up);
-        lock(&self.queries).fail_wanted(true);
+        let connection = lock(&self.connection).take();
+        drop(connection);
+        lock(&self.queries).fail_waiting(true);
     }
 
     /// Allows the thread to connect again, because the node is back in the cluster.
-    pub(super) fn renew(&self) {
-        self.is_back.store(true, Ordering::Release);
+    pub(super) fn allow_reconnect(&self) {
+        self.may_reconnect.store(true, Ordering::Release);
     }
 
     pub(super) fn feed(&self, feed: Arc<MirrorFeed>) {
@@ -140,22 +140,22 @@ impl NodeLink {
 
     /// Requests a membership at once, so that the new member shares the batches that are forwarded later.
     pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
-        let up = lock(&self.up);
-        match up.as_ref() {
+        let connection = lock(&self.connection);
+        match connection.as_ref() {
             Some(LiveConnection { client, .. }) => {
-                let joining = RemoteJoin::begin(client, membership);
-                lock(&self.joins).asked.extend(joining);
+                let join = RemoteJoin::start(client, membership);
+                lock(&self.joins).requested.extend(join);
             }
-            None => lock(&self.joins).wanted.push(membership),
+            None => lock(&self.joins).waiting.push(membership),
         }
     }
 
     /// Sends a query at once, or as soon as there is a connection.
     pub(super) fn query_interest(&self, query: InterestQuery) {
-        let up = lock(&self.up);
-        match up.as_ref() {
+        let connection = lock(&self.connection);
+        match connection.as_ref() {
             Some(LiveConnection { client, .. }) => self.send_query(client, query),
-            None => lock(&self.queries).wanted.push(query),
+            None => lock(&self.queries).waiting.push(query),
         }
     }
 
@@ -163,24 +163,25 @@ impl NodeLink {
     pub(super) fn forward_batch(&self, run: InFlightBatch) {
         let after = match run.last_acknowledged() {
             Ok(after) => after,
-            Err(lost) => return run.answer(Err(lost)),
+            Err(lost) => return run.complete(Err(lost)),
         };
-        let mut up = lock(&self.up);
-        let taking = up.as_mut().filter(|up| up.after_flight < run.flight);
-        let Some(LiveConnection { client, relays, .. }) = taking else {
-            drop(up);
-            return run.not_taken("there is no connection to the owner");
+        let mut connection = lock(&self.connection);
+        let live_connection = connection.as_mut().filter(|live| live.after_flight < run.flight);
+        let Some(LiveConnection { client, relays, .. }) = live_connection else {
+            drop(connection);
+            return run.not_appended("there is no connection to the owner");
         };
         let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
             relays.retain(|_, open| !open.is_idle());
         }
-        if relays.get(&key).is_some_and(|open| open.is_of_no_use(run.flight)) {
+        if relays.get(&key).is_some_and(|open| open.is_unusable(run.flight)) {
             relays.remove(&key);
         }
-        let open = || TopicRelay { relay: client.relay(&run.pattern, run.mark), refused_in: Arc::default() };
-        let TopicRelay { relay, refused_in } = relays.entry(key).or_insert_with(open);
-        let (refused_in, flight, to) = (Arc::clone(refused_in), run.flight, self.to);
+        let open =
+            || TopicRelay { relay: client.relay(&run.pattern, run.mark), refused_flight: Arc::default() };
+        let TopicRelay { relay, refused_flight } = relays.entry(key).or_insert_with(open);
+        let (refused_flight, flight, to) = (Arc::clone(refused_flight), run.flight, self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
         let to_relay = RelayBatch {
             partition,
@@ -195,16 +196,16 @@ impl NodeLink {
             Box::new(move |relayed| match relayed {
                 RelayOutcome::Answered(outcome) => {
                     if matches!(outcome, Err(PublishError::NoTopic(_) | PublishError::Closed)) {
-                        refused_in.fetch_max(flight, Ordering::AcqRel);
+                        refused_flight.fetch_max(flight, Ordering::AcqRel);
                     }
-                    run.answer(outcome);
+                    run.complete(outcome);
                 }
-                RelayOutcome::NotTaken(why) => {
-                    refused_in.fetch_max(flight, Ordering::AcqRel);
-                    run.not_taken(&why);
+                RelayOutcome::NotAccepted(why) => {
+                    refused_flight.fetch_max(flight, Ordering::AcqRel);
+                    run.not_appended(&why);
                 }
                 RelayOutcome::Lost => {
-                    run.lost(&format!(
+                    run.response_lost(&format!(
                         "the connection to the topic's owner, node {to}, was lost before it \
                          responded"
                     ));
@@ -213,10 +214,10 @@ impl NodeLink {
         );
     }
 
-    fn run(&self, reach: &impl Fn() -> Option<(Address, ClientOptions)>) {
-        let mut was_up = false;
+    fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
+        let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
-            let connected = match reach() {
+            let connected = match lookup() {
                 Some((address, options)) => {
                     Client::connect_to(address, options).map_err(|error| error.to_string())
                 }
@@ -225,22 +226,24 @@ impl NodeLink {
             match connected {
                 Ok(client) => {
                     self.is_cut.store(false, Ordering::Release);
-                    was_up = true;
+                    was_connected = true;
                     {
-                        let mut up = lock(&self.up);
-                        let wanted = std::mem::take(&mut lock(&self.joins).wanted);
-                        let begun = wanted.into_iter().filter_map(|one| RemoteJoin::begin(&client, one));
-                        let begun: Vec<RemoteJoin> = begun.collect();
-                        lock(&self.joins).asked.extend(begun);
-                        let queries = std::mem::take(&mut lock(&self.queries).wanted);
+                        let mut connection = lock(&self.connection);
+                        let waiting = std::mem::take(&mut lock(&self.joins).waiting);
+                        let joins = waiting
+                            .into_iter()
+                            .filter_map(|membership| RemoteJoin::start(&client, membership));
+                        let joins: Vec<RemoteJoin> = joins.collect();
+                        lock(&self.joins).requested.extend(joins);
+                        let queries = std::mem::take(&mut lock(&self.queries).waiting);
                         queries.into_iter().for_each(|query| self.send_query(&client, query));
                         let (client, relays, after_flight) = (client.clone(), HashMap::new(), last_flight());
-                        *up = Some(LiveConnection { client, relays, after_flight });
+                        *connection = Some(LiveConnection { client, relays, after_flight });
                     }
                     self.serve(&client);
-                    let up = lock(&self.up).take();
+                    let connection = lock(&self.connection).take();
                     // Dropping the relays reports requests without a response as lost.
-                    drop(up);
+                    drop(connection);
                     tracing::info!(node = self.to, "the connection to another node ended");
                 }
                 Err(why) => {
@@ -248,10 +251,10 @@ impl NodeLink {
                     feeds.iter().for_each(|feed| feed.ended(&why));
                     let presences = std::mem::take(&mut *lock(&self.presences));
                     presences.iter().for_each(|presence| presence.ended());
-                    let wanted = std::mem::take(&mut lock(&self.joins).wanted);
-                    lock(&self.queries).fail_wanted(was_up);
-                    let away = SubscribeError::Connection(why);
-                    wanted.iter().for_each(|membership| membership.ended(&away));
+                    let waiting = std::mem::take(&mut lock(&self.joins).waiting);
+                    lock(&self.queries).fail_waiting(was_connected);
+                    let error = SubscribeError::Connection(why);
+                    waiting.iter().for_each(|membership| membership.ended(&error));
                     thread::sleep(PAUSE);
                 }
             }
@@ -259,37 +262,37 @@ impl NodeLink {
     }
 
     fn serve(&self, client: &Client) {
-        let (mut feeding, mut joining): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
+        let (mut feeds, mut joins): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();
         while client.is_up() && !self.is_cut.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
-            client.pump(LOOK);
+            client.pump(POLL_INTERVAL);
             let new = std::mem::take(&mut *lock(&self.feeds));
-            feeding.extend(new.into_iter().map(|feed| MirrorFeedLink::begin(client, feed)));
-            feeding.retain_mut(MirrorFeedLink::go_on);
-            joining.append(&mut lock(&self.joins).asked);
-            joining = joining.into_iter().filter_map(RemoteJoin::go_on).collect();
-            lock(&self.queries).end_those_over();
-            presences.go_on(client, std::mem::take(&mut *lock(&self.presences)));
+            feeds.extend(new.into_iter().map(|feed| MirrorFeedLink::start(client, feed)));
+            feeds.retain_mut(MirrorFeedLink::advance);
+            joins.append(&mut lock(&self.joins).requested);
+            joins = joins.into_iter().filter_map(RemoteJoin::advance).collect();
+            lock(&self.queries).remove_finished();
+            presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
         presences.end();
-        joining.append(&mut lock(&self.joins).asked);
-        joining.into_iter().for_each(|joining| joining.end(LOST));
-        self.read_on(client, &mut feeding);
-        feeding.into_iter().for_each(|feeding| feeding.end(LOST));
+        joins.append(&mut lock(&self.joins).requested);
+        joins.into_iter().for_each(|join| join.end(LOST));
+        self.drain_feeds(client, &mut feeds);
+        feeds.into_iter().for_each(|feed| feed.end(LOST));
     }
 
     /// Continues to read after the node has left the cluster: a stopping node sends the last records of its
     /// durable topics before it closes the connection.
-    fn read_on(&self, client: &Client, feeding: &mut Vec<MirrorFeedLink>) {
+    fn drain_feeds(&self, client: &Client, feeds: &mut Vec<MirrorFeedLink>) {
         let began = Instant::now();
         while client.is_up()
-            && !feeding.is_empty()
-            && began.elapsed() < READ_ON_MAX
-            && !self.is_back.load(Ordering::Acquire)
+            && !feeds.is_empty()
+            && began.elapsed() < DRAIN_MAX
+            && !self.may_reconnect.load(Ordering::Acquire)
             && !self.ended.load(Ordering::Acquire)
         {
-            client.pump(LOOK);
-            feeding.retain_mut(MirrorFeedLink::go_on);
+            client.pump(POLL_INTERVAL);
+            feeds.retain_mut(MirrorFeedLink::advance);
         }
     }
 }

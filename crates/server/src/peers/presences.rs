@@ -9,32 +9,34 @@ use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
 /// Maximum delay until an owner is informed that the last publisher has left.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The publisher presences that were announced over one connection.
 #[derive(Default)]
 pub(super) struct Presences {
     announced: Vec<(Arc<PublisherPresence>, Relay)>,
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
 }
 
 impl Presences {
     /// Announces new presences, and withdraws those that have ended.
-    pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
+    pub(super) fn advance(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {
             let relay = client.relay(&presence.pattern, mark);
             (presence, relay)
         }));
-        if self.announced.is_empty() || self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+        if self.announced.is_empty()
+            || self.last_check.is_some_and(|last_check| last_check.elapsed() < CHECK_INTERVAL)
+        {
             return;
         }
-        self.looked = Some(Instant::now());
+        self.last_check = Some(Instant::now());
         // Announces a refused presence again, because the owner may not know the topic yet.
-        let is_over = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
-            !presence.is_wanted() || relay.is_refused()
+        let is_finished = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
+            !presence.is_needed() || relay.is_refused()
         };
-        for (presence, relay) in self.announced.extract_if(.., is_over).collect::<Vec<_>>() {
+        for (presence, relay) in self.announced.extract_if(.., is_finished).collect::<Vec<_>>() {
             drop(relay);
             presence.ended();
         }

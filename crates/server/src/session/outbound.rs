@@ -8,13 +8,13 @@ use dunlin::topic::{Budget, BudgetSpent, Charge};
 
 /// Maximum number of unsent bytes that a session may hold without a memory charge: the rest of one batch of the usual
 /// size.
-pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
+pub(crate) const UNCHARGED_BYTES_MAX: usize = (16 << 10) + 64;
 
 /// A session's unsent output, except for records that are still in logs.
 #[derive(Debug, Default)]
 pub(crate) struct OutboundBuffer {
     /// Unsent parts of a message of which a part was sent. They are sent before anything else.
-    pub(crate) rest: VecDeque<UnsentPart>,
+    pub(crate) partial: VecDeque<UnsentPart>,
     /// Complete messages. The first `control_sent` bytes were already sent.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
@@ -22,11 +22,10 @@ pub(crate) struct OutboundBuffer {
     pub(crate) full: bool,
 }
 
-/// An unsent part of a message.
 #[derive(Debug)]
 pub(crate) enum UnsentPart {
     Copied(Vec<u8>),
-    /// A part of more than [`KEPT_BYTES_MAX`] bytes, charged to the memory budget.
+    /// A part of more than [`UNCHARGED_BYTES_MAX`] bytes, charged to the memory budget.
     Charged {
         bytes: Vec<u8>,
         _charge: Charge,
@@ -42,9 +41,9 @@ impl UnsentPart {
         }
     }
 
-    /// Copies the bytes. More than [`KEPT_BYTES_MAX`] bytes are charged to the memory budget.
+    /// Copies the bytes. More than [`UNCHARGED_BYTES_MAX`] bytes are charged to the memory budget.
     pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<UnsentPart, BudgetSpent> {
-        if bytes.len() <= KEPT_BYTES_MAX {
+        if bytes.len() <= UNCHARGED_BYTES_MAX {
             return Ok(UnsentPart::Copied(bytes.to_vec()));
         }
         let charge = Charge::of(budget, bytes.len())?;
@@ -65,19 +64,19 @@ impl OutboundBuffer {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rest.is_empty() && self.control.is_empty()
+        self.partial.is_empty() && self.control.is_empty()
     }
 
     /// Removes the bytes that the socket took. Returns how many of them belong to records.
-    pub(crate) fn sent(&mut self, mut bytes: usize) -> usize {
-        while let Some(first) = self.rest.front_mut() {
+    pub(crate) fn remove_sent(&mut self, mut bytes: usize) -> usize {
+        while let Some(first) = self.partial.front_mut() {
             let len = first.bytes().len();
             if bytes < len {
                 first.skip(bytes);
                 return 0;
             }
             bytes -= len;
-            self.rest.pop_front();
+            self.partial.pop_front();
         }
         let control = bytes.min(self.control().len());
         self.control_sent += control;

@@ -40,13 +40,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(8);
 /// A thread's count of sessions that write, and its paused sessions.
 #[derive(Debug)]
 pub(crate) struct WritePacer {
-    /// Number of sessions that have written since `since`. `counts` is the number of this counting period.
-    wrote: usize,
+    /// Number of sessions that have written since `since`. `period` counts these periods.
+    writers: usize,
     since: Instant,
-    counts: u64,
+    period: u64,
     busy: bool,
-    beats: u64,
-    resting: Vec<Waker>,
+    intervals: u64,
+    paused: Vec<Waker>,
     /// The waker of the pacing task, which is woken when a session pauses.
     idle: Option<Waker>,
 }
@@ -56,20 +56,20 @@ pub(crate) struct WritePacer {
 pub(crate) struct PausedChannels {
     channels: Vec<u32>,
     /// Number of the last counting period in which this session was counted.
-    counted: u64,
-    /// Value of `WritePacer::beats` when the session asked to be woken; `None` if it has not asked.
+    counted_in: u64,
+    /// Value of `WritePacer::intervals` when the session asked to be woken; `None` if it has not asked.
     since: Option<u64>,
 }
 
 impl WritePacer {
     pub(crate) fn new() -> WritePacer {
         WritePacer {
-            wrote: 0,
+            writers: 0,
             since: Instant::now(),
-            counts: 1,
+            period: 1,
             busy: false,
-            beats: 0,
-            resting: Vec::new(),
+            intervals: 0,
+            paused: Vec::new(),
             idle: None,
         }
     }
@@ -78,8 +78,8 @@ impl WritePacer {
         self.busy
     }
 
-    fn poll_resting(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if !self.resting.is_empty() {
+    fn poll_paused(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if !self.paused.is_empty() {
             return Poll::Ready(());
         }
         self.idle = Some(cx.waker().clone());
@@ -87,26 +87,26 @@ impl WritePacer {
     }
 
     fn wake_paused(&mut self) -> Vec<Waker> {
-        self.beats += 1;
-        self.busy = self.resting.len() >= BUSY_SESSIONS;
-        std::mem::take(&mut self.resting)
+        self.intervals += 1;
+        self.busy = self.paused.len() >= BUSY_SESSIONS;
+        std::mem::take(&mut self.paused)
     }
 }
 
 impl PausedChannels {
     /// Counts a session that has written records, at most once per counting period, because one busy session does not
     /// make a thread busy.
-    pub(crate) fn wrote(&mut self, pace: &mut WritePacer) {
-        if self.counted == pace.counts {
+    pub(crate) fn count_write(&mut self, pace: &mut WritePacer) {
+        if self.counted_in == pace.period {
             return;
         }
-        self.counted = pace.counts;
-        pace.wrote += 1;
-        if pace.wrote == BUSY_SESSIONS {
+        self.counted_in = pace.period;
+        pace.writers += 1;
+        if pace.writers == BUSY_SESSIONS {
             let now = Instant::now();
             pace.busy |= now - pace.since < BUSY_FOR;
-            (pace.since, pace.wrote) = (now, 0);
-            pace.counts += 1;
+            (pace.since, pace.writers) = (now, 0);
+            pace.period += 1;
         }
     }
 
@@ -116,21 +116,21 @@ impl PausedChannels {
     }
 
     /// Registers the session to be woken at the end of the interval, if any of its channels is paused.
-    pub(crate) fn ask(&mut self, pace: &mut WritePacer, waker: &Waker) {
+    pub(crate) fn request_wakeup(&mut self, pace: &mut WritePacer, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
-            self.since = Some(pace.beats);
-            pace.resting.push(waker.clone());
+            self.since = Some(pace.intervals);
+            pace.paused.push(waker.clone());
             pace.idle.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// Takes the channels whose pause has ended.
-    pub(crate) fn over(&mut self, pace: &WritePacer) -> impl Iterator<Item = u32> {
-        let over = self.since.is_some_and(|since| since != pace.beats);
-        if over {
+    pub(crate) fn take_ended(&mut self, pace: &WritePacer) -> impl Iterator<Item = u32> {
+        let has_ended = self.since.is_some_and(|since| since != pace.intervals);
+        if has_ended {
             self.since = None;
         }
-        let channels = if over { std::mem::take(&mut self.channels) } else { Vec::new() };
+        let channels = if has_ended { std::mem::take(&mut self.channels) } else { Vec::new() };
         channels.into_iter()
     }
 }
@@ -139,18 +139,18 @@ impl PausedChannels {
 pub(crate) async fn wake_paused() {
     let mut pause = PAUSE_MIN;
     loop {
-        poll_fn(|cx| scratch::with(|scratch| scratch.pace.poll_resting(cx))).await;
+        poll_fn(|cx| scratch::with(|scratch| scratch.pace.poll_paused(cx))).await;
         tokio::time::sleep(pause).await;
-        let before = worked();
+        let before = thread_cpu_time();
         scratch::with(|scratch| scratch.pace.wake_paused()).into_iter().for_each(Waker::wake);
         // Lets all woken sessions run first.
         tokio::task::yield_now().await;
-        pause = worked().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
+        pause = thread_cpu_time().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 }
 
 /// The processor time that the thread has used.
-fn worked() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither value is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -160,21 +160,21 @@ fn worked() -> Duration {
 mod tests {
     use super::*;
 
-    fn all_write(sessions: &mut [PausedChannels], pace: &mut WritePacer) {
-        sessions.iter_mut().for_each(|session| session.wrote(pace));
+    fn count_writes(sessions: &mut [PausedChannels], pace: &mut WritePacer) {
+        sessions.iter_mut().for_each(|session| session.count_write(pace));
     }
 
     #[test]
     fn thread_is_busy_only_if_many_sessions_write() {
         let mut pace = WritePacer::new();
-        let mut one = PausedChannels::default();
-        (0..10_000).for_each(|_| one.wrote(&mut pace));
+        let mut session = PausedChannels::default();
+        (0..10_000).for_each(|_| session.count_write(&mut pace));
         assert!(!pace.is_busy());
         // Makes all writes count as recent, so that the test does not depend on their times.
         pace.since = Instant::now() + Duration::from_secs(3_600);
         let mut sessions: Vec<PausedChannels> =
             (0..BUSY_SESSIONS).map(|_| PausedChannels::default()).collect();
-        all_write(&mut sessions, &mut pace);
+        count_writes(&mut sessions, &mut pace);
         assert!(pace.is_busy());
     }
 
@@ -184,12 +184,12 @@ mod tests {
         pace.busy = true;
         let mut session = PausedChannels::default();
         session.add(7);
-        session.ask(&mut pace, Waker::noop());
-        session.ask(&mut pace, Waker::noop());
-        assert_eq!(session.over(&pace).count(), 0);
+        session.request_wakeup(&mut pace, Waker::noop());
+        session.request_wakeup(&mut pace, Waker::noop());
+        assert_eq!(session.take_ended(&pace).count(), 0);
         assert_eq!(pace.wake_paused().len(), 1, "a session is woken once");
-        assert_eq!(session.over(&pace).collect::<Vec<_>>(), [7]);
-        assert_eq!(session.over(&pace).count(), 0);
+        assert_eq!(session.take_ended(&pace).collect::<Vec<_>>(), [7]);
+        assert_eq!(session.take_ended(&pace).count(), 0);
         assert!(!pace.is_busy());
     }
 }

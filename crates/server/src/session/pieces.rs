@@ -15,11 +15,10 @@ const PIECES_MAX: usize = 64;
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Size from which a piece is borrowed instead of copied, bytes. An additional piece costs about as much as copying
 /// this many bytes.
-pub(crate) const LENT_BYTES_MIN: usize = 1 << 10;
+pub(crate) const BORROWED_BYTES_MIN: usize = 1 << 10;
 
-/// The pieces of one write, in order.
 pub(crate) struct Pieces<'a, 's> {
-    gathered: &'s mut Vec<u8>,
+    copied: &'s mut Vec<u8>,
     pieces: [Piece<'a>; PIECES_MAX],
     count: usize,
     bytes: usize,
@@ -27,22 +26,22 @@ pub(crate) struct Pieces<'a, 's> {
 
 #[derive(Clone)]
 enum Piece<'a> {
-    Gathered(Range<usize>),
-    Lent(&'a [u8]),
+    Copied(Range<usize>),
+    Borrowed(&'a [u8]),
     Shared(&'a Bytes),
 }
 
 impl Piece<'_> {
-    const NONE: Piece<'static> = Piece::Lent(&[]);
+    const NONE: Piece<'static> = Piece::Borrowed(&[]);
 }
 
 impl<'a, 's> Pieces<'a, 's> {
     /// Starts a write with the pending output other than records.
-    pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
-        gathered.clear();
-        let mut pieces = Pieces { gathered, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
-        for rest in &outbound.rest {
-            pieces.put(rest.bytes());
+    pub(crate) fn new(copied: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
+        copied.clear();
+        let mut pieces = Pieces { copied, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
+        for part in &outbound.partial {
+            pieces.put(part.bytes());
         }
         pieces.put(outbound.control());
         pieces
@@ -59,48 +58,47 @@ impl<'a, 's> Pieces<'a, 's> {
 
     /// Adds bytes that stay borrowed until the write.
     pub(crate) fn put(&mut self, bytes: &'a [u8]) {
-        if bytes.len() < LENT_BYTES_MIN {
-            self.gather(bytes)
+        if bytes.len() < BORROWED_BYTES_MIN {
+            self.put_copy(bytes)
         } else {
-            self.add(Piece::Lent(bytes), bytes.len())
+            self.add(Piece::Borrowed(bytes), bytes.len())
         }
     }
 
     /// Like [`put`](Pieces::put), but for reference-counted bytes. Their unsent rest is kept without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
-        if bytes.len() < LENT_BYTES_MIN {
-            self.gather(bytes)
+        if bytes.len() < BORROWED_BYTES_MIN {
+            self.put_copy(bytes)
         } else {
             self.add(Piece::Shared(bytes), bytes.len())
         }
     }
 
-    /// Adds a copy of the bytes.
-    pub(crate) fn gather(&mut self, bytes: &[u8]) {
-        self.write_in(|out| out.extend_from_slice(bytes));
+    pub(crate) fn put_copy(&mut self, bytes: &[u8]) {
+        self.append_with(|out| out.extend_from_slice(bytes));
     }
 
     /// Adds the bytes that `append` writes to the buffer.
     #[inline]
-    pub(crate) fn write_in(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.gathered.len();
-        append(self.gathered);
-        let end = self.gathered.len();
+    pub(crate) fn append_with(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.copied.len();
+        append(self.copied);
+        let end = self.copied.len();
         if start == end {
             return;
         }
-        if let Some(Piece::Gathered(last)) = self.pieces[..self.count].last_mut() {
+        if let Some(Piece::Copied(last)) = self.pieces[..self.count].last_mut() {
             last.end = end;
             self.bytes += end - start;
         } else {
-            self.add(Piece::Gathered(start..end), end - start);
+            self.add(Piece::Copied(start..end), end - start);
         }
     }
 
     /// The last `back` bytes that were copied; the caller may change them.
-    pub(crate) fn last_gathered(&mut self, back: usize) -> &mut [u8] {
-        let from = self.gathered.len() - back;
-        &mut self.gathered[from..]
+    pub(crate) fn last_copied(&mut self, back: usize) -> &mut [u8] {
+        let from = self.copied.len() - back;
+        &mut self.copied[from..]
     }
 
     fn add(&mut self, piece: Piece<'a>, bytes: usize) {
@@ -109,7 +107,6 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes += bytes;
     }
 
-    /// Calls `write` with the pieces.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         for (slice, piece) in slices.iter_mut().zip(&self.pieces[..self.count]) {
@@ -120,33 +117,33 @@ impl<'a, 's> Pieces<'a, 's> {
 
     fn bytes_of<'p>(&'p self, piece: &'p Piece<'a>) -> &'p [u8] {
         match piece {
-            Piece::Gathered(range) => &self.gathered[range.clone()],
-            Piece::Lent(bytes) => bytes,
+            Piece::Copied(range) => &self.copied[range.clone()],
+            Piece::Borrowed(bytes) => bytes,
             Piece::Shared(bytes) => bytes,
         }
     }
 
     /// Returns this range of the write's bytes in a form that can be kept and sent later.
-    pub(crate) fn rest(
+    pub(crate) fn unsent_parts(
         &self,
-        wanted: Range<usize>,
+        range: Range<usize>,
         budget: &Arc<Budget>,
     ) -> Result<Vec<UnsentPart>, BudgetSpent> {
-        let mut rests = Vec::new();
+        let mut parts = Vec::new();
         let mut at = 0;
         for piece in &self.pieces[..self.count] {
             let bytes = self.bytes_of(piece);
-            let from = wanted.start.clamp(at, at + bytes.len()) - at;
-            let to = wanted.end.clamp(at, at + bytes.len()) - at;
+            let from = range.start.clamp(at, at + bytes.len()) - at;
+            let to = range.end.clamp(at, at + bytes.len()) - at;
             at += bytes.len();
             if from == to {
                 continue;
             }
-            rests.push(match piece {
+            parts.push(match piece {
                 Piece::Shared(bytes) => UnsentPart::Shared(bytes.slice(from..to)),
                 _ => UnsentPart::copy(&bytes[from..to], budget)?,
             });
         }
-        Ok(rests)
+        Ok(parts)
     }
 }

@@ -9,7 +9,6 @@ use crate::tcp::WriteScratch;
 /// Maximum number of bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
-/// The buffers that the sessions of one thread share.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) read: Box<[u8]>,
@@ -33,7 +32,6 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Calls `f` with the thread's buffers.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.take().unwrap_or_else(|| Box::new(Scratch::new()));
     let result = f(&mut scratch);

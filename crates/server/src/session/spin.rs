@@ -6,41 +6,40 @@
 
 /// Number of consecutive failed attempts after which a session waits for readiness. So many attempts take some tens of
 /// milliseconds.
-const VAIN_MAX: u32 = 100_000;
+const FAILURES_MAX: u32 = 100_000;
 
-/// Number of turns that a session takes before other sessions of the thread run.
-const TURNS: usize = 8;
+/// Number of rounds that a session runs before other sessions of the thread run.
+const ROUNDS_PER_POLL: usize = 8;
 
 /// Whether a session may poll its socket, and the number of consecutive failed attempts.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed: bool,
-    vain: u32,
+    failures: u32,
 }
 
 impl Spin {
     pub(crate) fn new(allowed: bool) -> Spin {
-        Spin { allowed, vain: 0 }
+        Spin { allowed, failures: 0 }
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.allowed && self.vain < VAIN_MAX
+        self.allowed && self.failures < FAILURES_MAX
     }
 
-    /// Number of turns that the session takes before other sessions. A polling session takes one, because its next turn
+    /// Number of rounds that the session runs before other sessions. A polling session runs one, because its next round
     /// comes soon.
-    pub(crate) fn turns(&self) -> usize {
-        if self.is_on() { 1 } else { TURNS }
+    pub(crate) fn rounds_per_poll(&self) -> usize {
+        if self.is_on() { 1 } else { ROUNDS_PER_POLL }
     }
 
-    /// Records that an attempt succeeded.
-    pub(crate) fn not_in_vain(&mut self) {
-        self.vain = 0;
+    pub(crate) fn record_success(&mut self) {
+        self.failures = 0;
     }
 
     /// Counts a failed attempt. Returns whether to try again.
-    pub(crate) fn again(&mut self) -> bool {
-        self.vain = self.vain.saturating_add(1);
+    pub(crate) fn record_failure(&mut self) -> bool {
+        self.failures = self.failures.saturating_add(1);
         self.is_on()
     }
 }

@@ -11,21 +11,22 @@
 //!   3 turn      tick u64, time u64     begins the sender's messages of one turn; time: its monotonic clock
 //!   4 message   to u32, bytes          for a region
 //!   5 region    region u32, epoch u64  the sender runs this region from now on
-//!   6 gone      region u32             the sender stopped running this region
+//!   6 ended     region u32             the sender stopped running this region
 //!   7 settled   tick u64               in lock-step: the sender's handovers after this tick are complete
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
-//!   9 whole     region u32, bytes      the region's whole state: the standby begins
+//!   9 snapshot  region u32, bytes      the region's whole state: the standby begins
 //!  10 record    region u32, bytes      a change of the region
-//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region's changes up to these entries
+//!  11 progress  region u32, entries u64, tick u64     the standby has applied the region's changes up to these entries
 //!                                                     and this tick
 //!  12 ping
-//!  13 weight    bytes                  the load of one of the sender's regions
-//!  14 cut       bytes                  the new partition of the curve, as the cluster has it
+//!  13 load      bytes                  the load of one of the sender's regions
+//!  14 partition bytes                  the new partition of the curve, as the cluster has it
 //!  15 proof     bytes                  see `secret`; the response to a hello
-//!  16 ids       number u64, ids u64 each   a query: which of these ids does the receiver have?
-//!  17 held      number u64, bytes      the response to `ids`: the number of the sender's regions u32, each region u32;
-//!                                      then for each id that the sender has: id u64, region u32, flags u8
-//!                                      (1: the entity was just spawned; 2: it is being handed over to the region)
+//!  16 id query  number u64, ids u64 each   a query: which of these ids does the receiver have?
+//!  17 id reply  number u64, bytes      the response to an id query: the number of the sender's regions u32, each
+//!                                      region u32; then for each id that the sender has: id u64, region u32,
+//!                                      flags u8 (1: the entity was just spawned; 2: it is being handed over to the
+//!                                      region)
 //! ```
 
 use dunlin::space::RegionId;
@@ -43,18 +44,18 @@ pub(super) enum SpaceFrame<'a> {
     Turn { tick: u64, time_ns: u64 },
     Message { to: RegionId, bytes: &'a [u8] },
     Region { region: RegionId, epoch: u64 },
-    Gone(RegionId),
+    RegionEnded(RegionId),
     Settled(u64),
     Follow(RegionId),
-    Whole { region: RegionId, bytes: &'a [u8] },
+    Snapshot { region: RegionId, bytes: &'a [u8] },
     Record { region: RegionId, bytes: &'a [u8] },
-    Knows { region: RegionId, entries: u64, tick: u64 },
+    Progress { region: RegionId, entries: u64, tick: u64 },
     Ping,
     LoadReport(&'a [u8]),
-    Cut(&'a [u8]),
+    Partition(&'a [u8]),
     Proof(&'a [u8]),
-    Ids { number: u64, ids: &'a [u8] },
-    Held { number: u64, bytes: &'a [u8] },
+    IdQuery { number: u64, ids: &'a [u8] },
+    IdResponse { number: u64, bytes: &'a [u8] },
 }
 
 impl SpaceFrame<'_> {
@@ -68,7 +69,7 @@ impl SpaceFrame<'_> {
     }
 
     /// Appends the bytes of the frame that precede its body. The body has `body_bytes` bytes and is sent separately.
-    pub(super) fn encode_before(&self, body_bytes: usize, out: &mut Vec<u8>) {
+    pub(super) fn encode_head(&self, body_bytes: usize, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         debug_assert!(body.is_empty(), "it has a body of its own");
         out.extend_from_slice(&((1 + head.bytes().len() + body_bytes) as u32).to_le_bytes());
@@ -84,20 +85,20 @@ impl SpaceFrame<'_> {
             SpaceFrame::Turn { tick, time_ns } => (3, head.u64(*tick).u64(*time_ns), &[]),
             SpaceFrame::Message { to, bytes } => (4, head.u32(to.0), bytes),
             SpaceFrame::Region { region, epoch } => (5, head.u32(region.0).u64(*epoch), &[]),
-            SpaceFrame::Gone(region) => (6, head.u32(region.0), &[]),
+            SpaceFrame::RegionEnded(region) => (6, head.u32(region.0), &[]),
             SpaceFrame::Settled(tick) => (7, head.u64(*tick), &[]),
             SpaceFrame::Follow(region) => (8, head.u32(region.0), &[]),
-            SpaceFrame::Whole { region, bytes } => (9, head.u32(region.0), bytes),
+            SpaceFrame::Snapshot { region, bytes } => (9, head.u32(region.0), bytes),
             SpaceFrame::Record { region, bytes } => (10, head.u32(region.0), bytes),
-            SpaceFrame::Knows { region, entries, tick } => {
+            SpaceFrame::Progress { region, entries, tick } => {
                 (11, head.u32(region.0).u64(*entries).u64(*tick), &[])
             }
             SpaceFrame::Ping => (12, head, &[]),
             SpaceFrame::LoadReport(bytes) => (13, head, bytes),
-            SpaceFrame::Cut(bytes) => (14, head, bytes),
+            SpaceFrame::Partition(bytes) => (14, head, bytes),
             SpaceFrame::Proof(bytes) => (15, head, bytes),
-            SpaceFrame::Ids { number, ids } => (16, head.u64(*number), ids),
-            SpaceFrame::Held { number, bytes } => (17, head.u64(*number), bytes),
+            SpaceFrame::IdQuery { number, ids } => (16, head.u64(*number), ids),
+            SpaceFrame::IdResponse { number, bytes } => (17, head.u64(*number), bytes),
         }
     }
 
@@ -116,18 +117,18 @@ impl SpaceFrame<'_> {
             3 => SpaceFrame::Turn { tick: body.u64()?, time_ns: body.u64()? },
             4 => SpaceFrame::Message { to: body.region()?, bytes: body.rest() },
             5 => SpaceFrame::Region { region: body.region()?, epoch: body.u64()? },
-            6 => SpaceFrame::Gone(body.region()?),
+            6 => SpaceFrame::RegionEnded(body.region()?),
             7 => SpaceFrame::Settled(body.u64()?),
             8 => SpaceFrame::Follow(body.region()?),
-            9 => SpaceFrame::Whole { region: body.region()?, bytes: body.rest() },
+            9 => SpaceFrame::Snapshot { region: body.region()?, bytes: body.rest() },
             10 => SpaceFrame::Record { region: body.region()?, bytes: body.rest() },
-            11 => SpaceFrame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
+            11 => SpaceFrame::Progress { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
             12 => SpaceFrame::Ping,
             13 => SpaceFrame::LoadReport(body.rest()),
-            14 => SpaceFrame::Cut(body.rest()),
+            14 => SpaceFrame::Partition(body.rest()),
             15 => SpaceFrame::Proof(body.rest()),
-            16 => SpaceFrame::Ids { number: body.u64()?, ids: body.rest() },
-            17 => SpaceFrame::Held { number: body.u64()?, bytes: body.rest() },
+            16 => SpaceFrame::IdQuery { number: body.u64()?, ids: body.rest() },
+            17 => SpaceFrame::IdResponse { number: body.u64()?, bytes: body.rest() },
             _ => return Err(RunnerRefusal::Frame("a frame has an unknown kind")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
@@ -168,9 +169,9 @@ pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], RunnerRefusal> {
-        let (here, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
         self.0 = rest;
-        Ok(*here)
+        Ok(*field)
     }
 
     pub(super) fn u16(&mut self) -> Result<u16, RunnerRefusal> {
@@ -186,9 +187,9 @@ impl<'a> FieldReader<'a> {
     }
 
     pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], RunnerRefusal> {
-        let (here, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
+        let (field, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
         self.0 = rest;
-        Ok(here)
+        Ok(field)
     }
 
     fn rest(&mut self) -> &'a [u8] {
@@ -209,18 +210,18 @@ mod tests {
             SpaceFrame::Turn { tick: 3, time_ns: u64::MAX },
             SpaceFrame::Message { to: region, bytes: &[1, 2, 3] },
             SpaceFrame::Region { region, epoch: 9 },
-            SpaceFrame::Gone(region),
+            SpaceFrame::RegionEnded(region),
             SpaceFrame::Settled(5),
             SpaceFrame::Follow(region),
-            SpaceFrame::Whole { region, bytes: &[4; 100] },
+            SpaceFrame::Snapshot { region, bytes: &[4; 100] },
             SpaceFrame::Record { region, bytes: &[] },
-            SpaceFrame::Knows { region, entries: 1, tick: 2 },
+            SpaceFrame::Progress { region, entries: 1, tick: 2 },
             SpaceFrame::Ping,
             SpaceFrame::LoadReport(&[6]),
-            SpaceFrame::Cut(&[7, 8]),
+            SpaceFrame::Partition(&[7, 8]),
             SpaceFrame::Proof(&[9; 32]),
-            SpaceFrame::Ids { number: 3, ids: &[1; 8] },
-            SpaceFrame::Held { number: 4, bytes: &[] },
+            SpaceFrame::IdQuery { number: 3, ids: &[1; 8] },
+            SpaceFrame::IdResponse { number: 4, bytes: &[] },
         ];
         for frame in &frames {
             let mut bytes = Vec::new();

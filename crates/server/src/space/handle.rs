@@ -18,7 +18,7 @@ pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>
 
 /// The receiving end of the queue of orders.
 pub(super) struct RunnerCalls<const D: usize, B> {
-    pub(super) orders: Receiver<RunnerCall<D, B>>,
+    pub(super) calls: Receiver<RunnerCall<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,
     /// Whether the handle was dropped.
     pub(super) ended: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(super) struct RunnerCalls<const D: usize, B> {
 
 /// A handle to the thread that runs one process's regions of a world. Dropping it ends the thread.
 pub struct Space<const D: usize, B> {
-    orders: Sender<RunnerCall<D, B>>,
+    calls: Sender<RunnerCall<D, B>>,
     waiting: Arc<AtomicUsize>,
     ended: Arc<AtomicBool>,
     orders_max: usize,
@@ -54,14 +54,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (waker, (sender, orders)) = (PollWaker::new().map_err(SpaceError::Thread)?, channel());
+        let (waker, (sender, calls)) = (PollWaker::new().map_err(SpaceError::Thread)?, channel());
         let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
         let ended = Arc::new(AtomicBool::new(false));
-        let taken = RunnerCalls { orders, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
-        let mut runner = Runner::new(config, host, listener, waker.clone(), taken);
+        let runner_calls = RunnerCalls { calls, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
+        let mut runner = Runner::new(config, host, listener, waker.clone(), runner_calls);
         let thread = std::thread::Builder::new().name("space".to_owned()).spawn(move || runner.run());
         let thread = Mutex::new(Some(thread.map_err(SpaceError::Thread)?));
-        Ok(Space { orders: sender, waiting, ended, orders_max, waker, thread, address })
+        Ok(Space { calls: sender, waiting, ended, orders_max, waker, thread, address })
     }
 
     /// The address for other processes.
@@ -69,32 +69,32 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         self.address
     }
 
-    /// Runs `order` on the thread between two ticks, without waiting for it.
-    pub fn order(&self, order: impl FnOnce(&mut Runner<D, B>) + Send + 'static) -> Result<(), SpaceError> {
+    /// Runs `call` on the thread between two ticks, without waiting for it.
+    pub fn submit(&self, call: impl FnOnce(&mut Runner<D, B>) + Send + 'static) -> Result<(), SpaceError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.orders_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(SpaceError::Busy { max: self.orders_max });
         }
-        self.orders.send(Box::new(order)).map_err(|_| self.why())?;
+        self.calls.send(Box::new(call)).map_err(|_| self.end_reason())?;
         self.waker.wake();
         Ok(())
     }
 
-    /// Runs `order` on the thread between two ticks, and returns its result.
-    pub fn ask<T: Send + 'static>(
+    /// Runs `call` on the thread between two ticks, and returns its result.
+    pub fn call<T: Send + 'static>(
         &self,
-        order: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
+        call: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
-        let (sender, answer) = channel();
+        let (sender, result) = channel();
         // Dropping the result of the send is correct: it fails only if the caller no longer waits for the result.
-        self.order(move |runner| drop(sender.send(order(runner))))?;
-        answer.recv().map_err(|_| self.why())
+        self.submit(move |runner| drop(sender.send(call(runner))))?;
+        result.recv().map_err(|_| self.end_reason())
     }
 
     /// Stops the thread. Returns the thread's error if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
         // The thread may already have ended.
-        let _ = self.order(Runner::end);
+        let _ = self.submit(Runner::end);
         match self.join() {
             None | Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(SpaceError::Ended(Some(why))),
@@ -106,7 +106,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         Some(thread.join().unwrap_or_else(|_| Err("the thread that runs the regions panicked".to_owned())))
     }
 
-    fn why(&self) -> SpaceError {
+    fn end_reason(&self) -> SpaceError {
         SpaceError::Ended(self.join().and_then(Result::err))
     }
 }

@@ -43,8 +43,8 @@ impl WorldKey {
     ) -> Self {
         let mut hash = Hash(0xcbf2_9ce4_8422_2325);
         hash.add(&[D as u8, u8::from(lockstep)]);
-        for along in setup.world.min().iter().chain(&setup.world.max()).chain(&[setup.strip]) {
-            hash.add(&along.to_le_bytes());
+        for coordinate in setup.world.min().iter().chain(&setup.world.max()).chain(&[setup.strip]) {
+            hash.add(&coordinate.to_le_bytes());
         }
         for number in [setup.tick_ns, setup.seed, u64::from(setup.ghosts_every)] {
             hash.add(&number.to_le_bytes());
@@ -170,11 +170,14 @@ mod tests {
             hello().check(&other)
         };
         assert_eq!(other(|_| {}), Ok(()));
-        assert!(matches!(other(|one| one.world.name = "fish".to_owned()), Err(RunnerRefusal::World { .. })));
-        assert!(matches!(other(|one| one.world.setup = 6), Err(RunnerRefusal::Setup(_))));
-        assert_eq!(other(|one| one.process = 3), Err(RunnerRefusal::Number(3)));
-        let claims = |one: &mut RunnerHello| one.regions = vec![(RegionId(1), 4)];
+        assert!(matches!(
+            other(|hello| hello.world.name = "fish".to_owned()),
+            Err(RunnerRefusal::World { .. })
+        ));
+        assert!(matches!(other(|hello| hello.world.setup = 6), Err(RunnerRefusal::Setup(_))));
+        assert_eq!(other(|hello| hello.process = 3), Err(RunnerRefusal::Number(3)));
+        let claims = |hello: &mut RunnerHello| hello.regions = vec![(RegionId(1), 4)];
         assert_eq!(other(claims), Err(RunnerRefusal::Region { region: RegionId(1), epoch: 4, ours: 4 }));
-        assert_eq!(other(|one| one.regions = vec![(RegionId(1), 5)]), Ok(()), "it took over");
+        assert_eq!(other(|hello| hello.regions = vec![(RegionId(1), 5)]), Ok(()), "it took over");
     }
 }

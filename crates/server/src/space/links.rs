@@ -25,7 +25,7 @@ use super::secret::{Role, Secret, random};
 
 /// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
 /// each attempt.
-const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
+const RETRY_PAUSE_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Maximum number of refusals that are kept for the program to take.
 const REFUSALS_MAX: usize = 64;
 
@@ -40,19 +40,19 @@ pub(super) struct ProcessLink {
     /// Number of the process to which this side connected; `None` for an accepted connection.
     expected: Option<u64>,
     /// The regions in this side's hello.
-    told: Vec<(RegionId, u64)>,
+    announced: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
     /// The peer's hello, decoded and as bytes; kept until the peer has proved that it knows the secret.
-    heard: Option<(RunnerHello, Vec<u8>)>,
+    peer_hello: Option<(RunnerHello, Vec<u8>)>,
     since_ns: u64,
     /// Whether the first frame of this turn was already queued.
-    turned: bool,
+    turn_sent: bool,
     /// Whether the next received frame belongs to a later tick and must wait.
-    pub(super) waits: bool,
+    pub(super) must_wait: bool,
     /// Tick and time that the peer stated for its present turn.
     pub(super) turn: (u64, u64),
     /// Whether the connection ends as soon as all queued bytes are sent.
-    ending: bool,
+    is_closing: bool,
 }
 
 impl ProcessLink {
@@ -62,13 +62,13 @@ impl ProcessLink {
     }
 
     /// Informs the peer which regions started or stopped running here.
-    fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
+    fn send_region_changes(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
         for (region, _) in before.iter().filter(is_gone) {
-            self.connection.put(&SpaceFrame::Gone(*region));
+            self.connection.queue(&SpaceFrame::RegionEnded(*region));
         }
         for (region, epoch) in now.iter().filter(|region| !before.contains(region)) {
-            self.connection.put(&SpaceFrame::Region { region: *region, epoch: *epoch });
+            self.connection.queue(&SpaceFrame::Region { region: *region, epoch: *epoch });
         }
     }
 }
@@ -76,14 +76,14 @@ impl ProcessLink {
 #[derive(Debug)]
 struct DialSchedule {
     address: SocketAddr,
-    at_ns: u64,
-    rest_ns: u64,
+    due_ns: u64,
+    pause_ns: u64,
 }
 
 /// A connection that was established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LinkEvent {
-    Met { process: u64, regions: Vec<(RegionId, u64)> },
+    Connected { process: u64, regions: Vec<(RegionId, u64)> },
     Lost { process: u64, regions: Vec<RegionId> },
 }
 
@@ -103,9 +103,9 @@ pub(super) struct ProcessLinks {
     events: Vec<LinkEvent>,
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     pub(super) dropped: u64,
-    pub(super) made: u64,
+    pub(super) connections_made: u64,
     /// Bytes sent and received over connections that have ended.
-    past_bytes: (u64, u64),
+    closed_bytes: (u64, u64),
 }
 
 impl ProcessLinks {
@@ -129,8 +129,8 @@ impl ProcessLinks {
             events: Vec::new(),
             refusals: Vec::new(),
             dropped: 0,
-            made: 0,
-            past_bytes: (0, 0),
+            connections_made: 0,
+            closed_bytes: (0, 0),
         }
     }
 
@@ -141,7 +141,7 @@ impl ProcessLinks {
         }
         let known = self.dials.get(&peer.process).is_some_and(|dial| dial.address == peer.address);
         if !known {
-            let dial = DialSchedule { address: peer.address, at_ns: now_ns, rest_ns: REST_NS.0 };
+            let dial = DialSchedule { address: peer.address, due_ns: now_ns, pause_ns: RETRY_PAUSE_NS.0 };
             self.dials.insert(peer.process, dial);
         }
     }
@@ -157,57 +157,57 @@ impl ProcessLinks {
     /// Connects to the processes whose pause is over, and closes connections that were not verified in time.
     pub(super) fn dial(&mut self, now_ns: u64) {
         let due = |(process, dial): (&u64, &DialSchedule)| {
-            (dial.at_ns <= now_ns).then_some((*process, dial.address))
+            (dial.due_ns <= now_ns).then_some((*process, dial.address))
         };
         let due: Vec<(u64, SocketAddr)> = self.dials.iter().filter_map(due).collect();
         for (process, address) in due {
-            self.put_off(process, now_ns);
-            let is_under_way = self.links.values().any(|link| link.expected == Some(process));
-            if !is_under_way
+            self.postpone_dial(process, now_ns);
+            let is_connecting = self.links.values().any(|link| link.expected == Some(process));
+            if !is_connecting
                 && !self.by_process.contains_key(&process)
-                && let Ok(connection) = RunnerConnection::begin(address)
+                && let Ok(connection) = RunnerConnection::connect(address)
             {
                 self.add(connection, Some(process), now_ns);
             }
         }
-        let late = |link: &ProcessLink| {
-            let patience_ns = self.limits.hello_ms_max * 1_000_000;
-            link.process.is_none() && now_ns.saturating_sub(link.since_ns) > patience_ns
+        let overdue = |link: &ProcessLink| {
+            let time_limit_ns = self.limits.hello_ms_max * 1_000_000;
+            link.process.is_none() && now_ns.saturating_sub(link.since_ns) > time_limit_ns
         };
-        let late: Vec<LinkId> =
-            self.links.iter().filter(|(_, link)| late(link)).map(|(key, _)| *key).collect();
-        late.into_iter().for_each(|key| self.close(key, None));
+        let overdue: Vec<LinkId> =
+            self.links.iter().filter(|(_, link)| overdue(link)).map(|(key, _)| *key).collect();
+        overdue.into_iter().for_each(|key| self.close(key, None));
     }
 
-    fn put_off(&mut self, process: u64, now_ns: u64) {
+    fn postpone_dial(&mut self, process: u64, now_ns: u64) {
         if let Some(dial) = self.dials.get_mut(&process) {
-            dial.at_ns = now_ns + dial.rest_ns;
-            dial.rest_ns = (dial.rest_ns * 2).min(REST_NS.1);
+            dial.due_ns = now_ns + dial.pause_ns;
+            dial.pause_ns = (dial.pause_ns * 2).min(RETRY_PAUSE_NS.1);
         }
     }
 
     /// The next time at which [`ProcessLinks::dial`] must be called, ns.
     pub(super) fn next_dial_ns(&self) -> Option<u64> {
-        let strangers = self.links.values().filter(|link| link.process.is_none());
-        let patience_ns = self.limits.hello_ms_max * 1_000_000;
-        let late = strangers.map(|link| link.since_ns + patience_ns + 1);
-        self.dials.values().map(|dial| dial.at_ns).chain(late).min()
+        let unverified = self.links.values().filter(|link| link.process.is_none());
+        let time_limit_ns = self.limits.hello_ms_max * 1_000_000;
+        let deadlines = unverified.map(|link| link.since_ns + time_limit_ns + 1);
+        self.dials.values().map(|dial| dial.due_ns).chain(deadlines).min()
     }
 
     /// Accepts the connections that wait at the listening socket.
     pub(super) fn accept(&mut self, now_ns: u64) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let strangers =
+            let unverified =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
             // At the limit, closes the oldest unverified connection, so that unverified peers cannot keep a process of
             // the world out.
-            let oldest = strangers().next().map(|(key, _)| *key);
-            if strangers().count() >= self.limits.strangers_max
+            let oldest = unverified().next().map(|(key, _)| *key);
+            if unverified().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
             {
                 self.close(oldest, None);
             }
-            if let Ok(connection) = RunnerConnection::of(stream) {
+            if let Ok(connection) = RunnerConnection::from_stream(stream) {
                 self.add(connection, None, now_ns);
             }
         }
@@ -216,45 +216,45 @@ impl ProcessLinks {
     fn add(&mut self, mut connection: RunnerConnection, expected: Option<u64>, now_ns: u64) {
         let Ok(nonce) = random() else { return };
         let hello = self.hello.encode(&nonce);
-        connection.put(&SpaceFrame::Hello(&hello));
+        connection.queue(&SpaceFrame::Hello(&hello));
         let link = ProcessLink {
             connection,
             process: None,
             expected,
-            told: self.hello.regions.clone(),
+            announced: self.hello.regions.clone(),
             hello,
-            heard: None,
+            peer_hello: None,
             since_ns: now_ns,
-            turned: false,
-            waits: false,
+            turn_sent: false,
+            must_wait: false,
             turn: (0, now_ns),
-            ending: false,
+            is_closing: false,
         };
         self.next_key += 1;
         self.links.insert(self.next_key, link);
     }
 
     /// Handles a peer's hello: checks it and sends this side's proof.
-    pub(super) fn hear(&mut self, key: LinkId, hello: &[u8]) -> Result<(), RunnerRefusal> {
+    pub(super) fn handle_hello(&mut self, key: LinkId, hello: &[u8]) -> Result<(), RunnerRefusal> {
         let theirs = RunnerHello::decode(hello)?;
         self.hello.check(&theirs)?;
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
-        if link.heard.is_some() {
+        if link.peer_hello.is_some() {
             return Err(RunnerRefusal::Frame("the process sent a second hello"));
         }
         if link.expected.is_some_and(|expected| expected != theirs.process) {
             return Err(RunnerRefusal::Frame("another process has the address of the expected one"));
         }
         let proof = self.secret.prove(link.role(), &link.hello, hello);
-        link.connection.put(&SpaceFrame::Proof(&proof));
-        link.heard = Some((theirs, hello.to_vec()));
+        link.connection.queue(&SpaceFrame::Proof(&proof));
+        link.peer_hello = Some((theirs, hello.to_vec()));
         Ok(())
     }
 
     /// Handles a peer's proof. If the proof is valid, the connection is verified.
-    pub(super) fn meet(&mut self, key: LinkId, proof: &[u8]) -> Result<(), RunnerRefusal> {
+    pub(super) fn handle_proof(&mut self, key: LinkId, proof: &[u8]) -> Result<(), RunnerRefusal> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
-        let Some((theirs, hello)) = link.heard.take() else { return Err(RunnerRefusal::Stranger) };
+        let Some((theirs, hello)) = link.peer_hello.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
         // Checks again: since the hello was read, this process may have started to run a region that the hello names.
         self.hello.check(&theirs)?;
@@ -268,17 +268,17 @@ impl ProcessLinks {
         }
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         link.process = Some(process);
-        let told = std::mem::take(&mut link.told);
-        link.tell_regions(&told, &self.hello.regions);
+        let announced = std::mem::take(&mut link.announced);
+        link.send_region_changes(&announced, &self.hello.regions);
         self.by_process.insert(process, key);
-        self.made += 1;
+        self.connections_made += 1;
         if let Some(dial) = self.dials.get_mut(&process) {
-            dial.rest_ns = REST_NS.0;
+            dial.pause_ns = RETRY_PAUSE_NS.0;
         }
         for (region, epoch) in &theirs.regions {
-            self.route(*region, process, *epoch);
+            self.add_route(*region, process, *epoch);
         }
-        self.events.push(LinkEvent::Met { process, regions: theirs.regions });
+        self.events.push(LinkEvent::Connected { process, regions: theirs.regions });
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl ProcessLinks {
     }
 
     /// Records that a region runs at a process in an epoch.
-    pub(super) fn route(&mut self, region: RegionId, process: u64, epoch: u64) {
+    pub(super) fn add_route(&mut self, region: RegionId, process: u64, epoch: u64) {
         let newer = self.routes.get(&region).is_none_or(|(_, known)| *known <= epoch);
         if newer {
             self.routes.insert(region, (process, epoch));
@@ -296,14 +296,14 @@ impl ProcessLinks {
     }
 
     /// Records that a process stopped running a region.
-    pub(super) fn unroute(&mut self, region: RegionId, process: u64) {
+    pub(super) fn remove_route(&mut self, region: RegionId, process: u64) {
         if self.routes.get(&region).is_some_and(|(known, _)| *known == process) {
             self.routes.remove(&region);
         }
     }
 
     /// The process that runs a region, and the epoch; `None` if the region runs at no other process as far as known.
-    pub(super) fn whereabouts(&self, region: RegionId) -> Option<(u64, u64)> {
+    pub(super) fn route_to(&self, region: RegionId) -> Option<(u64, u64)> {
         self.routes.get(&region).copied()
     }
 
@@ -318,11 +318,11 @@ impl ProcessLinks {
         let regions = &self.hello.regions;
         // Only verified connections receive the changes now; the others receive all regions once they are verified.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
-            link.tell_regions(&before, regions);
+            link.send_region_changes(&before, regions);
         }
         for (region, epoch) in regions.iter().filter(|region| !before.contains(region)) {
-            let elsewhere = self.routes.get(region).is_some_and(|(_, known)| known <= epoch);
-            if elsewhere {
+            let is_remote = self.routes.get(region).is_some_and(|(_, known)| known <= epoch);
+            if is_remote {
                 self.routes.remove(region);
             }
         }
@@ -331,11 +331,11 @@ impl ProcessLinks {
     /// Begins a turn with this tick and time. Each process receives both before the next frame.
     pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
         self.turn = (tick, now_ns);
-        self.links.values_mut().for_each(|link| link.turned = false);
+        self.links.values_mut().for_each(|link| link.turn_sent = false);
     }
 
     /// Sends a frame that must not be dropped. Closes the connection if too many bytes are queued for the process.
-    pub(super) fn send_or_end(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) {
+    pub(super) fn send_or_close(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) {
         if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
         {
@@ -345,23 +345,23 @@ impl ProcessLinks {
 
     /// Sends a frame to a process unless too many bytes are queued for it. Returns whether the frame was queued.
     pub(super) fn send(&mut self, process: u64, frame: &SpaceFrame<'_>) -> bool {
-        self.put(process, |connection| connection.put(frame))
+        self.queue_frame(process, |connection| connection.queue(frame))
     }
 
     /// Like `send`, but the frame's body is a separate argument.
     fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
-        self.put(process, |connection| connection.put_with(frame, body))
+        self.queue_frame(process, |connection| connection.queue_with_body(frame, body))
     }
 
-    fn put(&mut self, process: u64, put: impl FnOnce(&mut RunnerConnection)) -> bool {
+    fn queue_frame(&mut self, process: u64, queue: impl FnOnce(&mut RunnerConnection)) -> bool {
         let link = self.by_process.get(&process).and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.connection.queued() <= self.limits.queued_bytes_max) {
             Some(link) => {
-                if !std::mem::replace(&mut link.turned, true) {
+                if !std::mem::replace(&mut link.turn_sent, true) {
                     let (tick, time_ns) = self.turn;
-                    link.connection.put(&SpaceFrame::Turn { tick, time_ns });
+                    link.connection.queue(&SpaceFrame::Turn { tick, time_ns });
                 }
-                put(&mut link.connection);
+                queue(&mut link.connection);
                 true
             }
             None => {
@@ -392,12 +392,12 @@ impl ProcessLinks {
 
     /// Refuses a connection with the reason, and closes it.
     pub(super) fn refuse(&mut self, key: LinkId, refused: RunnerRefusal) {
-        let by_them = matches!(refused, RunnerRefusal::ByThem(_));
-        if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
-            link.connection.put(&SpaceFrame::Refused(&refused.to_string()));
+        let by_peer = matches!(refused, RunnerRefusal::ByThem(_));
+        if let Some(link) = self.links.get_mut(&key).filter(|_| !by_peer) {
+            link.connection.queue(&SpaceFrame::Refused(&refused.to_string()));
             // Ignores an error here, because the connection ends even if the refusal does not arrive.
             let _ = link.connection.flush();
-            link.ending = true;
+            link.is_closing = true;
         }
         self.close(key, Some(refused));
     }
@@ -405,8 +405,8 @@ impl ProcessLinks {
     /// Closes a connection.
     pub(super) fn close(&mut self, key: LinkId, refused: Option<RunnerRefusal>) {
         let Some(link) = self.links.remove(&key) else { return };
-        self.past_bytes.0 += link.connection.sent_bytes;
-        self.past_bytes.1 += link.connection.received_bytes;
+        self.closed_bytes.0 += link.connection.sent_bytes;
+        self.closed_bytes.1 += link.connection.received_bytes;
         if let Some(refused) = refused
             && self.refusals.len() < REFUSALS_MAX
         {
@@ -415,8 +415,8 @@ impl ProcessLinks {
         let Some(process) = link.process else { return };
         if self.by_process.get(&process) == Some(&key) {
             self.by_process.remove(&process);
-            let here = self.routes.iter().filter(|(_, (owner, _))| *owner == process);
-            let regions = here.map(|(region, _)| *region).collect();
+            let lost_routes = self.routes.iter().filter(|(_, (owner, _))| *owner == process);
+            let regions = lost_routes.map(|(region, _)| *region).collect();
             self.events.push(LinkEvent::Lost { process, regions });
         }
     }
@@ -433,7 +433,7 @@ impl ProcessLinks {
     pub(super) fn writable(&mut self, key: LinkId) {
         let Some(link) = self.links.get_mut(&key) else { return };
         let connecting = link.connection.connecting;
-        let connected = if connecting { link.connection.connected() } else { Ok(()) };
+        let connected = if connecting { link.connection.finish_connect() } else { Ok(()) };
         if connected.and_then(|()| link.connection.flush()).is_err() {
             self.close(key, None);
         }
@@ -442,7 +442,7 @@ impl ProcessLinks {
     /// Reads from a connection. Returns whether there may be more to read.
     pub(super) fn fill(&mut self, key: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&key) else { return false };
-        match link.connection.fill() {
+        match link.connection.read() {
             Ok(more) => more,
             Err(error) => {
                 let refused = (error.kind() != io::ErrorKind::UnexpectedEof).then(|| error.to_string());
@@ -480,7 +480,7 @@ impl ProcessLinks {
 
     /// Number of bytes sent and received over all connections.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        self.links.values().fold(self.past_bytes, |sum, link| {
+        self.links.values().fold(self.closed_bytes, |sum, link| {
             (sum.0 + link.connection.sent_bytes, sum.1 + link.connection.received_bytes)
         })
     }

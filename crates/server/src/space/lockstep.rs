@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct ProcessLockstep {
     step: u64,
-    said: Option<u64>,
+    last_sent: Option<u64>,
     /// The last step that each other process has settled; `None` before it has settled one.
     others: BTreeMap<u64, Option<u64>>,
     /// Whether this process may begin the next tick.
-    open: bool,
+    tick_allowed: bool,
 }
 
 /// The next action of this process in the lock-step.
@@ -28,9 +28,9 @@ pub(super) enum LockstepAction {
     /// Wait for messages of other processes.
     Wait,
     /// Send `settled` with this step to all processes.
-    Say(u64),
+    SendSettled(u64),
     /// Send ghosts, because the next step has begun.
-    TellGhosts,
+    SendGhosts,
     /// Make a tick.
     Tick,
 }
@@ -40,9 +40,9 @@ impl ProcessLockstep {
     pub(super) fn new(others: impl Iterator<Item = u64>) -> ProcessLockstep {
         ProcessLockstep {
             step: 0,
-            said: None,
+            last_sent: None,
             others: others.map(|process| (process, None)).collect(),
-            open: true,
+            tick_allowed: true,
         }
     }
 
@@ -51,7 +51,7 @@ impl ProcessLockstep {
     }
 
     /// Records that another process has settled a step.
-    pub(super) fn hear(&mut self, process: u64, step: u64) {
+    pub(super) fn record_settled(&mut self, process: u64, step: u64) {
         if let Some(last) = self.others.get_mut(&process) {
             *last = (*last).max(Some(step));
         }
@@ -60,28 +60,28 @@ impl ProcessLockstep {
     /// Begins the steps of a tick, or of a run's first round.
     pub(super) fn begin(&mut self) {
         self.step += 2 - self.step % 2;
-        self.open = false;
+        self.tick_allowed = false;
     }
 
     /// Returns the next action. `settled` says whether all handovers of this process are complete.
     pub(super) fn next(&mut self, settled: bool) -> LockstepAction {
-        if self.open {
+        if self.tick_allowed {
             return LockstepAction::Tick;
         }
         let is_ghosts = self.step % 2 == 1;
-        if self.said < Some(self.step) && (settled || is_ghosts) {
-            self.said = Some(self.step);
-            return LockstepAction::Say(self.step);
+        if self.last_sent < Some(self.step) && (settled || is_ghosts) {
+            self.last_sent = Some(self.step);
+            return LockstepAction::SendSettled(self.step);
         }
-        if self.said < Some(self.step) || self.others.values().any(|last| *last < Some(self.step)) {
+        if self.last_sent < Some(self.step) || self.others.values().any(|last| *last < Some(self.step)) {
             return LockstepAction::Wait;
         }
         if is_ghosts {
-            self.open = true;
+            self.tick_allowed = true;
             return LockstepAction::Tick;
         }
         self.step += 1;
-        LockstepAction::TellGhosts
+        LockstepAction::SendGhosts
     }
 }
 
@@ -91,19 +91,22 @@ mod tests {
 
     #[test]
     fn tick_waits_for_handovers_and_ghosts_of_all_processes() {
-        let mut one = ProcessLockstep::new([2, 3].into_iter());
-        assert_eq!(one.next(true), LockstepAction::Tick);
-        one.begin();
-        assert_eq!((one.step(), one.next(false)), (2, LockstepAction::Wait));
-        one.hear(2, 2);
-        assert_eq!(one.next(true), LockstepAction::Say(2));
-        assert_eq!(one.next(true), LockstepAction::Wait, "3 has said nothing");
-        one.hear(3, 3);
-        assert_eq!(one.next(true), LockstepAction::TellGhosts);
-        assert_eq!((one.next(true), one.next(true)), (LockstepAction::Say(3), LockstepAction::Wait));
-        one.hear(2, 3);
-        assert_eq!((one.next(true), one.next(false)), (LockstepAction::Tick, LockstepAction::Tick));
-        one.begin();
-        assert_eq!(one.step(), 4);
+        let mut lockstep = ProcessLockstep::new([2, 3].into_iter());
+        assert_eq!(lockstep.next(true), LockstepAction::Tick);
+        lockstep.begin();
+        assert_eq!((lockstep.step(), lockstep.next(false)), (2, LockstepAction::Wait));
+        lockstep.record_settled(2, 2);
+        assert_eq!(lockstep.next(true), LockstepAction::SendSettled(2));
+        assert_eq!(lockstep.next(true), LockstepAction::Wait, "3 has settled nothing");
+        lockstep.record_settled(3, 3);
+        assert_eq!(lockstep.next(true), LockstepAction::SendGhosts);
+        assert_eq!(
+            (lockstep.next(true), lockstep.next(true)),
+            (LockstepAction::SendSettled(3), LockstepAction::Wait)
+        );
+        lockstep.record_settled(2, 3);
+        assert_eq!((lockstep.next(true), lockstep.next(false)), (LockstepAction::Tick, LockstepAction::Tick));
+        lockstep.begin();
+        assert_eq!(lockstep.step(), 4);
     }
 }

@@ -34,8 +34,8 @@
 //! - If no copy counts and no process with a copy returns in time, a region begins without entities, and the loss is
 //!   reported.
 
+mod actions;
 mod balance;
-mod deeds;
 mod keys;
 mod plan;
 mod registration;

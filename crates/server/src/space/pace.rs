@@ -28,18 +28,18 @@ pub(super) struct TickSchedule {
     due_ns: u64,
     behind_max: u64,
     /// Number of ticks that may still be made; `None` without a limit.
-    left: Option<u64>,
+    ticks_left: Option<u64>,
 }
 
 impl TickSchedule {
     pub(super) fn new(pace: TickPace, behind_max: u64, now_ns: u64) -> TickSchedule {
-        let mut schedule = TickSchedule { pace, due_ns: 0, behind_max, left: None };
+        let mut schedule = TickSchedule { pace, due_ns: 0, behind_max, ticks_left: None };
         schedule.set(pace, None, now_ns);
         schedule
     }
 
     pub(super) fn set(&mut self, pace: TickPace, ticks: Option<u64>, now_ns: u64) {
-        (self.pace, self.left) = (pace, ticks);
+        (self.pace, self.ticks_left) = (pace, ticks);
         self.due_ns = match pace {
             TickPace::Every(length_ns) => now_ns.next_multiple_of(length_ns.max(1)),
             TickPace::Hold | TickPace::FlatOut => now_ns,
@@ -48,12 +48,12 @@ impl TickSchedule {
 
     /// Time at which the next tick is due; `None` while ticks are suspended.
     pub(super) fn due_ns(&self) -> Option<u64> {
-        (self.pace != TickPace::Hold && self.left != Some(0)).then_some(self.due_ns)
+        (self.pace != TickPace::Hold && self.ticks_left != Some(0)).then_some(self.due_ns)
     }
 
     /// Begins a tick. Returns its delay, and the number of ticks that were skipped before it.
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
-        self.left = self.left.map(|left| left - 1);
+        self.ticks_left = self.ticks_left.map(|ticks_left| ticks_left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);
         let TickPace::Every(length_ns) = self.pace else {
             self.due_ns = now_ns;
@@ -61,9 +61,9 @@ impl TickSchedule {
         };
         let length_ns = length_ns.max(1);
         let behind = late_ns / length_ns;
-        let left_out = if behind > self.behind_max { behind } else { 0 };
-        self.due_ns += length_ns * (1 + left_out);
-        (late_ns, left_out)
+        let skipped = if behind > self.behind_max { behind } else { 0 };
+        self.due_ns += length_ns * (1 + skipped);
+        (late_ns, skipped)
     }
 }
 

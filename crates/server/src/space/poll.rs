@@ -22,7 +22,7 @@ impl PollWaker {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    fn calm(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
     }
 }
@@ -39,7 +39,7 @@ pub(super) struct ReadySockets {
 pub(super) fn wait(
     links: &ProcessLinks,
     waker: &PollWaker,
-    patience_ns: Option<u64>,
+    timeout_ns: Option<u64>,
     ready: &mut ReadySockets,
 ) -> io::Result<()> {
     ready.listener = false;
@@ -50,31 +50,31 @@ pub(super) fn wait(
     fds.push(PollFd::new(&links.listener, PollFlags::IN));
     fds.push(PollFd::from_borrowed_fd(waker.0.as_fd(), PollFlags::IN));
     for (_, link) in links.all() {
-        let mut wanted = PollFlags::empty();
-        if !link.waits {
-            wanted |= PollFlags::IN;
+        let mut interest = PollFlags::empty();
+        if !link.must_wait {
+            interest |= PollFlags::IN;
         }
         if link.connection.connecting || link.connection.queued() > 0 {
-            wanted |= PollFlags::OUT;
+            interest |= PollFlags::OUT;
         }
-        fds.push(PollFd::new(&link.connection.stream, wanted));
+        fds.push(PollFd::new(&link.connection.stream, interest));
     }
-    let patience = patience_ns
+    let timeout = timeout_ns
         .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
-    match poll(&mut fds, patience.as_ref()) {
+    match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
     ready.listener = fds[0].revents().contains(PollFlags::IN);
     if fds[1].revents().contains(PollFlags::IN) {
-        waker.calm();
+        waker.clear();
     }
     for (key, fd) in keys.iter().zip(&fds[2..]) {
-        let seen = fd.revents();
-        if seen.contains(PollFlags::OUT) {
+        let revents = fd.revents();
+        if revents.contains(PollFlags::OUT) {
             ready.writable.push(*key);
         }
-        if seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+        if revents.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             ready.readable.push(*key);
         }
     }

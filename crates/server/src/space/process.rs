@@ -74,19 +74,19 @@ pub struct WorldProcess<const D: usize, B> {
 }
 
 /// Interval at which the world's keys are read.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
     /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv` has the
-    /// world's keys. `populate` inserts the entities of a region that begins for the first time. `tell` is called with
-    /// each event.
+    /// world's keys. `populate` inserts the entities of a region that begins for the first time. `on_event` is
+    /// called with each event.
     pub fn start(
         node: &Node,
         kv: Kv,
         config: WorldConfig<D>,
         behaviour: B,
         populate: impl Fn(&mut Host<D, B>, RegionId) + Send + Sync + 'static,
-        tell: impl FnMut(WorldEvent) + Send + 'static,
+        on_event: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<WorldProcess<D, B>, SpaceError> {
         let WorldConfig {
             name,
@@ -102,9 +102,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         } = config;
         let (number, pace) = (process_number()?, TickPace::Every(setup.tick_ns));
         let standby = setup.standby == StandbyMode::Required;
-        let stage = WorldTopics { node: node.clone(), world: name.clone(), history_bytes };
-        let host = Host::new(setup, behaviour, Partition::even(D, &regions), Some(stage));
-        let between = SpaceConfig {
+        let topics = WorldTopics { node: node.clone(), world: name.clone(), history_bytes };
+        let host = Host::new(setup, behaviour, Partition::even(D, &regions), Some(topics));
+        let space_config = SpaceConfig {
             world: name.clone(),
             process: number,
             listen: between,
@@ -117,7 +117,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
-        let space = Arc::new(Space::start(between, host)?);
+        let space = Arc::new(Space::start(space_config, host)?);
         let endpoint = SpaceEndpoint::open(node, &space, (&name, number), VisibilityRule::All)?;
         let config = RegionOwnershipConfig {
             world: name,
@@ -128,13 +128,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             expected: processes,
             standby,
             ttl,
-            look: LOOK,
+            poll_interval: POLL_INTERVAL,
             patience,
             pace,
             recipe,
         };
         let populate: Populate<D, B> = Arc::new(populate);
-        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, tell)?;
+        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, on_event)?;
         Ok(WorldProcess { number, owners, endpoint, space })
     }
 

@@ -6,8 +6,8 @@
 //! - Each turn ends with one write to each process.
 
 mod balance;
-mod hearing;
 mod ids;
+mod receiving;
 mod ticking;
 mod viewing;
 
@@ -42,7 +42,7 @@ const ELAPSE_NS: u64 = 5_000_000;
 /// Maximum number of reads from one connection before other connections and ticks are handled.
 const FILLS_MAX: usize = 16;
 /// Maximum number of handovers whose duration is measured at the same time.
-const TIMED_MAX: usize = 1 << 16;
+const PENDING_HANDOVERS_MAX: usize = 1 << 16;
 
 /// A function that is called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
@@ -53,29 +53,29 @@ pub struct Runner<const D: usize, B> {
     host: Host<D, B>,
     links: ProcessLinks,
     waker: PollWaker,
-    orders: RunnerCalls<D, B>,
+    calls: RunnerCalls<D, B>,
     schedule: TickSchedule,
     lockstep: Option<ProcessLockstep>,
     standby_tracker: StandbyTracker<D>,
     /// Handovers whose duration is measured, by source region, target region and transfer: the time of Prepare, and the
     /// number of entities.
-    timed: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
+    pending_handovers: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
     stats: RunnerStats,
     /// The byte and message counters at the last reset of the statistics.
-    before: (u64, u64, u64, u64),
+    counters_at_reset: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     reports: Vec<(RegionId, RegionReport)>,
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
     viewers: Viewers,
     ids: IdChecks<D, B>,
-    scales: LoadReports,
+    load_reports: LoadReports,
     /// Number of ticks made. It equals the tick of the regions if they all began together.
     ticks: u64,
-    elapse_at_ns: u64,
+    next_elapse_ns: u64,
     /// Whether lock-step allows the next tick: all processes have the results of the last tick.
-    open: bool,
-    ended: bool,
+    tick_allowed: bool,
+    is_ended: bool,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
@@ -84,7 +84,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         host: Host<D, B>,
         listener: TcpListener,
         waker: PollWaker,
-        orders: RunnerCalls<D, B>,
+        calls: RunnerCalls<D, B>,
     ) -> Runner<D, B> {
         let now_ns = monotonic_ns();
         let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
@@ -100,41 +100,41 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             host,
             links,
             waker,
-            orders,
+            calls,
             standby_tracker,
-            timed: HashMap::new(),
+            pending_handovers: HashMap::new(),
             stats: RunnerStats { since_ns: now_ns, ..RunnerStats::default() },
-            before: (0, 0, 0, 0),
+            counters_at_reset: (0, 0, 0, 0),
             refusals: Vec::new(),
             reports: Vec::new(),
             reports_dropped: 0,
             watchers: Vec::new(),
             viewers: Viewers::default(),
             ids: IdChecks::default(),
-            scales: LoadReports::default(),
+            load_reports: LoadReports::default(),
             ticks: 0,
-            elapse_at_ns: 0,
-            open: false,
-            ended: false,
+            next_elapse_ns: 0,
+            tick_allowed: false,
+            is_ended: false,
         }
     }
 
     /// Runs the thread's work until the runner is asked to end.
     pub(super) fn run(&mut self) -> Result<(), String> {
         let mut ready = ReadySockets::default();
-        self.begin_run();
+        self.start_run();
         loop {
-            self.obey();
-            if self.ended || self.orders.ended.load(Ordering::Relaxed) {
+            self.run_calls();
+            if self.is_ended || self.calls.ended.load(Ordering::Relaxed) {
                 self.links.flush();
                 return Ok(());
             }
             let now_ns = monotonic_ns();
             self.links.dial(now_ns);
-            self.take_events(now_ns);
+            self.handle_link_events(now_ns);
             self.advance();
-            let patience_ns = self.patience_ns(monotonic_ns());
-            poll::wait(&self.links, &self.waker, patience_ns, &mut ready)
+            let poll_timeout_ns = self.poll_timeout_ns(monotonic_ns());
+            poll::wait(&self.links, &self.waker, poll_timeout_ns, &mut ready)
                 .map_err(|error| format!("waiting for other processes: {error}"))?;
             if ready.listener {
                 self.links.accept(monotonic_ns());
@@ -149,33 +149,33 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                     }
                 }
             }
-            self.take_events(monotonic_ns());
-            self.ship();
+            self.handle_link_events(monotonic_ns());
+            self.send_output();
         }
     }
 
-    fn obey(&mut self) {
-        while let Ok(order) = self.orders.orders.try_recv() {
-            self.orders.waiting.fetch_sub(1, Ordering::Relaxed);
-            order(self);
-            self.ship();
+    fn run_calls(&mut self) {
+        while let Ok(call) = self.calls.calls.try_recv() {
+            self.calls.waiting.fetch_sub(1, Ordering::Relaxed);
+            call(self);
+            self.send_output();
         }
     }
 
-    pub(super) fn take_events(&mut self, now_ns: u64) {
+    pub(super) fn handle_link_events(&mut self, now_ns: u64) {
         for event in self.links.take_events() {
             match event {
-                LinkEvent::Met { process, regions } => {
+                LinkEvent::Connected { process, regions } => {
                     for (region, epoch) in regions {
-                        self.meet(region, process, epoch, now_ns);
+                        self.add_remote_region(region, process, epoch, now_ns);
                     }
                 }
                 LinkEvent::Lost { process, .. } => {
-                    for region in self.standby_tracker.forget(process) {
-                        if self.standby_tracker.listeners(region).next().is_none() {
-                            self.host.standby_ends(region);
+                    for region in self.standby_tracker.remove_process(process) {
+                        if self.standby_tracker.followers_of(region).next().is_none() {
+                            self.host.remove_standby(region);
                         }
-                        self.count_known(region, now_ns);
+                        self.acknowledge_standbys(region, now_ns);
                     }
                 }
             }
@@ -189,33 +189,37 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Records that a region runs at another process in an epoch.
-    pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
-        self.links.route(region, process, epoch);
-        self.standby_tracker.forget_older(region, epoch);
+    pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
+        self.links.add_route(region, process, epoch);
+        self.standby_tracker.drop_older_copies(region, epoch);
         // This fails if the regions here may not act at present. They then learn the owner's epoch from its messages.
-        let _ = self.host.meet(region, epoch, now_ns);
-        if self.standby_tracker.wants(region) {
+        let _ = self.host.record_peer_epoch(region, epoch, now_ns);
+        if self.standby_tracker.is_followed(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
     /// Sends the messages and records that the host has produced.
-    pub(super) fn ship(&mut self) {
+    pub(super) fn send_output(&mut self) {
         self.check_spawned();
-        for (region, (entries, tick)) in self.standby_tracker.take_fresh() {
-            if let Some((process, _)) = self.links.whereabouts(region) {
-                self.links.send_or_end(process, &SpaceFrame::Knows { region, entries, tick }, &Bytes::new());
+        for (region, (entries, tick)) in self.standby_tracker.take_progress() {
+            if let Some((process, _)) = self.links.route_to(region) {
+                self.links.send_or_close(
+                    process,
+                    &SpaceFrame::Progress { region, entries, tick },
+                    &Bytes::new(),
+                );
             }
         }
-        let mut turn = self.host.take_turn();
+        let mut turn = self.host.take_output();
         if !turn.messages.is_empty() || !turn.records.is_empty() {
             let now_ns = monotonic_ns();
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
-                for process in self.standby_tracker.listeners(*region) {
+                for process in self.standby_tracker.followers_of(*region) {
                     // A copy that lacks a record is useless. If the record cannot be queued, the connection is closed,
                     // and the copy begins again with the next connection.
-                    self.links.send_or_end(
+                    self.links.send_or_close(
                         process,
                         &SpaceFrame::Record { region: *region, bytes: &[] },
                         bytes,
@@ -224,14 +228,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             }
             for (to, bytes) in turn.messages.drain(..) {
                 if let MessageSummary::Prepare { from, transfer, entities } = MessageSummary::of(&bytes)
-                    && self.timed.len() < TIMED_MAX
+                    && self.pending_handovers.len() < PENDING_HANDOVERS_MAX
                 {
-                    self.timed.entry((from, to, transfer)).or_insert((now_ns, entities));
+                    self.pending_handovers.entry((from, to, transfer)).or_insert((now_ns, entities));
                 }
                 self.links.send_to(to, &Bytes::from(bytes));
             }
         }
-        self.host.return_turn(turn);
+        self.host.reuse_output(turn);
         self.links.flush();
         let room = self.config.limits.reports_max.saturating_sub(self.reports.len());
         let reports = self.host.take_reports();
@@ -254,12 +258,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Informs other processes that the regions of this process have changed.
-    pub fn regions_changed(&mut self) {
+    pub fn announce_regions(&mut self) {
         self.links.set_regions(regions(&self.host));
         let now_ns = monotonic_ns();
-        let elsewhere: Vec<_> = self.links.routes().collect();
-        for (region, _, epoch) in elsewhere {
-            let _ = self.host.meet(region, epoch, now_ns);
+        let remote: Vec<_> = self.links.routes().collect();
+        for (region, _, epoch) in remote {
+            let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         }
     }
 
@@ -270,17 +274,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         succession: &Takeover<'_>,
     ) -> Result<bool, dunlin::space::HostError> {
         let Some(state) = self.standby_tracker.take_copy(region) else { return Ok(false) };
-        self.standby_tracker.want_no_more(region);
+        self.standby_tracker.unfollow(region);
         self.host.take_over(region, state, succession)?;
-        self.regions_changed();
+        self.announce_regions();
         Ok(true)
     }
 
     /// Ends a region of this process.
     pub fn end_region(&mut self, region: RegionId) {
         if self.host.end(region).is_some() {
-            self.standby_tracker.end(region);
-            self.regions_changed();
+            self.standby_tracker.remove_region(region);
+            self.announce_regions();
         }
     }
 
@@ -288,62 +292,65 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// continues from this copy in a later epoch, if no other process has begun a later epoch.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
-            self.standby_tracker.keep(region, state);
-            self.regions_changed();
+            self.standby_tracker.store(region, state);
+            self.announce_regions();
         }
     }
 
     /// The highest epoch of a region that this process knows; 0 if it knows none.
-    pub fn epoch_known(&self, region: RegionId) -> u64 {
+    pub fn known_epoch(&self, region: RegionId) -> u64 {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
         let copy = self.standby_tracker.copy(region).map(|copy| copy.handover().epoch());
-        let route = self.links.whereabouts(region).map(|(_, epoch)| epoch);
+        let route = self.links.route_to(region).map(|(_, epoch)| epoch);
         by_message.chain(copy).chain(route).max().unwrap_or(0)
     }
 
     /// From now on, allows only processes that were named as standbys to follow regions.
-    pub fn name_standbys(&mut self) {
-        self.standby_tracker.strict = true;
+    pub fn require_named_standbys(&mut self) {
+        self.standby_tracker.named_only = true;
     }
 
-    /// Names the standby of a region. `counts` says whether this standby would take over. Calling this again changes
-    /// nothing.
-    pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
-        self.standby_tracker.name(region, process, counts);
-        self.count_known(region, monotonic_ns());
+    /// Names the standby of a region. `may_take_over` says whether this standby would take over. Calling this again
+    /// changes nothing.
+    pub fn name_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
+        self.standby_tracker.set_standby(region, process, may_take_over);
+        self.acknowledge_standbys(region, monotonic_ns());
     }
 
     /// Whether the named standby has all changes that count as confirmed, and receives further changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
-        let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
-        self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
+        let acknowledged =
+            |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
+        self.host
+            .region(region)
+            .is_some_and(|ours| self.standby_tracker.has_candidate(region, acknowledged(ours)))
     }
 
     /// Passes to the host the progress that all standbys for which the owner waits have confirmed.
-    fn count_known(&mut self, region: RegionId, now_ns: u64) {
-        if let Some((entries, tick)) = self.standby_tracker.known(region) {
+    fn acknowledge_standbys(&mut self, region: RegionId, now_ns: u64) {
+        if let Some((entries, tick)) = self.standby_tracker.confirmed_progress(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);
         }
     }
 
     /// Makes this process a standby of a region. If it has no copy, it asks the owner again.
     pub fn follow(&mut self, region: RegionId) {
-        let new = self.standby_tracker.want(region);
+        let new = self.standby_tracker.follow(region);
         if (new || self.standby_tracker.copy(region).is_none())
-            && let Some((process, _)) = self.links.whereabouts(region)
+            && let Some((process, _)) = self.links.route_to(region)
         {
             self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
     /// Drops copies of a region from epochs before this one.
-    pub fn forget_older(&mut self, region: RegionId, epoch: u64) {
-        self.standby_tracker.forget_older(region, epoch);
+    pub fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
+        self.standby_tracker.drop_older_copies(region, epoch);
     }
 
     /// Stops being a standby of a region.
     pub fn unfollow(&mut self, region: RegionId) {
-        self.standby_tracker.want_no_more(region);
+        self.standby_tracker.unfollow(region);
         drop(self.standby_tracker.take_copy(region));
     }
 
@@ -365,7 +372,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Sets the schedule of ticks. `ticks` is the number of ticks after which they stop.
     pub fn set_pace(&mut self, pace: TickPace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
-        self.begin_run();
+        self.start_run();
     }
 
     /// Whether ticks are still to be made, or lock-step has not finished.
@@ -389,7 +396,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// The regions that run at other processes: region, process and epoch of each.
-    pub fn elsewhere(&self) -> Vec<(RegionId, u64, u64)> {
+    pub fn remote_regions(&self) -> Vec<(RegionId, u64, u64)> {
         self.links.routes().collect()
     }
 
@@ -405,28 +412,28 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Calls `watcher` after every tick with the regions and the tick's number, until it returns `false`. The next tick
     /// waits for the call.
-    pub fn after_ticks(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
+    pub fn add_tick_watcher(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }
 
     /// The statistics since the last reset.
     pub fn stats(&self) -> RunnerStats {
         let (sent, received) = self.links.bytes();
-        let (bytes_sent, bytes_received, dropped, made) = self.before;
+        let (bytes_sent, bytes_received, dropped, connections_made) = self.counters_at_reset;
         RunnerStats {
             sent_bytes: sent - bytes_sent,
             received_bytes: received - bytes_received,
             dropped: self.links.dropped - dropped,
-            connections: self.links.made - made,
+            connections: self.links.connections_made - connections_made,
             ..self.stats.clone()
         }
     }
 
     /// Returns the statistics and resets them.
-    pub fn stats_anew(&mut self) -> RunnerStats {
+    pub fn take_stats(&mut self) -> RunnerStats {
         let stats = self.stats();
         let (sent, received) = self.links.bytes();
-        self.before = (sent, received, self.links.dropped, self.links.made);
+        self.counters_at_reset = (sent, received, self.links.dropped, self.links.connections_made);
         self.stats = RunnerStats { since_ns: monotonic_ns(), ..RunnerStats::default() };
         stats
     }
@@ -440,7 +447,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 impl<const D: usize, B> Runner<D, B> {
     /// Ends the thread.
     pub fn end(&mut self) {
-        self.ended = true;
+        self.is_ended = true;
     }
 }
 

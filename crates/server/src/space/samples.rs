@@ -52,12 +52,12 @@ impl DurationHistogram {
         if self.total == 0 {
             return None;
         }
-        let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total);
+        let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total);
         let mut sum = 0;
         for (at, count) in self.counts.iter().enumerate() {
             sum += count;
-            if sum >= wanted {
-                return Some(upper(at).min(self.max_ns));
+            if sum >= rank {
+                return Some(bucket_max(at).min(self.max_ns));
             }
         }
         Some(self.max_ns)
@@ -73,7 +73,7 @@ fn bucket(ns: u64) -> usize {
 }
 
 /// The longest duration that belongs to a bucket, ns.
-fn upper(bucket: usize) -> u64 {
+fn bucket_max(bucket: usize) -> u64 {
     let (doublings, part) = (bucket / PARTS, bucket % PARTS);
     if doublings == 0 {
         return part as u64;
@@ -92,8 +92,8 @@ mod tests {
         assert_eq!(samples.quantile_ns(0.99), None);
         (1..=100_000).for_each(|ns| samples.record(ns * 17));
         for share in [0.01, 0.5, 0.95, 0.99] {
-            let (told, exact) = (samples.quantile_ns(share).unwrap() as f64, share * 1_700_000.0);
-            assert!(told >= exact && told <= exact * 33.5 / 32.0, "{share}: {told}, {exact}");
+            let (quantile, exact) = (samples.quantile_ns(share).unwrap() as f64, share * 1_700_000.0);
+            assert!(quantile >= exact && quantile <= exact * 33.5 / 32.0, "{share}: {quantile}, {exact}");
         }
         assert_eq!((samples.max_ns(), samples.quantile_ns(1.0)), (1_700_000, Some(1_700_000)));
         samples.record(u64::MAX);

@@ -59,7 +59,7 @@ impl Secret {
         self.0
     }
 
-    pub(super) fn prove(&self, role: Role, own: &[u8], others: &[u8]) -> Proof {
+    pub(super) fn prove(&self, role: Role, own_hello: &[u8], peer_hello: &[u8]) -> Proof {
         let mut inner = [0x36; BLOCK];
         let mut outer = [0x5c; BLOCK];
         for (at, byte) in self.0.iter().enumerate() {
@@ -67,8 +67,9 @@ impl Secret {
             outer[at] ^= byte;
         }
         // Hashes the lengths first, so that no byte of one hello can be taken for a byte of the other.
-        let lengths = [(own.len() as u64).to_le_bytes(), (others.len() as u64).to_le_bytes()].concat();
-        let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own, others];
+        let lengths =
+            [(own_hello.len() as u64).to_le_bytes(), (peer_hello.len() as u64).to_le_bytes()].concat();
+        let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own_hello, peer_hello];
         let inner = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
@@ -82,11 +83,11 @@ impl Secret {
         ours: &[u8],
         proof: &[u8],
     ) -> Result<(), RunnerRefusal> {
-        let right = self.prove(role, theirs, ours);
-        let differs = right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
+        let expected = self.prove(role, theirs, ours);
+        let differs = expected.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
         // Compares all bytes in constant time.
-        let is_same = std::hint::black_box(differs) == 0 && proof.len() == right.len();
-        if is_same { Ok(()) } else { Err(RunnerRefusal::Secret) }
+        let is_equal = std::hint::black_box(differs) == 0 && proof.len() == expected.len();
+        if is_equal { Ok(()) } else { Err(RunnerRefusal::Secret) }
     }
 }
 

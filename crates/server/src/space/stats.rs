@@ -2,7 +2,7 @@
 
 use super::samples::DurationHistogram;
 
-/// Counters and durations of a process's regions since its start, or since [`stats_anew`](super::Runner::stats_anew).
+/// Counters and durations of a process's regions since its start, or since [`take_stats`](super::Runner::take_stats).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {
     /// Time from the start of a tick until its results are published and written.
@@ -10,7 +10,7 @@ pub struct RunnerStats {
     /// Time by which ticks began too late.
     pub late: DurationHistogram,
     /// Number of ticks that were skipped because the runner was too late.
-    pub left_out: u64,
+    pub skipped: u64,
     /// Duration of handovers for each entity, from Prepare to Taken.
     pub handovers: DurationHistogram,
     /// Number of ghosts received from other processes.

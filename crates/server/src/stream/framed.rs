@@ -23,15 +23,14 @@ const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of pieces of one frame, including its header.
 const PIECES_MAX: usize = 66;
 /// The status of a close frame that reports no error.
-const NORMAL: u16 = 1_000;
+const NORMAL_CLOSURE: u16 = 1_000;
 
-/// A WebSocket over a connection.
 #[derive(Debug)]
 pub(crate) struct WebSocketStream {
     inner: Stream,
     frames: FrameDecoder,
     /// Bytes that were read before the connection became a WebSocket, and that belong to its first frames.
-    given: Vec<u8>,
+    leftover: Vec<u8>,
     /// Encoded frames that the socket has not taken yet.
     unsent: Vec<u8>,
     /// The payload of a ping. Its pong is sent after the unsent bytes.
@@ -41,22 +40,22 @@ pub(crate) struct WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake. `given` has the bytes that were already read after
+    /// A stream of bytes over the connection, after the handshake. `leftover` has the bytes that were already read after
     /// the handshake.
-    pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> WebSocketStream {
-        WebSocketStream::of(Data::Binary, inner, given)
+    pub(crate) fn binary(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
+        WebSocketStream::of(Data::Binary, inner, leftover)
     }
 
     /// Text messages over the connection, after the handshake.
-    pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> WebSocketStream {
-        WebSocketStream::of(Data::Text, inner, given)
+    pub(crate) fn text(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
+        WebSocketStream::of(Data::Text, inner, leftover)
     }
 
-    fn of(kind: Data, inner: Stream, given: Vec<u8>) -> WebSocketStream {
+    fn of(kind: Data, inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream {
             inner,
             frames: FrameDecoder::of(kind),
-            given,
+            leftover,
             unsent: Vec::new(),
             ping: None,
             close_sent: false,
@@ -77,7 +76,7 @@ impl WebSocketStream {
     }
 
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.given.is_empty() || self.close_received {
+        if !self.leftover.is_empty() || self.close_received {
             return Poll::Ready(Ok(()));
         }
         self.inner.poll_readable(cx)
@@ -94,11 +93,11 @@ impl WebSocketStream {
     }
 
     /// Returns `Ready` when all output is sent.
-    pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.unsent.is_empty() || self.ping.is_some() {
             ready!(self.poll_writable(cx))?;
         }
-        self.inner.poll_flush_taken(cx)
+        self.inner.poll_flush_buffered(cx)
     }
 
     /// Sends unsent frames. Returns whether the socket has taken all of them.
@@ -109,8 +108,8 @@ impl WebSocketStream {
         while !self.unsent.is_empty() {
             match self.inner.write(&[IoSlice::new(&self.unsent)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(wrote) if wrote == self.unsent.len() => self.unsent = Vec::new(),
-                Ok(wrote) => drop(self.unsent.drain(..wrote)),
+                Ok(written) if written == self.unsent.len() => self.unsent = Vec::new(),
+                Ok(written) => drop(self.unsent.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -131,25 +130,25 @@ impl WebSocketStream {
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.read_by(into, Stream::read)
+        self.read_with(into, Stream::read)
     }
 
     pub(super) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.read_by(into, Stream::read_now)
+        self.read_with(into, Stream::read_now)
     }
 
     /// Calls `read` until payload bytes arrive or the socket is empty.
-    fn read_by(
+    fn read_with(
         &mut self,
         into: &mut [u8],
         receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         while !self.close_received && !into.is_empty() {
-            let came = self.receive_by(into, &receive)?;
-            if came == 0 {
+            let received = self.receive_with(into, &receive)?;
+            if received == 0 {
                 return Ok(0);
             }
-            let payload = self.take(&mut into[..came])?.payload;
+            let payload = self.decode(&mut into[..received])?.payload;
             if payload > 0 {
                 return Ok(payload);
             }
@@ -157,18 +156,18 @@ impl WebSocketStream {
         Ok(0)
     }
 
-    fn receive_by(
+    fn receive_with(
         &mut self,
         into: &mut [u8],
         receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let some = self.given.len().min(into.len());
-        if some == 0 {
+        let count = self.leftover.len().min(into.len());
+        if count == 0 {
             return receive(&mut self.inner, into);
         }
-        into[..some].copy_from_slice(&self.given[..some]);
-        self.given.drain(..some);
-        Ok(some)
+        into[..count].copy_from_slice(&self.leftover[..count]);
+        self.leftover.drain(..count);
+        Ok(count)
     }
 
     /// Passes the bytes of a text to `take`, through `buffer`. Returns `Ready(true)` when the text is complete, and
@@ -181,15 +180,15 @@ impl WebSocketStream {
     ) -> Poll<io::Result<bool>> {
         while !self.close_received {
             ready!(self.poll_readable(cx))?;
-            let came = match self.receive_by(buffer, Stream::read) {
+            let received = match self.receive_with(buffer, Stream::read) {
                 Ok(0) => return Poll::Ready(Ok(false)),
-                Ok(came) => came,
+                Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Poll::Ready(Err(error)),
             };
-            let DecodedFrames { payload, read, ends_text } = self.take(&mut buffer[..came])?;
+            let DecodedFrames { payload, read, ends_text } = self.decode(&mut buffer[..received])?;
             take(&buffer[..payload])?;
-            self.given.splice(..0, buffer[read..came].iter().copied());
+            self.leftover.splice(..0, buffer[read..received].iter().copied());
             if ends_text {
                 return Poll::Ready(Ok(true));
             }
@@ -197,7 +196,7 @@ impl WebSocketStream {
         Poll::Ready(Ok(false))
     }
 
-    /// Queues a text; it is sent when the connection is [flushed](WebSocketStream::poll_flush_taken).
+    /// Queues a text; it is sent when the connection is [flushed](WebSocketStream::poll_flush_buffered).
     pub(crate) fn put_text(&mut self, text: &str) {
         if !self.close_sent {
             head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);
@@ -211,18 +210,18 @@ impl WebSocketStream {
     }
 
     /// Decodes bytes from the socket in place, and moves their payload to the beginning of the buffer.
-    fn take(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
-        let mut asked = ControlFrames::default();
-        let payload = self.frames.decode(bytes, &mut asked);
+    fn decode(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
+        let mut control_frames = ControlFrames::default();
+        let payload = self.frames.decode(bytes, &mut control_frames);
         if let Err(broken) = payload {
             self.queue_close(broken.status());
         }
-        if asked.close {
+        if control_frames.close {
             self.close_received = true;
-            self.queue_close(NORMAL);
+            self.queue_close(NORMAL_CLOSURE);
         }
-        if asked.ping.is_some() && !self.close_sent {
-            self.ping = asked.ping;
+        if control_frames.ping.is_some() && !self.close_sent {
+            self.ping = control_frames.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
             // If the socket does not take all of it, the rest is sent before the next frame.
@@ -273,20 +272,20 @@ impl WebSocketStream {
             *slice = IoSlice::new(piece);
         }
         let slices = &slices[..=frame.count];
-        let mut wrote = self.inner.write(slices)?;
+        let mut written = self.inner.write(slices)?;
         for slice in slices {
-            let skipped = wrote.min(slice.len());
-            wrote -= skipped;
+            let skipped = written.min(slice.len());
+            written -= skipped;
             self.unsent.extend_from_slice(&slice[skipped..]);
         }
         Ok(self.unsent.is_empty())
     }
 
     /// Shuts down the sending direction. Call this when all output is sent.
-    pub(crate) fn end_writing(&mut self) -> io::Result<()> {
-        self.queue_close(NORMAL);
+    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
+        self.queue_close(NORMAL_CLOSURE);
         self.flush()?;
-        self.inner.end_writing()
+        self.inner.shutdown_write()
     }
 }
 

@@ -25,7 +25,6 @@ pub(super) enum WebSocketError {
     Text,
 }
 
-/// The result of decoding some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DecodedFrames {
     /// Number of payload bytes, which are at the beginning of the buffer.
@@ -36,12 +35,10 @@ pub(super) struct DecodedFrames {
     pub(super) ends_text: bool,
 }
 
-/// Control frames that were received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlFrames {
     /// The payload of the last ping, which must be sent back.
     pub(super) ping: Option<Vec<u8>>,
-    /// Whether a close frame was received.
     pub(super) close: bool,
 }
 
@@ -52,7 +49,7 @@ pub(super) struct FrameDecoder {
     kind: Data,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    within: Option<OpenFrame>,
+    open_frame: Option<OpenFrame>,
     /// Whether the message continues in the next frame.
     is_fragment: bool,
     control: Vec<u8>,
@@ -75,7 +72,7 @@ impl FrameDecoder {
             kind,
             head: [0; HEAD_BYTES_MAX],
             head_bytes: 0,
-            within: None,
+            open_frame: None,
             is_fragment: false,
             control: Vec::new(),
         }
@@ -86,50 +83,50 @@ impl FrameDecoder {
     pub(super) fn decode(
         &mut self,
         bytes: &mut [u8],
-        asked: &mut ControlFrames,
+        control_frames: &mut ControlFrames,
     ) -> Result<DecodedFrames, WebSocketError> {
         let (mut at, mut payload) = (0, 0);
         loop {
-            if let Some(within) = &mut self.within {
-                let some = usize::try_from(within.left).unwrap_or(usize::MAX).min(bytes.len() - at);
-                unmask(&mut bytes[at..at + some], within.mask, within.at);
-                within.at += some;
-                within.left -= some as u64;
-                if within.control.is_some() {
-                    self.control.extend_from_slice(&bytes[at..at + some]);
+            if let Some(open_frame) = &mut self.open_frame {
+                let count = usize::try_from(open_frame.left).unwrap_or(usize::MAX).min(bytes.len() - at);
+                unmask(&mut bytes[at..at + count], open_frame.mask, open_frame.at);
+                open_frame.at += count;
+                open_frame.left -= count as u64;
+                if open_frame.control.is_some() {
+                    self.control.extend_from_slice(&bytes[at..at + count]);
                 } else {
-                    bytes.copy_within(at..at + some, payload);
-                    payload += some;
+                    bytes.copy_within(at..at + count, payload);
+                    payload += count;
                 }
-                at += some;
-                if within.left > 0 {
+                at += count;
+                if open_frame.left > 0 {
                     return Ok(DecodedFrames { payload, read: at, ends_text: false });
                 }
-                let control = within.control;
-                self.within = None;
-                self.take_control(control, asked)?;
+                let control = open_frame.control;
+                self.open_frame = None;
+                self.handle_control(control, control_frames)?;
                 if self.kind == Data::Text && control.is_none() && !self.is_fragment {
                     return Ok(DecodedFrames { payload, read: at, ends_text: true });
                 }
             }
-            if at == bytes.len() || asked.close {
+            if at == bytes.len() || control_frames.close {
                 return Ok(DecodedFrames { payload, read: at, ends_text: false });
             }
-            at += self.take_head(&bytes[at..])?;
+            at += self.parse_head(&bytes[at..])?;
         }
     }
 
-    fn take_control(
+    fn handle_control(
         &mut self,
         control: Option<Control>,
-        asked: &mut ControlFrames,
+        control_frames: &mut ControlFrames,
     ) -> Result<(), WebSocketError> {
         match control {
             Some(Control::Close) => {
                 check_close(&self.control)?;
-                asked.close = true;
+                control_frames.close = true;
             }
-            Some(Control::Ping) => asked.ping = Some(std::mem::take(&mut self.control)),
+            Some(Control::Ping) => control_frames.ping = Some(std::mem::take(&mut self.control)),
             _ => {}
         }
         self.control.clear();
@@ -137,7 +134,7 @@ impl FrameDecoder {
     }
 
     /// Reads the part of a frame's header that is available. Returns the number of bytes that belong to the header.
-    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
+    fn parse_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
         self.head[before..before + more].copy_from_slice(&bytes[..more]);
@@ -154,11 +151,11 @@ impl FrameDecoder {
         }
         let taken = head_bytes - before;
         self.head_bytes = 0;
-        self.within = Some(self.check(&head, length)?);
+        self.open_frame = Some(self.check_head(&head, length)?);
         Ok(taken)
     }
 
-    fn check(&mut self, head: &FrameHeader, length: u64) -> Result<OpenFrame, WebSocketError> {
+    fn check_head(&mut self, head: &FrameHeader, length: u64) -> Result<OpenFrame, WebSocketError> {
         if head.rsv1 || head.rsv2 || head.rsv3 {
             return Err(WebSocketError::Rules("reserved bits are set without an extension"));
         }
@@ -209,15 +206,15 @@ fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
 
 /// Removes the mask from bytes. The first of them is payload byte `at` of the frame.
 fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
-    let mut turned = mask;
-    turned.rotate_left(at % 4);
-    let word = u32::from_ne_bytes(turned);
+    let mut rotated = mask;
+    rotated.rotate_left(at % 4);
+    let word = u32::from_ne_bytes(rotated);
     let mut words = bytes.chunks_exact_mut(4);
     for chunk in &mut words {
         let masked = u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
         chunk.copy_from_slice(&(masked ^ word).to_ne_bytes());
     }
-    words.into_remainder().iter_mut().zip(turned).for_each(|(byte, key)| *byte ^= key);
+    words.into_remainder().iter_mut().zip(rotated).for_each(|(byte, key)| *byte ^= key);
 }
 
 /// Appends the header of a frame that the node sends.
@@ -239,7 +236,6 @@ impl From<WebSocketError> for io::Error {
 }
 
 impl WebSocketError {
-    /// The close status that reports this error.
     pub(super) fn status(self) -> u16 {
         match self {
             WebSocketError::Rules(_) => 1_002,
@@ -273,15 +269,15 @@ mod tests {
 
     /// Decodes the bytes in pieces of size `piece`.
     fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, ControlFrames), WebSocketError> {
-        let (mut frames, mut asked, mut out) =
+        let (mut frames, mut control_frames, mut out) =
             (FrameDecoder::of(Data::Binary), ControlFrames::default(), Vec::new());
         for piece in bytes.chunks(piece) {
             let mut piece = piece.to_vec();
-            let decoded = frames.decode(&mut piece, &mut asked)?;
-            assert!(asked.close || decoded.read == piece.len() && !decoded.ends_text);
+            let decoded = frames.decode(&mut piece, &mut control_frames)?;
+            assert!(control_frames.close || decoded.read == piece.len() && !decoded.ends_text);
             out.extend_from_slice(&piece[..decoded.payload]);
         }
-        Ok((out, asked))
+        Ok((out, control_frames))
     }
 
     #[test]
@@ -296,11 +292,14 @@ mod tests {
             frame(0x8a, b"", [1, 1, 2, 3]),
         ]
         .concat();
-        let wanted = [b"one", &long[..300], &long[..]].concat();
+        let expected = [b"one", &long[..300], &long[..]].concat();
         for piece in [1, 2, 3, 7, 14, 100, 4_096, sent.len()] {
-            let (out, asked) = decode(&sent, piece).unwrap();
-            assert!(out == wanted, "in pieces of {piece}");
-            assert_eq!(asked, ControlFrames { ping: Some(b"are you there?".to_vec()), close: false });
+            let (out, control_frames) = decode(&sent, piece).unwrap();
+            assert!(out == expected, "in pieces of {piece}");
+            assert_eq!(
+                control_frames,
+                ControlFrames { ping: Some(b"are you there?".to_vec()), close: false }
+            );
         }
     }
 
@@ -308,18 +307,18 @@ mod tests {
     fn bytes_after_a_websocket_close_frame_are_not_read() {
         let sent =
             [frame(0x82, b"one", [1, 2, 3, 4]), frame(0x88, &[3, 232], [0; 4]), vec![0xff; 9]].concat();
-        let (out, asked) = decode(&sent, sent.len()).unwrap();
-        assert_eq!((&out[..], asked.close), (&b"one"[..], true));
+        let (out, control_frames) = decode(&sent, sent.len()).unwrap();
+        assert_eq!((&out[..], control_frames.close), (&b"one"[..], true));
     }
 
     #[test]
-    fn frames_that_violate_the_protocol_are_refused() {
+    fn websocket_frames_that_violate_the_protocol_are_refused() {
         let unmasked = vec![0x82, 1, b'a'];
         let reserved = frame(0xc2, b"a", [1; 4]);
         let kind = frame(0x83, b"a", [1; 4]);
-        let begins_nowhere = frame(0x80, b"a", [1; 4]);
-        let begins_within = [frame(0x02, b"a", [1; 4]), frame(0x82, b"b", [1; 4])].concat();
-        let ping_in_pieces = frame(0x09, b"a", [1; 4]);
+        let continuation_without_start = frame(0x80, b"a", [1; 4]);
+        let start_within_message = [frame(0x02, b"a", [1; 4]), frame(0x82, b"b", [1; 4])].concat();
+        let fragmented_ping = frame(0x09, b"a", [1; 4]);
         let ping_too_long = frame(0x89, &[0; 126], [1; 4]);
         let no_length = [&[0x82, 0xff][..], &[0xff; 8], &[0; 4]].concat();
         let long_length = [&[0x82, 0xfe, 0, 125][..], &[0; 4], &[0; 125]].concat();
@@ -331,9 +330,9 @@ mod tests {
             unmasked,
             reserved,
             kind,
-            begins_nowhere,
-            begins_within,
-            ping_in_pieces,
+            continuation_without_start,
+            start_within_message,
+            fragmented_ping,
             ping_too_long,
             no_length,
             long_length,
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn text_message_ends_with_its_last_frame() {
+    fn websocket_text_ends_with_its_last_frame() {
         let mut sent = [
             frame(0x01, b"he", [1, 2, 3, 4]),
             frame(0x89, b"", [1, 2, 3, 4]),
@@ -360,15 +359,19 @@ mod tests {
             frame(0x81, b"world", [1, 2, 3, 4]),
         ]
         .concat();
-        let (mut frames, mut asked) = (FrameDecoder::of(Data::Text), ControlFrames::default());
+        let (mut frames, mut control_frames) = (FrameDecoder::of(Data::Text), ControlFrames::default());
         let mut rest = &mut sent[..];
-        for wanted in [&b"hello"[..], b"", b"world"] {
-            let DecodedFrames { payload, read, ends_text } = frames.decode(rest, &mut asked).unwrap();
+        for expected in [&b"hello"[..], b"", b"world"] {
+            let DecodedFrames { payload, read, ends_text } =
+                frames.decode(rest, &mut control_frames).unwrap();
             assert!(ends_text);
-            assert_eq!(&rest[..payload], wanted);
+            assert_eq!(&rest[..payload], expected);
             rest = &mut rest[read..];
         }
-        assert!(rest.is_empty() && asked.ping.is_some());
-        assert_eq!(frames.decode(&mut frame(0x82, b"x", [1; 4]), &mut asked), Err(WebSocketError::Kind));
+        assert!(rest.is_empty() && control_frames.ping.is_some());
+        assert_eq!(
+            frames.decode(&mut frame(0x82, b"x", [1; 4]), &mut control_frames),
+            Err(WebSocketError::Kind)
+        );
     }
 }

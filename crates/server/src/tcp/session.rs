@@ -15,7 +15,6 @@
 
 mod access;
 pub(crate) use access::NODE_CLIENT;
-mod alive;
 mod closing;
 mod control;
 mod deliver;
@@ -24,15 +23,16 @@ mod handle;
 mod hello;
 mod outbound;
 mod plan;
+mod preparation;
 mod publish;
 mod reading;
 mod stored;
 mod subscribe;
 mod subscription;
 mod tasks;
+mod timeouts;
 mod topics;
 mod translate;
-mod waiting;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -46,7 +46,7 @@ use hashbrown::HashMap;
 
 use crate::figures::ClusterFigures;
 use crate::node_connections::NodeConnection;
-use crate::session::{ConnectionLost, TurnProgress, pace, scratch, spin};
+use crate::session::{ConnectionLost, RoundProgress, pace, scratch, spin};
 use crate::session_trace::SessionTrace;
 use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
@@ -54,27 +54,26 @@ use crate::stream::Stream;
 use crate::session::timer::Timer;
 use access::LoginState;
 use closing::Closing;
-use control::{CONTROLLED, ControlRequests};
+use control::{CONTROL_RESULT, ControlRequests};
 use groups::GroupMembership;
 use outbound::OutboundBuffer;
 use pace::PausedChannels;
 pub(crate) use plan::WriteScratch;
+use preparation::{Preparation, PreparationResult};
 use publish::SessionPublishers;
 use scratch::Scratch;
 use spin::Spin;
 use stored::{PendingAcks, STORED};
 use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
-use tasks::{TASKED, TaskRequests};
-use waiting::{Preparation, PreparationResult};
+use tasks::{TASK_RESULT, TaskRequests};
 
 /// Maximum number of sessions to which a woken session passes on the notification of new records. With 16, the last of
 /// 1,000 subscribers is notified in three steps. With 2, ten steps are necessary, and each may wait until its thread is
 /// free.
-const WAKES: usize = 16;
+const PASSED_WAKES_MAX: usize = 16;
 /// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
-/// A session: one connection of a client of Dunlin's own protocol.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
     /// While the session holds a reference to this value, a stopping server waits for the session's responses.
@@ -85,7 +84,7 @@ pub(crate) struct Session {
     phase: Phase,
     decoder: Decoder,
     inbox: Inbox,
-    alive: Timer,
+    timer: Timer,
     spin: Spin,
     /// The start of an incomplete message, or messages that wait for room in a topic.
     unread: Vec<u8>,
@@ -97,15 +96,15 @@ pub(crate) struct Session {
     skip_bytes: usize,
     /// Number of bytes of waiting messages that were already searched for credit messages. Credit takes effect ahead of
     /// the waiting messages.
-    ahead: usize,
+    scanned_bytes: usize,
     outbound: OutboundBuffer,
     publishing: SessionPublishers,
     /// The preparation for which the first message in `unread` waits, and its result.
-    waiting: Option<Preparation>,
-    waited: Option<PreparationResult>,
+    preparation: Option<Preparation>,
+    prepared: Option<PreparationResult>,
     /// Figures from other nodes, for the next list or description of topics.
     figures: Arc<Mutex<ClusterFigures>>,
-    unstored: PendingAcks,
+    pending_acks: PendingAcks,
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
@@ -113,7 +112,6 @@ pub(crate) struct Session {
     new_logs: Arc<NewLogArrivals>,
     /// Positions at which subscriptions that have not started yet resume.
     resuming: HashMap<u32, ResumePositions>,
-    /// The number of positions in `resuming`.
     resuming_positions: usize,
     /// State options of subscriptions that have not started yet.
     following: HashMap<u32, Follow>,
@@ -130,25 +128,24 @@ pub(crate) struct Session {
     /// For each token of the waiter, the membership to which it belongs.
     member_tokens: HashMap<u32, u32>,
     /// Queue of the memberships that may have something to send.
-    member_line: VecDeque<u32>,
+    member_queue: VecDeque<u32>,
     /// Queue of the channels that may have something to send.
-    line: VecDeque<u32>,
+    channel_queue: VecDeque<u32>,
     /// Channels that are paused until the thread's next write interval.
-    resting: PausedChannels,
+    paused_channels: PausedChannels,
     /// Channels on which something was sent since the last heartbeat.
     touched: Vec<u32>,
     session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
-    entrance: LoginState,
+    login_state: LoginState,
     /// Whether the client is another node of the cluster. Its messages are meant for this node and are not forwarded.
     from_node: bool,
     /// The entry of this connection among the connections of the same node; `None` for other clients.
     node_connection: Option<NodeConnection>,
-    _place: Option<SessionGuard>,
+    _guard: Option<SessionGuard>,
 }
 
-/// The state of the connection.
 #[derive(Debug)]
 enum Phase {
     Preamble,
@@ -161,9 +158,9 @@ impl Session {
     /// Starts a session. At the node's limit of connections, the session refuses the client.
     pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let (id, waiter) = (shared.node.next_session(), Waiter::new());
-        let place = shared.admit(id, &waiter);
-        let is_full = place.is_none();
-        let mut session = Session::new(shared, stream, id, waiter, place);
+        let guard = shared.admit(id, &waiter);
+        let is_full = guard.is_none();
+        let mut session = Session::new(shared, stream, id, waiter, guard);
         if is_full {
             session.refuse_connection();
         }
@@ -171,10 +168,10 @@ impl Session {
     }
 
     /// Starts a session of another node of the cluster, which has all permissions.
-    pub(crate) fn of_node(shared: Arc<SharedServer>, stream: Stream) -> Session {
+    pub(crate) fn begin_for_node(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
-        session.entrance = LoginState::Node;
-        session._place.iter_mut().for_each(SessionGuard::is_of_node);
+        session.login_state = LoginState::Node;
+        session._guard.iter_mut().for_each(SessionGuard::mark_as_node);
         // A stopping server waits only for responses to clients. This session therefore gets a reference that the
         // server does not count.
         session._answering = Arc::default();
@@ -186,7 +183,7 @@ impl Session {
         stream: Stream,
         id: u64,
         waiter: Arc<Waiter>,
-        place: Option<SessionGuard>,
+        guard: Option<SessionGuard>,
     ) -> Session {
         let limits = DecoderLimits {
             run_bytes_max: shared.limits.run_bytes_max as usize,
@@ -194,12 +191,12 @@ impl Session {
         };
         let session_trace = SessionTrace::begin(&shared, stream.protocol(), &stream, id);
         Session {
-            _answering: Arc::clone(&shared.answering),
+            _answering: Arc::clone(&shared.pending_responses),
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),
-            entrance: LoginState::default(),
+            login_state: LoginState::default(),
             unread_charge: Charge::none(shared.node.budget()),
-            alive: Timer::new(shared.limits.handshake_ms_max),
+            timer: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,
             stream,
@@ -210,12 +207,12 @@ impl Session {
             unread: Vec::new(),
             unread_needs: 0,
             skip_bytes: 0,
-            ahead: 0,
+            scanned_bytes: 0,
             outbound: OutboundBuffer::default(),
             publishing: SessionPublishers::default(),
-            waiting: None,
-            waited: None,
-            unstored: PendingAcks::default(),
+            preparation: None,
+            prepared: None,
+            pending_acks: PendingAcks::default(),
             figures: Arc::default(),
             control_requests: ControlRequests::default(),
             task_requests: TaskRequests::default(),
@@ -231,38 +228,41 @@ impl Session {
             channel_last: 0,
             members: HashMap::new(),
             member_tokens: HashMap::new(),
-            member_line: VecDeque::new(),
-            line: VecDeque::new(),
-            resting: PausedChannels::default(),
+            member_queue: VecDeque::new(),
+            channel_queue: VecDeque::new(),
+            paused_channels: PausedChannels::default(),
             touched: Vec::new(),
             session_trace,
             from_node: false,
             node_connection: None,
-            _place: place,
+            _guard: guard,
         }
     }
 
     /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
-    fn poll_turns(
+    fn poll_rounds(
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Poll<()>, ConnectionLost> {
-        for _ in 0..self.spin.turns() {
-            self.take_woken();
-            self.line.extend(self.resting.over(&scratch.pace));
+        for _ in 0..self.spin.rounds_per_poll() {
+            self.handle_notifications();
+            self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // A response that is ready is sent before the next read.
-            let answered =
-                if self.line.is_empty() { TurnProgress::None } else { self.poll_write(cx, scratch)? };
+            let wrote_first = if self.channel_queue.is_empty() {
+                RoundProgress::None
+            } else {
+                self.poll_write(cx, scratch)?
+            };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [answered, read, wrote].contains(&TurnProgress::Some) {
-                self.spin.not_in_vain();
+            if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
+                self.spin.record_success();
             } else if self.sleep(cx) {
-                self.resting.ask(&mut scratch.pace, cx.waker());
+                self.paused_channels.request_wakeup(&mut scratch.pace, cx.waker());
                 return Ok(Poll::Pending);
             }
         }
@@ -271,53 +271,54 @@ impl Session {
     }
 
     /// Handles notifications of the session's waiter: channels that may have records, and other events.
-    fn take_woken(&mut self) {
-        let (mut newcomers, mut room, mut stop, mut stored, mut users) = (false, false, false, false, false);
-        let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
+    fn handle_notifications(&mut self) {
+        let (mut has_new_logs, mut room, mut stop, mut stored, mut users) =
+            (false, false, false, false, false);
+        let Session { waiter, channels, channel_queue, member_tokens, member_queue, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
-            NewLogs::TOKEN => newcomers = true,
+            NewLogs::TOKEN => has_new_logs = true,
             STOP => stop = true,
             STORED => stored = true,
             // Nothing to do here: the results are sent when there is room.
-            CONTROLLED | TASKED => {}
+            CONTROL_RESULT | TASK_RESULT => {}
             USERS => users = true,
             // Nothing to do here: the handling of HELLO polls for the login's result.
             LOGIN => {}
             NODES => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.woken_and_wake(WAKES);
-                    line.push_back(number);
+                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                    channel_queue.push_back(number);
                 } else {
-                    member_line.extend(member_tokens.get(&number));
+                    member_queue.extend(member_tokens.get(&number));
                 }
             }
         });
         if users {
-            self.users_changed();
+            self.on_users_changed();
         }
-        if newcomers {
-            self.take_newcomers();
+        if has_new_logs {
+            self.queue_new_logs();
         }
         if room {
-            self.publishing.room();
+            self.publishing.on_room();
         }
         if stored {
             self.acknowledge_stored();
         }
         if stop && self.must_close() {
-            self.begin_goodbye();
+            self.start_goodbye();
         }
     }
 
     /// Registers the task to be woken. Returns whether the session has no work until then.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.alive.poll_due(cx) {
+        if self.timer.poll_due(cx) {
             self.on_timer();
             return false;
         }
-        if self.spin.again() {
+        if self.spin.record_failure() {
             cx.waker().wake_by_ref();
             return true;
         }
@@ -338,13 +339,13 @@ impl Future for Session {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let session = self.get_mut();
-        scratch::with(|scratch| session.poll_turns(cx, scratch)).unwrap_or(Poll::Ready(()))
+        scratch::with(|scratch| session.poll_rounds(cx, scratch)).unwrap_or(Poll::Ready(()))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.unstored.leave(&self.waiter);
+        self.pending_acks.leave(&self.waiter);
         self.drop_members();
         for (number, mut channel) in self.channels.drain() {
             channel.cursor.leave(&self.waiter, number);

@@ -20,9 +20,9 @@ use crate::reload::Reload;
 use crate::whole_file::read_file;
 
 /// Remaining validity of a certificate below which the log has a warning.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// The permission bits for users who are neither the key file's owner nor in its group.
-const OTHERS: u32 = 0o007;
+const OTHER_USERS: u32 = 0o007;
 
 /// The reason why a node's TLS files cannot be used.
 #[derive(Debug, Error)]
@@ -70,7 +70,7 @@ pub(crate) struct TlsIdentity {
 /// The TLS configuration of new connections, by protocol.
 #[derive(Debug)]
 struct TlsConfigs {
-    own: Arc<ServerConfig>,
+    dunlin: Arc<ServerConfig>,
     nats: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     grpc: Arc<ServerConfig>,
@@ -82,10 +82,10 @@ impl TlsIdentity {
         Ok(TlsIdentity { files, current })
     }
 
-    pub(crate) fn of(&self, protocol: Protocol) -> Arc<ServerConfig> {
+    pub(crate) fn config_for(&self, protocol: Protocol) -> Arc<ServerConfig> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(match protocol {
-            Protocol::Tcp => &current.own,
+            Protocol::Tcp => &current.dunlin,
             Protocol::Nats => &current.nats,
             Protocol::Http | Protocol::Ws => &current.http,
             Protocol::Grpc => &current.grpc,
@@ -93,7 +93,7 @@ impl TlsIdentity {
     }
 
     /// Whether clients must have a certificate.
-    pub(crate) fn asks_for_certificates(&self) -> bool {
+    pub(crate) fn requires_client_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
@@ -103,7 +103,7 @@ impl TlsIdentity {
 }
 
 impl Reload for TlsIdentity {
-    fn what(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "TLS certificates"
     }
 
@@ -123,8 +123,8 @@ impl TlsConfigs {
     fn read(files: &TlsConfig) -> Result<TlsConfigs, TlsFilesError> {
         let chain = parse("certificate", &files.cert, certificates)?;
         let key = parse("key", &files.key, private_key)?;
-        warn_of_readers(&files.key);
-        warn_of_time(&files.cert, &chain[0]);
+        warn_if_world_readable(&files.key);
+        warn_if_not_valid(&files.cert, &chain[0]);
         let pair = |why| TlsFilesError::Pair { cert: files.cert.clone(), key: files.key.clone(), why };
         let builder = ServerConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
@@ -142,17 +142,17 @@ impl TlsConfigs {
             }
         };
         let config = builder.with_single_cert(chain, key).map_err(|error| pair(tls::mismatch(&error)))?;
-        let speaking = |protocols: &[&[u8]]| {
+        let with_alpn = |protocols: &[&[u8]]| {
             let mut config = config.clone();
             config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(config)
         };
         Ok(TlsConfigs {
-            own: speaking(&[tls::PROTOCOL]),
+            dunlin: with_alpn(&[tls::PROTOCOL]),
             // NATS clients send no ALPN.
-            nats: speaking(&[]),
-            http: speaking(&[b"http/1.1"]),
-            grpc: speaking(&[b"h2"]),
+            nats: with_alpn(&[]),
+            http: with_alpn(&[b"http/1.1"]),
+            grpc: with_alpn(&[b"h2"]),
         })
     }
 }
@@ -166,9 +166,9 @@ fn parse<T>(
     parse(&pem).map_err(|why| TlsFilesError::Content { what, path: path.to_owned(), why })
 }
 
-fn warn_of_readers(key: &Path) {
+fn warn_if_world_readable(key: &Path) {
     if let Ok(metadata) = std::fs::metadata(key)
-        && metadata.permissions().mode() & OTHERS != 0
+        && metadata.permissions().mode() & OTHER_USERS != 0
     {
         let key = key.display();
         tracing::warn!("every user of this machine can read the TLS key {key}: run `chmod 600 {key}`");
@@ -176,7 +176,7 @@ fn warn_of_readers(key: &Path) {
 }
 
 /// Logs a warning if a certificate is not valid at present, or will soon expire.
-fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
+fn warn_if_not_valid(path: &Path, certificate: &CertificateDer<'_>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return };
     let validity = parsed.validity();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
@@ -188,7 +188,7 @@ fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
         );
     } else if now > until.timestamp() {
         tracing::warn!("the certificate {path} expired on {until}: clients refuse it");
-    } else if now + SOON.as_secs() as i64 > until.timestamp() {
+    } else if now + EXPIRY_WARNING.as_secs() as i64 > until.timestamp() {
         tracing::warn!("the certificate {path} expires soon, on {until}");
     }
 }

@@ -29,36 +29,36 @@ use crate::stream::{Stream, TlsStream, explain};
 /// The first byte of a TLS handshake message.
 const HANDSHAKE: u8 = 0x16;
 /// A fatal TLS alert `internal_error`. No alert means "connection limit reached"; this one is the closest.
-const NO_PLACE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
+const CONNECTION_LIMIT_ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
 /// How long a refused client has to read the refusal.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a refused client that are read and discarded.
-const UNHEARD_BYTES_MAX: usize = 256 << 10;
+const DISCARDED_BYTES_MAX: usize = 256 << 10;
 
 /// A connection that completed the handshake.
 pub(crate) struct TlsConnection {
     pub(crate) stream: Stream,
     /// The session's number, if the client has already received it in INFO.
-    pub(crate) told: Option<u64>,
+    pub(crate) announced_id: Option<u64>,
 }
 
 /// Does the TLS handshake with a client. Returns `None` if it fails; the client then receives the reason if possible.
-pub(crate) async fn let_in(
+pub(crate) async fn accept_tls(
     shared: &Arc<SharedServer>,
     identity: &TlsIdentity,
     protocol: Protocol,
     mut socket: TcpStream,
 ) -> Option<TlsConnection> {
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
-    let greets = protocol == Protocol::Nats && !identity.nats_first();
-    let place = shared.admit(session, &waiter);
+    let sends_info = protocol == Protocol::Nats && !identity.nats_first();
+    let guard = shared.admit(session, &waiter);
     // A node that is still starting does the handshake, so that it can refuse the client in the client's protocol.
-    if place.is_none() && !shared.is_opening() {
-        turn_away(shared, greets.then_some(session), &mut socket).await;
+    if guard.is_none() && !shared.is_opening() {
+        refuse_over_limit(shared, sends_info.then_some(session), &mut socket).await;
         return None;
     }
-    let shaking = async {
-        if greets {
+    let handshake = async {
+        if sends_info {
             let mut info = Vec::new();
             nats::write_info(shared, Some(&socket), session, true, &mut info);
             socket.write_all(&info).await?;
@@ -67,31 +67,31 @@ pub(crate) async fn let_in(
             return Ok(HandshakeOutcome::Plain(socket));
         }
         // The semaphore is never closed.
-        let _turn = shared.handshakes.acquire().await;
-        let codec = TlsCodec::server(identity.of(protocol)).map_err(io::Error::other)?;
+        let _permit = shared.handshakes.acquire().await;
+        let codec = TlsCodec::server(identity.config_for(protocol)).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsStream::new(socket, codec));
-        let shaken = poll_fn(|cx| poll_shake(&mut tls, cx)).await;
-        Ok(HandshakeOutcome::Tls(tls, shaken))
+        let result = poll_fn(|cx| poll_handshake(&mut tls, cx)).await;
+        Ok(HandshakeOutcome::Tls(tls, result))
     };
-    let patience = Duration::from_millis(shared.limits.handshake_ms_max.into());
-    match unless_stopped(shared, &waiter, timeout(patience, shaking)).await? {
+    let handshake_max = Duration::from_millis(shared.limits.handshake_ms_max.into());
+    match until_stopped(shared, &waiter, timeout(handshake_max, handshake)).await? {
         Ok(Ok(HandshakeOutcome::Tls(tls, Ok(())))) => {
             let stream = Stream::Tls(tls);
             if let Some(certificate) = stream.client_certificate() {
                 let ClientCertificate { subject, names, .. } = certificate;
                 tracing::debug!(%protocol, session, subject, ?names, "a client authenticated itself with a certificate");
             }
-            Some(TlsConnection { stream, told: greets.then_some(session) })
+            Some(TlsConnection { stream, announced_id: sends_info.then_some(session) })
         }
         Ok(Ok(HandshakeOutcome::Tls(tls, Err(error)))) => {
             let peer = tls.socket().peer_addr().ok();
             tracing::info!(%protocol, ?peer, "TLS handshake failed: {}", explain(&error));
-            let _ = timeout(FAREWELL, part(tls)).await;
+            let _ = timeout(CLOSE_TIMEOUT, close_after_alert(tls)).await;
             None
         }
         Ok(Ok(HandshakeOutcome::Plain(mut socket))) => {
             tracing::info!(%protocol, peer = ?socket.peer_addr().ok(), "a client without TLS was refused");
-            refuse_in_plain(protocol, &mut socket, &Refused::new(ErrorCode::TlsRequired, "")).await;
+            refuse_without_tls(protocol, &mut socket, &Refused::new(ErrorCode::TlsRequired, "")).await;
             None
         }
         Ok(Err(error)) => {
@@ -99,7 +99,7 @@ pub(crate) async fn let_in(
             None
         }
         Err(_) => {
-            tracing::info!(%protocol, "a TLS handshake took longer than {patience:?}");
+            tracing::info!(%protocol, "a TLS handshake took longer than {handshake_max:?}");
             None
         }
     }
@@ -120,22 +120,22 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
 }
 
 /// Continues the handshake, for either side of the connection.
-pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    let mut said = [0; 1 << 10];
+pub(crate) fn poll_handshake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let mut buffer = [0; 1 << 10];
     while !tls.is_established() {
         std::task::ready!(tls.poll_writable(cx))?;
         if tls.is_established() {
             break;
         }
-        match tls.read(&mut said) {
+        match tls.read(&mut buffer) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             // The peer's first data arrived together with the end of the handshake.
-            Ok(read) => tls.give_back(&said[..read]),
+            Ok(read) => tls.unread(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if tls.is_established() {
                     break;
                 }
-                std::task::ready!(tls.poll_came(cx))?;
+                std::task::ready!(tls.poll_socket_readable(cx))?;
             }
             Err(error) => return Poll::Ready(Err(error)),
         }
@@ -144,22 +144,22 @@ pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::
 }
 
 /// Waits, so that the client can read the alert that was sent.
-async fn part(mut tls: Box<TlsStream>) -> io::Result<()> {
+async fn close_after_alert(mut tls: Box<TlsStream>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
-    tls.end_writing()?;
-    hear_out(tls.socket()).await
+    tls.shutdown_write()?;
+    drain(tls.socket()).await
 }
 
 /// Reads and discards the client's data until the client has closed its side. Closing a socket that has unread bytes
 /// would discard output that is still being sent.
-async fn hear_out(socket: &TcpStream) -> io::Result<()> {
-    let mut bin = [0; 4 << 10];
-    let mut unheard = 0;
-    while unheard < UNHEARD_BYTES_MAX {
+async fn drain(socket: &TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 4 << 10];
+    let mut discarded = 0;
+    while discarded < DISCARDED_BYTES_MAX {
         socket.readable().await?;
-        match socket.try_read(&mut bin) {
+        match socket.try_read(&mut buffer) {
             Ok(0) => break,
-            Ok(read) => unheard += read,
+            Ok(read) => discarded += read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -168,7 +168,7 @@ async fn hear_out(socket: &TcpStream) -> io::Result<()> {
 }
 
 /// Returns the future's output, or `None` if the server stops first.
-async fn unless_stopped<T>(
+async fn until_stopped<T>(
     shared: &SharedServer,
     waiter: &Waiter,
     future: impl Future<Output = T>,
@@ -187,40 +187,40 @@ async fn unless_stopped<T>(
 }
 
 /// Refuses a client because the limit of sessions is reached. A client that expects plain text (it has the session's
-/// number `told`) receives text; any other client receives a TLS alert.
-async fn turn_away(shared: &SharedServer, told: Option<u64>, socket: &mut TcpStream) {
-    let mut said = Vec::new();
-    match told {
+/// number `announced_id`) receives text; any other client receives a TLS alert.
+async fn refuse_over_limit(shared: &SharedServer, announced_id: Option<u64>, socket: &mut TcpStream) {
+    let mut out = Vec::new();
+    match announced_id {
         Some(session) => {
-            nats::write_info(shared, Some(socket), session, true, &mut said);
-            said.extend(nats::refusal(&shared.no_place()));
+            nats::write_info(shared, Some(socket), session, true, &mut out);
+            out.extend(nats::refusal(&shared.admission_refusal()));
         }
-        None => said.extend(NO_PLACE),
+        None => out.extend(CONNECTION_LIMIT_ALERT),
     }
-    say_and_part(socket, &said).await;
+    send_and_close(socket, &out).await;
 }
 
 /// Refuses a client in its own protocol, without TLS.
-async fn refuse_in_plain(protocol: Protocol, socket: &mut TcpStream, refused: &Refused) {
-    let said = match protocol {
+async fn refuse_without_tls(protocol: Protocol, socket: &mut TcpStream, refused: &Refused) {
+    let out = match protocol {
         Protocol::Tcp => {
-            let mut said = Preamble::OURS.to_bytes().to_vec();
-            FromNode::Refused(refused.as_wire()).encode(&mut said);
-            said
+            let mut out = Preamble::OURS.to_bytes().to_vec();
+            FromNode::Refused(refused.as_wire()).encode(&mut out);
+            out
         }
         Protocol::Nats => nats::refusal(refused),
         Protocol::Http | Protocol::Ws => http::refusal(refused.clone()).into_bytes(),
         Protocol::Grpc => grpc::refusal(refused),
     };
-    say_and_part(socket, &said).await;
+    send_and_close(socket, &out).await;
 }
 
-async fn say_and_part(socket: &mut TcpStream, said: &[u8]) {
+async fn send_and_close(socket: &mut TcpStream, out: &[u8]) {
     // Limits the wait for a client that does not read the refusal.
-    let _ = timeout(FAREWELL, async {
-        socket.write_all(said).await?;
+    let _ = timeout(CLOSE_TIMEOUT, async {
+        socket.write_all(out).await?;
         socket.shutdown().await?;
-        hear_out(socket).await
+        drain(socket).await
     })
     .await;
 }

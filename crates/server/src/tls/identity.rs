@@ -16,8 +16,8 @@ impl ClientCertificate {
     pub(crate) fn read(der: &[u8]) -> Option<ClientCertificate> {
         let (_, parsed) = X509Certificate::from_der(der).ok()?;
         let subject = parsed.subject();
-        let alternatives = parsed.subject_alternative_name().ok().flatten();
-        let names = alternatives.into_iter().flat_map(|all| &all.value.general_names);
+        let alternative_names = parsed.subject_alternative_name().ok().flatten();
+        let names = alternative_names.into_iter().flat_map(|all| &all.value.general_names);
         Some(ClientCertificate {
             subject: subject.to_string(),
             names: names.filter_map(text).map(str::to_owned).collect(),
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_and_names_are_read_from_a_certificate() {
+    fn subject_and_names_are_read_from_a_client_certificate() {
         let mut params = CertificateParams::new(vec!["worker-7.example".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "worker-7");
         params.distinguished_name.push(DnType::OrganizationName, "Example");

@@ -15,11 +15,11 @@
 enum WorkerState {
     /// The process must attach before this time.
     Starting {
-        until_ms: u64,
+        deadline_ms: u64,
     },
     /// The process must report before this time that it is prepared.
     Preparing {
-        until_ms: u64,
+        deadline_ms: u64,
     },
     /// The process waits in the warm pool until it is called.
     Warm,
@@ -27,7 +27,7 @@ enum WorkerState {
     Failing,
     Ready,
     Draining {
-        until_ms: u64,
+        deadline_ms: u64,
     },
     /// The process was killed, or was asked to end.
     Ending,
@@ -36,9 +36,9 @@ enum WorkerState {
 /// The lifecycle of one worker process: its state, and when it was last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
-    stage: WorkerState,
+    state: WorkerState,
     /// Time since which no worker of the process's name is attached; `None` while one is.
-    unseen_ms: Option<u64>,
+    detached_since_ms: Option<u64>,
 }
 
 /// Events of a worker process that the autoscaler receives.
@@ -56,55 +56,55 @@ pub(super) enum LifecycleEvent {
 pub(super) enum ProcessSignal {
     Nothing,
     /// SIGTERM to the process, which asks it to end.
-    Ask,
+    Terminate,
     /// SIGKILL to the process's whole group.
     Kill,
 }
 
 impl WorkerLifecycle {
-    pub(super) fn new(until_ms: u64) -> WorkerLifecycle {
-        WorkerLifecycle { stage: WorkerState::Starting { until_ms }, unseen_ms: None }
+    pub(super) fn new(deadline_ms: u64) -> WorkerLifecycle {
+        WorkerLifecycle { state: WorkerState::Starting { deadline_ms }, detached_since_ms: None }
     }
 
-    /// The lifecycle of a process of the warm pool. It must be prepared before `until_ms`.
-    pub(super) fn for_pool(until_ms: u64) -> WorkerLifecycle {
-        WorkerLifecycle { stage: WorkerState::Preparing { until_ms }, unseen_ms: None }
+    /// The lifecycle of a process of the warm pool. It must be prepared before `deadline_ms`.
+    pub(super) fn for_pool(deadline_ms: u64) -> WorkerLifecycle {
+        WorkerLifecycle { state: WorkerState::Preparing { deadline_ms }, detached_since_ms: None }
     }
 
     /// Whether the process has still to report that it is prepared.
     pub(super) fn is_preparing(&self) -> bool {
-        matches!(self.stage, WorkerState::Preparing { .. })
+        matches!(self.state, WorkerState::Preparing { .. })
     }
 
     /// Records that the process is prepared.
-    pub(super) fn prepared(&mut self) {
-        self.stage = WorkerState::Warm;
+    pub(super) fn set_prepared(&mut self) {
+        self.state = WorkerState::Warm;
     }
 
-    /// Calls a warm process, which must attach before `until_ms`. Returns whether the process was warm.
-    pub(super) fn wake(&mut self, until_ms: u64) -> bool {
-        let is_warm = self.stage == WorkerState::Warm;
+    /// Calls a warm process, which must attach before `deadline_ms`. Returns whether the process was warm.
+    pub(super) fn wake(&mut self, deadline_ms: u64) -> bool {
+        let is_warm = self.state == WorkerState::Warm;
         if is_warm {
-            self.stage = WorkerState::Starting { until_ms };
+            self.state = WorkerState::Starting { deadline_ms };
         }
         is_warm
     }
 
     /// Records whether a worker of the process's name is attached.
-    pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
+    pub(super) fn record_attached(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
         if !is_attached {
-            self.unseen_ms.get_or_insert(now_ms);
+            self.detached_since_ms.get_or_insert(now_ms);
             return None;
         }
-        self.unseen_ms = None;
-        match self.stage {
+        self.detached_since_ms = None;
+        match self.state {
             WorkerState::Starting { .. } => {
-                self.stage = WorkerState::Ready;
+                self.state = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
             // The process attached, and so could take tasks, before it was called.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
-                self.stage = WorkerState::Ending;
+                self.state = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)
             }
             _ => None,
@@ -112,8 +112,8 @@ impl WorkerLifecycle {
     }
 
     /// Records that it is not known which workers are attached.
-    pub(super) fn unknown(&mut self) {
-        self.unseen_ms = None;
+    pub(super) fn record_unknown(&mut self) {
+        self.detached_since_ms = None;
     }
 
     /// Handles deadlines that have passed.
@@ -122,35 +122,35 @@ impl WorkerLifecycle {
         now_ms: u64,
         silent_ms_max: u64,
     ) -> (Option<LifecycleEvent>, ProcessSignal) {
-        let is_silent = self.unseen_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
-        match self.stage {
-            WorkerState::Starting { until_ms } | WorkerState::Preparing { until_ms }
-                if now_ms >= until_ms =>
+        let is_silent = self.detached_since_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
+        match self.state {
+            WorkerState::Starting { deadline_ms } | WorkerState::Preparing { deadline_ms }
+                if now_ms >= deadline_ms =>
             {
-                self.stage = WorkerState::Failing;
+                self.state = WorkerState::Failing;
                 (None, ProcessSignal::Kill)
             }
             WorkerState::Ready if is_silent => (None, ProcessSignal::Kill),
-            WorkerState::Draining { until_ms } if now_ms >= until_ms => {
-                self.stage = WorkerState::Ending;
+            WorkerState::Draining { deadline_ms } if now_ms >= deadline_ms => {
+                self.state = WorkerState::Ending;
                 (Some(LifecycleEvent::Drained), ProcessSignal::Nothing)
             }
             _ => (None, ProcessSignal::Nothing),
         }
     }
 
-    pub(super) fn drain(&mut self, until_ms: u64) -> ProcessSignal {
-        match self.stage {
+    pub(super) fn drain(&mut self, deadline_ms: u64) -> ProcessSignal {
+        match self.state {
             WorkerState::Ready
             | WorkerState::Starting { .. }
             | WorkerState::Preparing { .. }
             | WorkerState::Warm => {
-                self.stage = WorkerState::Draining { until_ms };
-                ProcessSignal::Ask
+                self.state = WorkerState::Draining { deadline_ms };
+                ProcessSignal::Terminate
             }
             // A second drain can shorten the grace period, but not extend it.
-            WorkerState::Draining { until_ms: before_ms } => {
-                self.stage = WorkerState::Draining { until_ms: until_ms.min(before_ms) };
+            WorkerState::Draining { deadline_ms: before_ms } => {
+                self.state = WorkerState::Draining { deadline_ms: deadline_ms.min(before_ms) };
                 ProcessSignal::Nothing
             }
             WorkerState::Failing | WorkerState::Ending => ProcessSignal::Nothing,
@@ -158,13 +158,13 @@ impl WorkerLifecycle {
     }
 
     pub(super) fn terminate(&mut self) -> ProcessSignal {
-        self.stage = WorkerState::Ending;
+        self.state = WorkerState::Ending;
         ProcessSignal::Kill
     }
 
     /// The events that the end of the process causes.
-    pub(super) fn ended(&self) -> &'static [LifecycleEvent] {
-        match self.stage {
+    pub(super) fn end_events(&self) -> &'static [LifecycleEvent] {
+        match self.state {
             WorkerState::Starting { .. } | WorkerState::Preparing { .. } | WorkerState::Failing => {
                 &[LifecycleEvent::Failed]
             }
@@ -182,36 +182,36 @@ mod tests {
 
     fn ready() -> WorkerLifecycle {
         let mut lifecycle = WorkerLifecycle::new(5_000);
-        assert_eq!(lifecycle.seen(100, false), None);
-        assert_eq!(lifecycle.seen(200, true), Some(LifecycleEvent::Ready));
-        assert_eq!(lifecycle.seen(300, true), None, "said once");
+        assert_eq!(lifecycle.record_attached(100, false), None);
+        assert_eq!(lifecycle.record_attached(200, true), Some(LifecycleEvent::Ready));
+        assert_eq!(lifecycle.record_attached(300, true), None, "reported once");
         lifecycle
     }
 
     #[test]
     fn worker_that_ends_or_stalls_before_attaching_has_failed() {
         let mut lifecycle = WorkerLifecycle::new(5_000);
-        assert_eq!(lifecycle.ended(), [LifecycleEvent::Failed]);
+        assert_eq!(lifecycle.end_events(), [LifecycleEvent::Failed]);
         assert_eq!(lifecycle.advance(4_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(lifecycle.advance(5_000, SILENT_MS), (None, ProcessSignal::Kill));
-        assert_eq!(lifecycle.seen(5_001, true), None, "too late");
-        assert_eq!(lifecycle.ended(), [LifecycleEvent::Failed]);
+        assert_eq!(lifecycle.record_attached(5_001, true), None, "too late");
+        assert_eq!(lifecycle.end_events(), [LifecycleEvent::Failed]);
     }
 
     #[test]
     fn drained_worker_is_killed_after_its_grace_period() {
         let mut lifecycle = ready();
-        assert_eq!(lifecycle.drain(10_000), ProcessSignal::Ask);
-        assert_eq!(lifecycle.ended(), [LifecycleEvent::Drained, LifecycleEvent::Gone]);
+        assert_eq!(lifecycle.drain(10_000), ProcessSignal::Terminate);
+        assert_eq!(lifecycle.end_events(), [LifecycleEvent::Drained, LifecycleEvent::Gone]);
         assert_eq!(lifecycle.drain(20_000), ProcessSignal::Nothing, "no longer than it had");
         assert_eq!(lifecycle.advance(9_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(
             lifecycle.advance(10_000, SILENT_MS),
             (Some(LifecycleEvent::Drained), ProcessSignal::Nothing)
         );
-        assert_eq!(lifecycle.advance(10_001, SILENT_MS), (None, ProcessSignal::Nothing), "said once");
+        assert_eq!(lifecycle.advance(10_001, SILENT_MS), (None, ProcessSignal::Nothing), "reported once");
         assert_eq!(
-            (lifecycle.terminate(), lifecycle.ended()),
+            (lifecycle.terminate(), lifecycle.end_events()),
             (ProcessSignal::Kill, &[LifecycleEvent::Gone][..])
         );
     }
@@ -220,46 +220,46 @@ mod tests {
     fn prepared_warm_worker_may_wait_for_its_call_without_limit() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
-        lifecycle.seen(100, false);
-        lifecycle.prepared();
+        lifecycle.record_attached(100, false);
+        lifecycle.set_prepared();
         assert_eq!(lifecycle.advance(1_000_000, SILENT_MS), (None, ProcessSignal::Nothing));
         assert!(lifecycle.wake(1_005_000));
         assert_eq!(lifecycle.advance(1_004_999, SILENT_MS), (None, ProcessSignal::Nothing));
-        assert_eq!(lifecycle.seen(1_004_999, true), Some(LifecycleEvent::Ready));
+        assert_eq!(lifecycle.record_attached(1_004_999, true), Some(LifecycleEvent::Ready));
         let mut late = WorkerLifecycle::for_pool(5_000);
         assert_eq!(
-            (late.advance(5_000, SILENT_MS), late.ended()),
+            (late.advance(5_000, SILENT_MS), late.end_events()),
             ((None, ProcessSignal::Kill), &[LifecycleEvent::Failed][..])
         );
         let mut dead = WorkerLifecycle::for_pool(5_000);
-        dead.prepared();
-        assert_eq!(dead.ended(), [LifecycleEvent::Gone]);
-        assert_eq!(dead.drain(9_000), ProcessSignal::Ask, "the node stops");
+        dead.set_prepared();
+        assert_eq!(dead.end_events(), [LifecycleEvent::Gone]);
+        assert_eq!(dead.drain(9_000), ProcessSignal::Terminate, "the node stops");
     }
 
     #[test]
     fn warm_worker_that_attaches_before_its_call_has_failed() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
-        assert_eq!(lifecycle.seen(100, true), Some(LifecycleEvent::Failed));
-        assert_eq!(lifecycle.seen(200, true), None, "said once");
-        assert_eq!(lifecycle.ended(), [LifecycleEvent::Gone], "of one that is no member any more");
+        assert_eq!(lifecycle.record_attached(100, true), Some(LifecycleEvent::Failed));
+        assert_eq!(lifecycle.record_attached(200, true), None, "reported once");
+        assert_eq!(lifecycle.end_events(), [LifecycleEvent::Gone], "of one that is no member any more");
     }
 
     #[test]
     fn worker_of_unknown_status_is_not_killed_for_silence() {
         let mut lifecycle = ready();
-        lifecycle.seen(1_000, false);
-        lifecycle.seen(1_900, false);
+        lifecycle.record_attached(1_000, false);
+        lifecycle.record_attached(1_900, false);
         assert_eq!(lifecycle.advance(1_999, SILENT_MS), (None, ProcessSignal::Nothing));
-        lifecycle.unknown();
-        lifecycle.seen(2_000, false);
+        lifecycle.record_unknown();
+        lifecycle.record_attached(2_000, false);
         assert_eq!(lifecycle.advance(2_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(lifecycle.advance(3_000, SILENT_MS), (None, ProcessSignal::Kill));
-        assert_eq!(lifecycle.ended(), [LifecycleEvent::Gone]);
+        assert_eq!(lifecycle.end_events(), [LifecycleEvent::Gone]);
         // A worker that is drained detaches before its process ends.
         let mut lifecycle = ready();
         lifecycle.drain(60_000);
-        lifecycle.seen(1_000, false);
+        lifecycle.record_attached(1_000, false);
         assert_eq!(lifecycle.advance(50_000, SILENT_MS), (None, ProcessSignal::Nothing));
     }
 }

@@ -55,21 +55,21 @@ pub struct LocalWorkers {
     command: WorkerCommand,
     limits: WorkersLimits,
     processes: BTreeMap<Instance, Process>,
-    said: Vec<ProviderEvent>,
+    events: Vec<ProviderEvent>,
 }
 
 #[derive(Debug)]
 struct Process {
     child: Child,
     /// This process's end of the socket that is the worker's standard input.
-    line: UnixStream,
+    socket: UnixStream,
     lifecycle: WorkerLifecycle,
 }
 
 impl LocalWorkers {
     /// Creates a provider that has no processes yet.
     pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
-        LocalWorkers { command, limits, processes: BTreeMap::new(), said: Vec::new() }
+        LocalWorkers { command, limits, processes: BTreeMap::new(), events: Vec::new() }
     }
 
     /// The number of processes.
@@ -83,16 +83,18 @@ impl LocalWorkers {
     }
 
     /// Records the names of the workers that are attached now.
-    pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
-        let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
+    pub fn update_attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
+        let attached: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
-            let Some(said) = process.lifecycle.seen(now_ms, there.contains(instance)) else { continue };
-            if said == LifecycleEvent::Failed {
+            let Some(event) = process.lifecycle.record_attached(now_ms, attached.contains(instance)) else {
+                continue;
+            };
+            if event == LifecycleEvent::Failed {
                 tracing::error!(
                     worker = *instance,
                     "a warm worker took tasks too early: its command ignores {WARM}"
                 );
-                process.carry_out(ProcessSignal::Kill);
+                process.send_signal(ProcessSignal::Kill);
             } else {
                 tracing::info!(
                     worker = *instance,
@@ -100,13 +102,13 @@ impl LocalWorkers {
                     "a worker is attached to the node"
                 );
             }
-            self.said.push(event(said, *instance));
+            self.events.push(provider_event(event, *instance));
         }
     }
 
     /// Records that the scheduler cannot be read, so that attached workers are unknown.
-    pub fn cannot_see(&mut self) {
-        self.processes.values_mut().for_each(|process| process.lifecycle.unknown());
+    pub fn mark_unknown(&mut self) {
+        self.processes.values_mut().for_each(|process| process.lifecycle.record_unknown());
     }
 
     /// The process with this worker name.
@@ -121,28 +123,28 @@ impl LocalWorkers {
     }
 
     fn launch(&mut self, now_ms: u64, instance: Instance, is_warm: bool) {
-        let started = match self.processes.len() < self.limits.processes_max {
+        let result = match self.processes.len() < self.limits.processes_max {
             true => self.start(instance, is_warm),
             false => Err(io::Error::other(format!(
                 "the limit of {} processes is reached",
                 self.limits.processes_max
             ))),
         };
-        match started {
-            Ok((child, line)) => {
+        match result {
+            Ok((child, socket)) => {
                 tracing::debug!(worker = instance, pid = child.id(), is_warm, "a worker's process starts");
-                let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
+                let deadline_ms = now_ms.saturating_add(self.limits.ready_ms_max);
                 let lifecycle = if is_warm {
-                    WorkerLifecycle::for_pool(until_ms)
+                    WorkerLifecycle::for_pool(deadline_ms)
                 } else {
-                    WorkerLifecycle::new(until_ms)
+                    WorkerLifecycle::new(deadline_ms)
                 };
-                self.processes.insert(instance, Process { child, line, lifecycle });
+                self.processes.insert(instance, Process { child, socket, lifecycle });
             }
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
                 tracing::error!(worker = instance, program, %error, "cannot start a worker");
-                self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
+                self.events.push(ProviderEvent::Failed { instance, is_capacity: false });
             }
         }
     }
@@ -152,44 +154,44 @@ impl LocalWorkers {
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         // A worker's output goes to standard error, because other programs may parse this process's standard output.
         let out = io::stderr().as_fd().try_clone_to_owned()?;
-        let (line, stdin) = UnixStream::pair()?;
-        line.set_nonblocking(true)?;
+        let (socket, stdin) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
         let mut command = Command::new(program);
         command.args(arguments).envs(environment.iter().cloned());
         command.env(NAME, format!("{prefix}-{instance}")).env(END_WITH_STDIN, "1");
         command.env_remove(WARM).envs(is_warm.then_some((WARM, "1")));
         command.stdin(Stdio::from(OwnedFd::from(stdin))).stdout(out).process_group(0);
-        Ok((command.spawn()?, line))
+        Ok((command.spawn()?, socket))
     }
 
     fn wake(&mut self, now_ms: u64, instance: Instance) {
-        let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
-        let called = self.processes.get_mut(&instance).is_some_and(|process| {
+        let deadline_ms = now_ms.saturating_add(self.limits.ready_ms_max);
+        let is_woken = self.processes.get_mut(&instance).is_some_and(|process| {
             // The write fails if the process has just ended; `sweep` removes it.
-            process.lifecycle.wake(until_ms) && process.line.write_all(WORK).is_ok()
+            process.lifecycle.wake(deadline_ms) && process.socket.write_all(WORK).is_ok()
         });
-        if !called {
-            self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
+        if !is_woken {
+            self.events.push(ProviderEvent::Failed { instance, is_capacity: false });
         }
     }
 
     fn sweep(&mut self, now_ms: u64) {
-        let mut gone = Vec::new();
+        let mut ended_instances = Vec::new();
         for (&instance, process) in &mut self.processes {
             if let Some(status) = process.ended() {
-                let said = process.lifecycle.ended();
-                told(instance, said, status);
-                self.said.extend(said.iter().map(|said| event(*said, instance)));
-                gone.push(instance);
+                let events = process.lifecycle.end_events();
+                log_exit(instance, events, status);
+                self.events.extend(events.iter().map(|event| provider_event(*event, instance)));
+                ended_instances.push(instance);
                 continue;
             }
-            if process.lifecycle.is_preparing() && process.has_spoken() {
+            if process.lifecycle.is_preparing() && process.has_reported() {
                 tracing::debug!(worker = instance, pid = process.child.id(), "a warm worker is prepared");
-                process.lifecycle.prepared();
-                self.said.push(event(LifecycleEvent::Prepared, instance));
+                process.lifecycle.set_prepared();
+                self.events.push(provider_event(LifecycleEvent::Prepared, instance));
             }
-            let (said, deed) = process.lifecycle.advance(now_ms, self.limits.silent_ms_max);
-            if deed == ProcessSignal::Kill {
+            let (event, signal) = process.lifecycle.advance(now_ms, self.limits.silent_ms_max);
+            if signal == ProcessSignal::Kill {
                 tracing::warn!(
                     worker = instance,
                     pid = process.child.id(),
@@ -197,15 +199,15 @@ impl LocalWorkers {
                      and is killed"
                 );
             }
-            process.carry_out(deed);
-            self.said.extend(said.map(|said| event(said, instance)));
+            process.send_signal(signal);
+            self.events.extend(event.map(|event| provider_event(event, instance)));
         }
-        gone.iter().for_each(|instance| drop(self.processes.remove(instance)));
+        ended_instances.iter().for_each(|instance| drop(self.processes.remove(instance)));
     }
 }
 
-fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
-    match said {
+fn log_exit(instance: Instance, events: &[LifecycleEvent], status: ExitStatus) {
+    match events {
         [LifecycleEvent::Failed] => {
             tracing::error!(worker = instance, %status, "a worker's process ended before the worker was ready")
         }
@@ -216,8 +218,8 @@ fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
     }
 }
 
-fn event(said: LifecycleEvent, instance: Instance) -> ProviderEvent {
-    match said {
+fn provider_event(event: LifecycleEvent, instance: Instance) -> ProviderEvent {
+    match event {
         LifecycleEvent::Ready => ProviderEvent::Ready { instance },
         LifecycleEvent::Prepared => ProviderEvent::Prepared { instance },
         LifecycleEvent::Failed => ProviderEvent::Failed { instance, is_capacity: false },
@@ -229,8 +231,8 @@ fn event(said: LifecycleEvent, instance: Instance) -> ProviderEvent {
 impl Process {
     /// Whether the process has written to its socket. The content does not matter, because a process sends only one
     /// message.
-    fn has_spoken(&mut self) -> bool {
-        matches!(self.line.read(&mut [0; 64]), Ok(1..))
+    fn has_reported(&mut self) -> bool {
+        matches!(self.socket.read(&mut [0; 64]), Ok(1..))
     }
 
     /// The exit status if the process has ended. First kills the rest of its process group, while the group's id cannot
@@ -241,19 +243,19 @@ impl Process {
         if !matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))) {
             return None;
         }
-        self.carry_out(ProcessSignal::Kill);
+        self.send_signal(ProcessSignal::Kill);
         self.child.wait().ok()
     }
 
-    fn carry_out(&self, deed: ProcessSignal) {
+    fn send_signal(&self, signal: ProcessSignal) {
         let pid = Pid::from_child(&self.child);
-        let done = match deed {
+        let result = match signal {
             ProcessSignal::Nothing => Ok(()),
-            ProcessSignal::Ask => kill_process(pid, Signal::TERM),
+            ProcessSignal::Terminate => kill_process(pid, Signal::TERM),
             ProcessSignal::Kill => kill_process_group(pid, Signal::KILL),
         };
         // The process may have ended just before.
-        if let Err(error) = done {
+        if let Err(error) = result {
             tracing::debug!(pid = self.child.id(), %error, "cannot send a signal to a worker's process");
         }
     }
@@ -262,7 +264,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            self.carry_out(ProcessSignal::Kill);
+            self.send_signal(ProcessSignal::Kill);
             let _ = self.child.wait();
         }
     }
@@ -276,28 +278,28 @@ impl Provider for LocalWorkers {
             // This provider cannot park a process, because its workers end after they are drained.
             ProviderAction::Park { instance } => {
                 self.processes.remove(&instance);
-                self.said.push(ProviderEvent::Failed { instance, is_capacity: true });
+                self.events.push(ProviderEvent::Failed { instance, is_capacity: true });
             }
             ProviderAction::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
                 Some(process) => {
-                    let deed = process.lifecycle.drain(now_ms.saturating_add(grace_ms));
-                    process.carry_out(deed);
+                    let signal = process.lifecycle.drain(now_ms.saturating_add(grace_ms));
+                    process.send_signal(signal);
                 }
-                None => self.said.push(ProviderEvent::Gone { instance }),
+                None => self.events.push(ProviderEvent::Gone { instance }),
             },
             ProviderAction::Terminate { instance } => match self.processes.get_mut(&instance) {
                 Some(process) => {
-                    let deed = process.lifecycle.terminate();
-                    process.carry_out(deed);
+                    let signal = process.lifecycle.terminate();
+                    process.send_signal(signal);
                 }
-                None => self.said.push(ProviderEvent::Gone { instance }),
+                None => self.events.push(ProviderEvent::Gone { instance }),
             },
         }
     }
 
     fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>) {
         self.sweep(now_ms);
-        events.append(&mut self.said);
+        events.append(&mut self.events);
     }
 
     fn next_due_ms(&self) -> Option<u64> {

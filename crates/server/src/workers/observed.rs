@@ -9,20 +9,20 @@ use super::SchedulerLoad;
 /// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The function
 /// counts only tasks that a further worker could run. It assumes that a further worker is like the workers whose names
 /// begin with `prefix`. Before the first of these attaches, all tasks count.
-pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
+pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
     let mut shapes: Vec<WorkerShape> = Vec::new();
     move || {
         let tasks = node.tasks().ok()?;
-        let answered = tasks.answer(&TaskQuery::Workers);
-        let Ok(TaskQueryResult::Workers { workers }) = answered else { return None };
-        note_shapes(&workers, &prefix, &mut shapes);
+        let result = tasks.answer(&TaskQuery::Workers);
+        let Ok(TaskQueryResult::Workers { workers }) = result else { return None };
+        update_shapes(&workers, &prefix, &mut shapes);
         let workers = workers.iter();
         let workers = workers
             .map(|worker| (worker.worker, String::from_utf8_lossy(&worker.name).into_owned()))
             .collect();
-        let seen = tasks.each(|state| {
+        let load = tasks.read_each(|state| {
             let mut totals = SchedulerTotals::default();
             for tenant in state.tenants() {
                 let account = tenant.account;
@@ -31,23 +31,26 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoa
             }
             (state.signals_for(&shapes), totals)
         });
-        let (signals, totals): (Vec<Signals>, Vec<SchedulerTotals>) = seen.ok()?.into_iter().unzip();
+        let (signals, totals): (Vec<Signals>, Vec<SchedulerTotals>) = load.ok()?.into_iter().unzip();
         let totals = totals.iter().fold(SchedulerTotals::default(), |mut all, of_shard| {
             all.submitted += of_shard.submitted;
             all.ended += of_shard.ended;
             all
         });
-        Some(SchedulerLoad { looked: SchedulerSnapshot { signals: Signals::join(signals), totals }, workers })
+        Some(SchedulerLoad {
+            snapshot: SchedulerSnapshot { signals: Signals::join(signals), totals },
+            workers,
+        })
     }
 }
 
 /// Records the different shapes of the attached workers. If none is attached, the previous shapes remain.
-fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
-    let own = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
-    let mut now: Vec<WorkerShape> = own.map(WorkerShape::from).collect();
-    now.sort_unstable();
-    now.dedup();
-    if !now.is_empty() {
-        *shapes = now;
+fn update_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
+    let matching = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
+    let mut attached: Vec<WorkerShape> = matching.map(WorkerShape::from).collect();
+    attached.sort_unstable();
+    attached.dedup();
+    if !attached.is_empty() {
+        *shapes = attached;
     }
 }

@@ -20,17 +20,17 @@ pub struct WorkersView {
 
 impl WorkersView {
     /// The report as JSON. Times are ms since 1970.
-    pub(crate) fn said(&self) -> Value {
-        let decided = self.shared.decided().clone();
-        let mut events: Vec<Value> = decided.out.iter().map(|out| self.more(out)).collect();
-        events.extend(decided.inward.iter().map(|inward| self.fewer(inward)));
+    pub(crate) fn to_json(&self) -> Value {
+        let decisions = self.shared.decisions().clone();
+        let mut events: Vec<Value> = decisions.out.iter().map(|out| self.scale_out_json(out)).collect();
+        events.extend(decisions.inward.iter().map(|inward| self.scale_in_json(inward)));
         events.sort_by_key(|event| event["decided_ms"].as_u64());
         json!({
             "here": true, "min": self.workers_min, "max": self.workers_max,
             "processes": self.shared.processes.load(Ordering::Relaxed),
             "ready": self.shared.ready.load(Ordering::Relaxed),
             "warm": self.shared.warm.load(Ordering::Relaxed),
-            "events": events, "forecast": self.shared.outlook().as_ref().map(forecast),
+            "events": events, "forecast": self.shared.forecast().as_ref().map(forecast),
         })
     }
 
@@ -39,7 +39,7 @@ impl WorkersView {
         (ms > 0).then(|| self.began_unix_ms + ms)
     }
 
-    fn more(&self, out: &ScaleOut) -> Value {
+    fn scale_out_json(&self, out: &ScaleOut) -> Value {
         json!({
             "kind": "out", "trigger": out.trigger.name(), "workers": out.workers, "woken": out.woken,
             "missing": out.missing, "failed": out.failed,
@@ -49,7 +49,7 @@ impl WorkersView {
         })
     }
 
-    fn fewer(&self, inward: &ScaleIn) -> Value {
+    fn scale_in_json(&self, inward: &ScaleIn) -> Value {
         json!({
             "kind": "in", "workers": inward.workers, "at_ms": self.at(inward.decided_ms),
             "low_ms": self.at(inward.low_ms), "cooled_ms": self.at(inward.cooled_ms),
@@ -60,12 +60,12 @@ impl WorkersView {
 }
 
 /// The autoscaler's forecast as JSON. A value for which there is not enough history is null.
-fn forecast(outlook: &ForecastStatus) -> Value {
-    let ahead = outlook.ahead;
+fn forecast(status: &ForecastStatus) -> Value {
+    let ahead = status.ahead;
     json!({
-        "wanted": ahead.map(|_| outlook.workers), "point_per_s": ahead.map(|ahead| ahead.point),
-        "upper_per_s": ahead.map(|ahead| ahead.upper), "error": outlook.error,
-        "used": ahead.is_some() && outlook.is_trusted, "lead_ms": outlook.lead_ms,
-        "known_ms": outlook.history_ms.0, "needed_ms": outlook.history_ms.1,
+        "wanted": ahead.map(|_| status.workers), "point_per_s": ahead.map(|ahead| ahead.point),
+        "upper_per_s": ahead.map(|ahead| ahead.upper), "error": status.error,
+        "used": ahead.is_some() && status.is_trusted, "lead_ms": status.lead_ms,
+        "known_ms": status.history_ms.0, "needed_ms": status.history_ms.1,
     })
 }

@@ -23,8 +23,8 @@ use dunlin_server::access::{hash_password, new_token};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{Deadline, PATIENCE};
 
-use crate::clients::unhurried;
-use crate::http::peer::{Answer, Peer as HttpPeer};
+use crate::clients::patient_options;
+use crate::http::peer::{HttpResponse, Peer as HttpPeer};
 use crate::nats_peer::NatsPeer;
 use crate::serve_node;
 
@@ -50,10 +50,10 @@ impl Guarded {
     /// Starts the node. In `users`, `HASH` and `DIGEST` are replaced by the hash of the password and the digest of the
     /// token.
     fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
-        Guarded::over(Node::start(Config::default()).unwrap(), users, change)
+        Guarded::with_node(Node::start(Config::default()).unwrap(), users, change)
     }
 
-    fn over(node: Node, users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
+    fn with_node(node: Node, users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
         std::fs::write(&file, filled(users)).unwrap();
@@ -78,14 +78,14 @@ impl Guarded {
 
     fn connect(&self, credentials: Credentials) -> Result<Client, ConnectError> {
         let url = format!("dunlin://{}", self.address(Protocol::Tcp));
-        Client::connect(&url, ClientOptions { credentials, ..unhurried() })
+        Client::connect(&url, ClientOptions { credentials, ..patient_options() })
     }
 
     fn by_password(&self, user: &str) -> Client {
         self.connect(Credentials::password(user, PASSWORD.as_bytes())).unwrap()
     }
 
-    fn http(&self, method: &str, path: &str, authorization: &str, body: &[u8]) -> Answer {
+    fn http(&self, method: &str, path: &str, authorization: &str, body: &[u8]) -> HttpResponse {
         let mut peer = HttpPeer::connect(self.address(Protocol::Http));
         let headers = [("authorization", authorization)];
         let headers = if authorization.is_empty() { &[][..] } else { &headers[..] };
@@ -96,22 +96,22 @@ impl Guarded {
     fn nats(&self, credentials: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(&self.server);
         let quiet = "\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true";
-        peer.say(&format!("CONNECT {{{quiet}{credentials}}}"));
+        peer.send_line(&format!("CONNECT {{{quiet}{credentials}}}"));
         peer
     }
 
     /// A NATS client that logged in with the password.
     fn nats_by_password(&self, user: &str) -> NatsPeer {
         let mut peer = self.nats(&format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\""));
-        peer.settle();
+        peer.ping();
         peer
     }
 
     /// A value of `/metrics`, as this user receives it.
     fn metric(&self, user: &str, name: &str) -> f64 {
-        let answer = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let text = String::from_utf8(answer.body).unwrap();
+        let response = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
+        assert_eq!(response.status, 200, "{response:?}");
+        let text = String::from_utf8(response.body).unwrap();
         let line = text.lines().find(|line| line.starts_with(name));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
     }
@@ -158,7 +158,7 @@ fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
 }
 
 /// Reads until the subscription ends, and returns the reason.
-fn end_of(subscriber: &mut Subscriber) -> SubscribeError {
+fn read_subscribe_error(subscriber: &mut Subscriber) -> SubscribeError {
     let deadline = Deadline::new();
     loop {
         deadline.check("the subscription ends");

@@ -16,7 +16,7 @@ use crate::peer::{Peer, frames};
 use crate::{serve, serve_with};
 
 /// The last error that the node sends before it closes the connection.
-fn refused(peer: &mut Peer) -> ErrorCode {
+fn read_final_error(peer: &mut Peer) -> ErrorCode {
     let code = peer.next(|m| match m {
         FromNode::Refused(refusal) | FromNode::Error(refusal) => Some(refusal.code),
         _ => None,
@@ -34,7 +34,7 @@ fn silent_client_is_disconnected_with_an_error() {
     let (_node, server) = serve_with(|config| config.limits.handshake_ms_max = 100);
     let mut peer = Peer::silent(&server);
     assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
-    assert_eq!(refused(&mut peer), ErrorCode::Handshake);
+    assert_eq!(read_final_error(&mut peer), ErrorCode::Handshake);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn client_that_sends_no_preamble_gets_a_protocol_error() {
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
-    assert_eq!(refused(&mut peer), ErrorCode::Protocol);
+    assert_eq!(read_final_error(&mut peer), ErrorCode::Protocol);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn newer_protocol_version_is_refused_with_the_nodes_version() {
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(&Preamble { version_min: 200, version_max: 201 }.to_bytes()).unwrap();
     assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
-    assert_eq!(refused(&mut peer), ErrorCode::Version);
+    assert_eq!(read_final_error(&mut peer), ErrorCode::Version);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn invalid_messages_end_the_connection_with_an_error() {
     for bytes in hostile {
         let mut peer = Peer::connect(&server);
         peer.stream.write_all(&bytes).unwrap();
-        assert_eq!(refused(&mut peer), ErrorCode::Protocol, "{bytes:?}");
+        assert_eq!(read_final_error(&mut peer), ErrorCode::Protocol, "{bytes:?}");
     }
     await_sessions(&server, 0);
 }
@@ -84,13 +84,13 @@ fn bad_frame_is_refused_but_the_connection_stays_open() {
     peer.open_publisher(1, "a");
     let mut broken = frames(&[b"12345678"]);
     broken[4] = 9;
-    assert_eq!(refused_publish(&mut peer, 1, &broken), Some(ErrorCode::BadFrame));
+    assert_eq!(publish_invalid(&mut peer, 1, &broken), Some(ErrorCode::BadFrame));
     peer.publish(1, 2, &[b"sound"]);
     assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
 }
 
 /// Publishes these bytes as one record, which must be refused.
-fn refused_publish(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
+fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
     let header = dunlin::wire::PublishHeader {
         publisher: 1,
         partition: 0,
@@ -118,7 +118,7 @@ fn invalid_reply_subject_is_a_bad_frame() {
     for (number, wrong) in (1..).zip([b'\r', b'\n', b' ', b'\t', 0x7f, b'.']) {
         let mut broken = sound.clone();
         broken[at] = wrong;
-        assert_eq!(refused_publish(&mut peer, number, &broken), Some(ErrorCode::BadFrame), "{wrong}");
+        assert_eq!(publish_invalid(&mut peer, number, &broken), Some(ErrorCode::BadFrame), "{wrong}");
     }
     assert_eq!(node.topic("a").unwrap().logs()[0].last().seq, 0);
 }
@@ -149,22 +149,26 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
             assert_eq!(ended, Some(ErrorCode::Subject), "{name:?}");
         }
         if !is_pattern && !name.is_empty() {
-            peer.say(FromClient::ListTopics(ListTopics {
+            peer.send(FromClient::ListTopics(ListTopics {
                 request: 5,
                 topics_max: 1,
                 pattern: name,
                 after: "",
             }));
-            assert_eq!(request_refused(&mut peer), Some((5, ErrorCode::Subject)), "{name:?}");
+            assert_eq!(read_request_refusal(&mut peer), Some((5, ErrorCode::Subject)), "{name:?}");
         }
-        peer.say(FromClient::CreateTopic(CreateTopic { request: 6, or_same: false, config: named(name) }));
-        let created = request_refused(&mut peer);
+        peer.send(FromClient::CreateTopic(CreateTopic {
+            request: 6,
+            or_same: false,
+            config: topic_config(name),
+        }));
+        let created = read_request_refusal(&mut peer);
         assert!(
             matches!(created, Some((6, ErrorCode::Subject | ErrorCode::TopicConfig))),
             "{name:?}: {created:?}"
         );
-        peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: name }));
-        assert_eq!(request_refused(&mut peer), Some((7, ErrorCode::NoTopic)), "{name:?}");
+        peer.send(FromClient::DeleteTopic(NamedTopic { request: 7, topic: name }));
+        assert_eq!(read_request_refusal(&mut peer), Some((7, ErrorCode::NoTopic)), "{name:?}");
     }
     peer.open_publisher(2, "a");
     assert!(
@@ -173,7 +177,7 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
     );
 }
 
-fn request_refused(peer: &mut Peer) -> Option<(u32, ErrorCode)> {
+fn read_request_refusal(peer: &mut Peer) -> Option<(u32, ErrorCode)> {
     peer.next(|m| match m {
         FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.code)),
         FromNode::Done { .. } | FromNode::Topics(_) => panic!("{m:?}"),
@@ -181,7 +185,7 @@ fn request_refused(peer: &mut Peer) -> Option<(u32, ErrorCode)> {
     })
 }
 
-fn named(name: &str) -> TopicConfig<'_> {
+fn topic_config(name: &str) -> TopicConfig<'_> {
     TopicConfig {
         name,
         pattern: "",
@@ -255,7 +259,7 @@ fn session_over_the_limit_is_refused() {
     let _first = Peer::connect(&server);
     let mut second = Peer::silent(&server);
     assert_eq!(second.take_preamble(), Some(Preamble::OURS));
-    assert_eq!(refused(&mut second), ErrorCode::Limit);
+    assert_eq!(read_final_error(&mut second), ErrorCode::Limit);
 }
 
 #[test]
@@ -283,9 +287,9 @@ fn unix_socket_serves_and_is_removed_at_the_end() {
     let (_node, server) = serve_with(|config| config.unix = vec![path.clone()]);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
     stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
-    let mut answer = [0; 8];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, Preamble::chosen(VERSION).to_bytes());
+    let mut response = [0; 8];
+    stream.read_exact(&mut response).unwrap();
+    assert_eq!(response, Preamble::chosen(VERSION).to_bytes());
     drop(server);
     assert!(!path.exists());
 }

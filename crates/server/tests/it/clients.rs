@@ -8,11 +8,11 @@ use crate::peer::Peer;
 use crate::{serve, serve_with};
 
 pub fn connect(server: &Server) -> Client {
-    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), unhurried()).unwrap()
+    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), patient_options()).unwrap()
 }
 
 /// Options of a client with long time limits, for slow machines.
-pub fn unhurried() -> ClientOptions {
+pub fn patient_options() -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, patience_heartbeats: 120, ..ClientLimits::default() };
     ClientOptions { limits, ..ClientOptions::default() }
 }
@@ -45,8 +45,8 @@ fn server_with_spinning_threads_delivers_records_and_notices() {
         }
     }
     node.delete_topic("s").unwrap();
-    let told = subscriber.next_timeout(PATIENCE).unwrap();
-    assert!(matches!(told, Some(Event::Notice(Notice::Deleted { .. }))), "{told:?}");
+    let event = subscriber.next_timeout(PATIENCE).unwrap();
+    assert!(matches!(event, Some(Event::Notice(Notice::Deleted { .. }))), "{event:?}");
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn heartbeats_are_sent_on_an_idle_connection() {
     peer.subscribe(1, "quiet", StartAt::Latest, 1_000);
     peer.await_subscribed();
     for _ in 0..3 {
-        let beat = peer.next(|m| matches!(m, dunlin::wire::FromNode::Heartbeat(_)).then_some(()));
-        assert_eq!(beat, Some(()));
+        let heartbeat = peer.next(|m| matches!(m, dunlin::wire::FromNode::Heartbeat(_)).then_some(()));
+        assert_eq!(heartbeat, Some(()));
     }
 }
 
@@ -66,7 +66,7 @@ fn client_of_the_previous_version_is_served() {
     let (node, server) = serve();
     node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
     let mut peer = Peer::silent(&server);
-    peer.greet_as(Preamble::chosen(VERSION_MIN), VERSION_MIN);
+    peer.offer_versions(Preamble::chosen(VERSION_MIN), VERSION_MIN);
     peer.subscribe(1, "t", StartAt::Earliest, 1 << 20);
     node.publisher("t").unwrap().publish("hello").unwrap();
     let run = peer.next(|message| matches!(message, FromNode::Batch(_)).then_some(()));

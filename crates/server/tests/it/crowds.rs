@@ -9,7 +9,7 @@ use dunlin_server::space::Runner;
 
 use crate::clients::connect;
 use crate::serve;
-use crate::worlds::{Member, Scene, until, until_all_go_on};
+use crate::worlds::{Member, Scene, until, wait_until_all_tick};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
@@ -65,42 +65,42 @@ fn scene() -> Scene<Gather> {
 }
 
 fn version(member: &Member<Gather>) -> u64 {
-    member.space.ask(|runner| runner.host().partition().version()).unwrap()
+    member.space.call(|runner| runner.host().partition().version()).unwrap()
 }
 
 /// The load of the busiest process relative to the mean; an impossibly high value while a load is unknown.
-fn unevenness(members: &[Member<Gather>]) -> f64 {
+fn imbalance(members: &[Member<Gather>]) -> f64 {
     let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
     let most = counts.iter().copied().max().unwrap_or(0);
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
 /// Number of entities that have arrived.
-fn arrived(members: &[Member<Gather>]) -> usize {
+fn count_arrived(members: &[Member<Gather>]) -> usize {
     let of_member = |member: &Member<Gather>| {
         let count = |runner: &mut Runner<3, Gather>| {
             let stores = runner.host().regions().map(|(_, region)| region.store());
             stores
                 .map(|store| {
                     (0..store.len())
-                        .filter(|row| is_there(store.kinds()[*row], &store.position(*row)))
+                        .filter(|row| has_arrived(store.kinds()[*row], &store.position(*row)))
                         .count()
                 })
                 .sum::<usize>()
         };
-        member.space.ask(count).unwrap()
+        member.space.call(count).unwrap()
     };
     members.iter().map(of_member).sum()
 }
 
-fn is_there(kind: u32, position: &[f32; 3]) -> bool {
+fn has_arrived(kind: u32, position: &[f32; 3]) -> bool {
     let (place, near) = PLACE;
     let far = (0..3).map(|axis| (place[axis] - position[axis]).powi(2)).sum::<f32>().sqrt();
     kind != 0 && far <= near
 }
 
 /// Checks that no entity moves any more, and that each exists exactly once.
-fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
+fn assert_all_entities(kv: &Kv, members: &[Member<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     until("everybody is there, once", kv, members, || {
         let mut ids: Vec<u64> = members.iter().flat_map(Member::ids).collect();
@@ -114,17 +114,17 @@ fn entities_crowded_in_one_region_are_divided_among_processes() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
-    until_all_go_on("all regions begin", &kv(), &members);
+    wait_until_all_tick("all regions begin", &kv(), &members);
     // While entities walk, the loads become uneven repeatedly.
     until("they have arrived, and loads are even", &kv(), &members, || {
-        arrived(&members) == WALKERS && unevenness(&members) <= EVEN && version(&members[0]) >= 4
+        count_arrived(&members) == WALKERS && imbalance(&members) <= EVEN && version(&members[0]) >= 4
     });
-    assert_all_there(&kv(), &members);
+    assert_all_entities(&kv(), &members);
     // Only one process changes the partition, and each version is announced once.
     until("all go by the same cut, which was told once", &kv(), &members, || {
         let versions: Vec<u64> = members.iter().map(version).collect();
-        let told = members.iter().flat_map(|member| member.told.lock().unwrap().clone());
-        let cuts: Vec<String> = told.filter(|told| told.starts_with("Cut")).collect();
+        let events = members.iter().flat_map(|member| member.events.lock().unwrap().clone());
+        let cuts: Vec<String> = events.filter(|event| event.starts_with("Cut")).collect();
         let expected = (2..=versions[0]).map(|version| format!("Cut({version})"));
         versions.iter().all(|version| *version == versions[0]) && cuts.into_iter().eq(expected)
     });
@@ -135,19 +135,19 @@ fn process_killed_during_repartitioning_loses_no_entity() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
-    until_all_go_on("all regions begin", &kv(), &members);
+    wait_until_all_tick("all regions begin", &kv(), &members);
     for round in 0..2 {
         // The killed processes include the one that decides on partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();
         members.push(Member::start(&scene(), kv(), 4 + round));
-        until_all_go_on("all go on", &kv(), &members);
+        wait_until_all_tick("all go on", &kv(), &members);
     }
     let newest = members.iter().map(version).max();
     until("all go by the same cut", &kv(), &members, || {
         members.iter().all(|member| Some(version(member)) >= newest)
     });
-    until("it becomes even", &kv(), &members, || unevenness(&members) <= EVEN);
-    assert_all_there(&kv(), &members);
+    until("it becomes even", &kv(), &members, || imbalance(&members) <= EVEN);
+    assert_all_entities(&kv(), &members);
 }

@@ -22,7 +22,7 @@ fn conflated_channel_queued_twice_is_sent_once() {
     let mut publisher = node.publisher("md").unwrap();
     let epoch = publisher.publish(key(0)).unwrap().position.epoch;
     let mut reader = Peer::connect(&server);
-    reader.say(FromClient::Follow(Follow {
+    reader.send(FromClient::Follow(Follow {
         subscription: 1,
         start: true,
         on_gap: true,
@@ -84,7 +84,7 @@ fn late_checksum_reveals_a_lost_last_record() {
     publisher.publish(key(1)).unwrap();
     let mut reader = Peer::connect(&server);
     let (subscription, start, on_gap) = (1, true, true);
-    reader.say(FromClient::Follow(Follow {
+    reader.send(FromClient::Follow(Follow {
         subscription,
         start,
         on_gap,

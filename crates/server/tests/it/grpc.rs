@@ -87,7 +87,7 @@ pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Resul
 }
 
 /// A subscription that has started, and its start positions.
-async fn begun(
+async fn start_subscription(
     client: &mut Dunlin,
     request: v1::SubscribeRequest,
 ) -> Result<(Streaming<v1::SubscribeResponse>, Vec<v1::LogPosition>), Status> {

@@ -25,7 +25,7 @@ use dunlin::topic::{Publish, Receipt, Retention, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::{Protocol, Server, ServerConfig};
 
-pub(crate) use peer::{Answer, Events, Peer};
+pub(crate) use peer::{Events, HttpResponse, Peer};
 
 /// A node with an HTTP listener on a free port and one thread.
 pub(crate) struct HttpServer {
@@ -59,11 +59,11 @@ impl HttpServer {
         Peer::connect(self.address())
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> HttpResponse {
         self.peer().request("GET", path, &[], b"")
     }
 
-    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpResponse {
         self.peer().request("POST", path, headers, body)
     }
 

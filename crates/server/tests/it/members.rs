@@ -19,7 +19,7 @@ fn join(peer: &mut Peer, kind: GroupKind, credit: u64) {
 }
 
 fn join_with(peer: &mut Peer, kind: GroupKind, credit: u64, claim_ms: u32) {
-    peer.say(FromClient::JoinGroup(JoinGroup {
+    peer.send(FromClient::JoinGroup(JoinGroup {
         subscription: 1,
         credit,
         kind,
@@ -33,7 +33,7 @@ fn join_with(peer: &mut Peer, kind: GroupKind, credit: u64, claim_ms: u32) {
     }));
 }
 
-fn joined(server: &dunlin_server::Server, kind: GroupKind, credit: u64) -> Peer {
+fn connect_member(server: &dunlin_server::Server, kind: GroupKind, credit: u64) -> Peer {
     let mut peer = Peer::connect(server);
     join(&mut peer, kind, credit);
     peer.await_subscribed();
@@ -41,12 +41,12 @@ fn joined(server: &dunlin_server::Server, kind: GroupKind, credit: u64) -> Peer 
 }
 
 fn claim(peer: &mut Peer, wanted: u64) {
-    peer.say(FromClient::Claim(Claim { subscription: 1, wanted }));
+    peer.send(FromClient::Claim(Claim { subscription: 1, wanted }));
 }
 
 fn records(peer: &mut Peer, count: usize) -> Deliveries {
-    let mut given = Deliveries::new();
-    while given.len() < count {
+    let mut deliveries = Deliveries::new();
+    while deliveries.len() < count {
         let more: Option<Deliveries> = peer.next(|message| match message {
             FromNode::Deliver(deliver) => {
                 Some(deliver.records.iter().map(|r| (r.token, r.attempt, r.position.seq)).collect())
@@ -54,13 +54,13 @@ fn records(peer: &mut Peer, count: usize) -> Deliveries {
             FromNode::Gap(_) | FromNode::Error(_) | FromNode::SubscriptionEnded(_) => panic!("{message:?}"),
             _ => None,
         });
-        given.extend(more.expect("the connection continues"));
+        deliveries.extend(more.expect("the connection continues"));
     }
-    given
+    deliveries
 }
 
 /// The number of settled claims, and the stale tokens.
-fn settled(peer: &mut Peer) -> (u32, Vec<u64>) {
+fn read_settled(peer: &mut Peer) -> (u32, Vec<u64>) {
     let settled = peer.next(|message| match message {
         FromNode::Settled(settled) => Some((settled.settled, settled.stale.iter().collect())),
         _ => None,
@@ -68,7 +68,7 @@ fn settled(peer: &mut Peer) -> (u32, Vec<u64>) {
     settled.expect("the connection continues")
 }
 
-fn ended(peer: &mut Peer) -> ErrorCode {
+fn read_end(peer: &mut Peer) -> ErrorCode {
     let ended = peer.next(|message| match message {
         FromNode::SubscriptionEnded(ended) => Some(ended.refusal.code),
         _ => None,
@@ -87,57 +87,61 @@ fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     publish(&node, 3);
     // This member's claims last for an hour, so that the other members cannot receive its records by waiting for the
     // deadline.
-    let mut dies = Peer::connect(&server);
-    join_with(&mut dies, GroupKind::Work, CREDIT, 3_600_000);
-    dies.await_subscribed();
-    claim(&mut dies, 2);
-    assert_eq!(records(&mut dies, 2).len(), 2);
-    let mut stays = joined(&server, GroupKind::Work, CREDIT);
-    claim(&mut stays, 3);
-    assert_eq!(records(&mut stays, 1)[0].2, 3);
-    drop(dies);
-    let again = records(&mut stays, 2);
+    let mut killed = Peer::connect(&server);
+    join_with(&mut killed, GroupKind::Work, CREDIT, 3_600_000);
+    killed.await_subscribed();
+    claim(&mut killed, 2);
+    assert_eq!(records(&mut killed, 2).len(), 2);
+    let mut other = connect_member(&server, GroupKind::Work, CREDIT);
+    claim(&mut other, 3);
+    assert_eq!(records(&mut other, 1)[0].2, 3);
+    drop(killed);
+    let again = records(&mut other, 2);
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
 /// Renews a claim beyond its first deadline while another member waits. Returns whether each renewal came in time.
-fn renews_in_time(claim_ms: u32) -> bool {
+fn is_renewed_in_time(claim_ms: u32) -> bool {
     let (node, server) = serve();
     publish(&node, 1);
-    let mut holds = Peer::connect(&server);
-    join_with(&mut holds, GroupKind::Work, CREDIT, claim_ms);
-    holds.await_subscribed();
-    claim(&mut holds, 1);
-    let (token, ..) = records(&mut holds, 1)[0];
-    let mut waits = joined(&server, GroupKind::Work, CREDIT);
-    claim(&mut waits, 1);
+    let mut holder = Peer::connect(&server);
+    join_with(&mut holder, GroupKind::Work, CREDIT, claim_ms);
+    holder.await_subscribed();
+    claim(&mut holder, 1);
+    let (token, ..) = records(&mut holder, 1)[0];
+    let mut waiting = connect_member(&server, GroupKind::Work, CREDIT);
+    claim(&mut waiting, 1);
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(u64::from(claim_ms) / 4));
-        holds.say(FromClient::Renew(Settle { request: 1, subscription: 1, tokens: List::new(&[token, 99]) }));
-        let (renewed, stale) = settled(&mut holds);
+        holder.send(FromClient::Renew(Settle {
+            request: 1,
+            subscription: 1,
+            tokens: List::new(&[token, 99]),
+        }));
+        let (renewed, stale) = read_settled(&mut holder);
         if renewed == 0 {
             return false;
         }
         assert_eq!((renewed, stale), (1, vec![99]));
     }
-    holds.say(FromClient::Ack(Settle { request: 2, subscription: 1, tokens: List::new(&[token]) }));
-    if settled(&mut holds).0 == 0 {
+    holder.send(FromClient::Ack(Settle { request: 2, subscription: 1, tokens: List::new(&[token]) }));
+    if read_settled(&mut holder).0 == 0 {
         return false;
     }
-    waits.say(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
-    let came = waits.next(|message| match message {
+    waiting.send(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
+    let received = waiting.next(|message| match message {
         FromNode::Deliver(_) => Some(true),
         FromNode::Pong(_) => Some(false),
         _ => None,
     });
-    assert_eq!(came, Some(false), "the first member kept the record");
+    assert_eq!(received, Some(false), "the first member kept the record");
     true
 }
 
 #[test]
 fn renewed_claim_outlives_its_first_deadline_over_tcp() {
     // If the machine stalls for longer than a claim lasts, the other member receives the record, which is correct.
-    assert!([600, 3_000, 15_000, 60_000].into_iter().any(renews_in_time));
+    assert!([600, 3_000, 15_000, 60_000].into_iter().any(is_renewed_in_time));
 }
 
 #[test]
@@ -147,13 +151,13 @@ fn work_group_loses_no_record_over_100_killed_connections() {
     publish(&node, RECORDS);
     let mut done = Vec::new();
     for round in 0.. {
-        let mut peer = joined(&server, GroupKind::Work, CREDIT);
+        let mut peer = connect_member(&server, GroupKind::Work, CREDIT);
         claim(&mut peer, 10);
-        let given = records(&mut peer, 10.min(RECORDS - done.len()));
-        let acked = &given[..given.len().min(3 + round % 5)];
+        let deliveries = records(&mut peer, 10.min(RECORDS - done.len()));
+        let acked = &deliveries[..deliveries.len().min(3 + round % 5)];
         let tokens: Vec<u64> = acked.iter().map(|(token, ..)| *token).collect();
-        peer.say(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
-        assert_eq!(settled(&mut peer), (tokens.len() as u32, vec![]));
+        peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+        assert_eq!(read_settled(&mut peer), (tokens.len() as u32, vec![]));
         done.extend(acked.iter().map(|(_, _, seq)| *seq));
         if done.len() == RECORDS {
             break;
@@ -173,18 +177,22 @@ fn work_group_loses_no_record_over_100_killed_connections() {
 fn unconfirmed_records_of_a_killed_member_are_a_gap_for_others() {
     let (node, server) = serve();
     publish(&node, 10);
-    let mut dies = joined(&server, GroupKind::Share, CREDIT);
-    assert_eq!(records(&mut dies, 10).len(), 10);
+    let mut killed = connect_member(&server, GroupKind::Share, CREDIT);
+    assert_eq!(records(&mut killed, 10).len(), 10);
     let channel = 1;
     let epoch = node.topic("jobs").unwrap().logs()[0].last().epoch;
     let position = dunlin::wire::Position { epoch, seq: 4 };
     let consumed = [dunlin::wire::ChannelPosition { channel, position }];
-    dies.say(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&consumed) }));
-    dies.say(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
-    dies.next(|message| matches!(message, FromNode::Pong(_)).then_some(())).unwrap();
-    let mut stays = joined(&server, GroupKind::Share, CREDIT);
-    drop(dies);
-    let gap = stays.next(|message| match message {
+    killed.send(FromClient::Credit(Credit {
+        subscription: 1,
+        granted: CREDIT,
+        consumed: List::new(&consumed),
+    }));
+    killed.send(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
+    killed.next(|message| matches!(message, FromNode::Pong(_)).then_some(())).unwrap();
+    let mut other = connect_member(&server, GroupKind::Share, CREDIT);
+    drop(killed);
+    let gap = other.next(|message| match message {
         FromNode::Gap(gap) => Some((gap.first, gap.last)),
         _ => None,
     });
@@ -194,20 +202,20 @@ fn unconfirmed_records_of_a_killed_member_are_a_gap_for_others() {
 #[test]
 fn member_without_credit_delays_no_other_member() {
     let (node, server) = serve();
-    let mut starves = joined(&server, GroupKind::Share, 1);
+    let mut stalled = connect_member(&server, GroupKind::Share, 1);
     publish(&node, 1);
-    assert_eq!(records(&mut starves, 1)[0].2, 1, "one message over its credit");
-    let mut eats = joined(&server, GroupKind::Share, CREDIT);
+    assert_eq!(records(&mut stalled, 1)[0].2, 1, "one message over its credit");
+    let mut reader = connect_member(&server, GroupKind::Share, CREDIT);
     for seq in 2..20 {
         publish(&node, 1);
-        assert_eq!(records(&mut eats, 1)[0].2, seq);
+        assert_eq!(records(&mut reader, 1)[0].2, seq);
     }
-    starves.say(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&[]) }));
-    drop(eats);
-    let gap = starves.next(|message| matches!(message, FromNode::Gap(_)).then_some(()));
+    stalled.send(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&[]) }));
+    drop(reader);
+    let gap = stalled.next(|message| matches!(message, FromNode::Gap(_)).then_some(()));
     assert_eq!(gap, Some(()), "records that the other member had not confirmed");
     publish(&node, 1);
-    assert_eq!(records(&mut starves, 1)[0].2, 20);
+    assert_eq!(records(&mut stalled, 1)[0].2, 20);
 }
 
 #[test]
@@ -215,15 +223,15 @@ fn claim_of_a_leaving_member_does_not_count_as_an_attempt() {
     let (node, server) = serve();
     publish(&node, 1);
     for leave in [FromClient::Unsubscribe { subscription: 1 }, FromClient::Leave] {
-        let mut leaves = joined(&server, GroupKind::Work, CREDIT);
-        claim(&mut leaves, 1);
-        let given = records(&mut leaves, 1);
-        assert_eq!((given[0].1, given[0].2), (1, 1));
-        leaves.say(leave);
+        let mut leaving = connect_member(&server, GroupKind::Work, CREDIT);
+        claim(&mut leaving, 1);
+        let deliveries = records(&mut leaving, 1);
+        assert_eq!((deliveries[0].1, deliveries[0].2), (1, 1));
+        leaving.send(leave);
         if let FromClient::Unsubscribe { .. } = leave {
-            assert_eq!(ended(&mut leaves), ErrorCode::Ended);
+            assert_eq!(read_end(&mut leaving), ErrorCode::Ended);
         } else {
-            while leaves.next_text().is_some() {}
+            while leaving.next_text().is_some() {}
         }
     }
 }
@@ -234,21 +242,21 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
     node.join_share("jobs", "g", &Default::default()).unwrap();
     let mut peer = Peer::connect(&server);
     join(&mut peer, GroupKind::Work, CREDIT);
-    assert_eq!(ended(&mut peer), ErrorCode::GroupKind);
+    assert_eq!(read_end(&mut peer), ErrorCode::GroupKind);
     join(&mut peer, GroupKind::Share, CREDIT);
     peer.await_subscribed();
-    let refused = |peer: &mut Peer| {
+    let read_refusal = |peer: &mut Peer| {
         peer.next(|message| match message {
             FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.code)),
             _ => None,
         })
     };
-    peer.say(FromClient::Ack(Settle { request: 5, subscription: 1, tokens: List::new(&[1]) }));
-    assert_eq!(refused(&mut peer), Some((5, ErrorCode::NotOpen)));
-    peer.say(FromClient::Nack(Nack { request: 6, subscription: 9, tokens: List::new(&[]) }));
-    assert_eq!(refused(&mut peer), Some((6, ErrorCode::NotOpen)));
-    peer.say(FromClient::Renew(Settle { request: 7, subscription: 1, tokens: List::new(&[1]) }));
-    assert_eq!(refused(&mut peer), Some((7, ErrorCode::NotOpen)));
+    peer.send(FromClient::Ack(Settle { request: 5, subscription: 1, tokens: List::new(&[1]) }));
+    assert_eq!(read_refusal(&mut peer), Some((5, ErrorCode::NotOpen)));
+    peer.send(FromClient::Nack(Nack { request: 6, subscription: 9, tokens: List::new(&[]) }));
+    assert_eq!(read_refusal(&mut peer), Some((6, ErrorCode::NotOpen)));
+    peer.send(FromClient::Renew(Settle { request: 7, subscription: 1, tokens: List::new(&[1]) }));
+    assert_eq!(read_refusal(&mut peer), Some((7, ErrorCode::NotOpen)));
     claim(&mut peer, 9);
     publish(&node, 1);
     assert_eq!(records(&mut peer, 1)[0].0, 0);
@@ -261,13 +269,13 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
 fn unknown_ack_tokens_are_stale_and_deletion_ends_membership() {
     let (node, server) = serve();
     publish(&node, 1);
-    let mut peer = joined(&server, GroupKind::Work, CREDIT);
+    let mut peer = connect_member(&server, GroupKind::Work, CREDIT);
     claim(&mut peer, 5);
     let token = records(&mut peer, 1)[0].0;
     let tokens = [token, u64::MAX, token, 0];
-    peer.say(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
-    assert_eq!(settled(&mut peer), (1, vec![u64::MAX, token, 0]));
+    peer.send(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+    assert_eq!(read_settled(&mut peer), (1, vec![u64::MAX, token, 0]));
     node.delete_topic("jobs").unwrap();
     assert!(peer.next_text().unwrap().starts_with("Deleted"));
-    assert_eq!(ended(&mut peer), ErrorCode::Closed);
+    assert_eq!(read_end(&mut peer), ErrorCode::Closed);
 }

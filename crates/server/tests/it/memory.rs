@@ -25,13 +25,13 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     node.create_topic("theirs", TopicConfig::default(), false).unwrap();
     node.publisher("theirs").unwrap().publish("first").unwrap();
     let mut peer = NatsPeer::open(&server);
-    let (mut asked, mut refused) = (0, 0);
+    let (mut sent, mut refused) = (0, 0);
     for _ in 0..20 {
         for _ in 0..100 {
-            peer.publish(&format!("flood.{asked}"), "x");
-            asked += 1;
+            peer.publish(&format!("flood.{sent}"), "x");
+            sent += 1;
         }
-        peer.say("PING");
+        peer.send_line("PING");
         loop {
             let line = peer.line();
             if line == "PONG" {
@@ -42,9 +42,9 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
         }
     }
     assert!(refused > 0);
-    let made = node.topics(None, "", 10_000).topics;
-    assert_eq!(made.len() - 1, asked - refused);
-    assert!(made.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
+    let topics = node.topics(None, "", 10_000).topics;
+    assert_eq!(topics.len() - 1, sent - refused);
+    assert!(topics.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
     // A topic that already existed can drop its own history to make room.
     node.publisher("theirs").unwrap().publish("second").unwrap();
@@ -55,12 +55,12 @@ fn refused_publishes_leave_no_topic_behind() {
     let (node, server) = serve_with_memory(64 << 20);
     let mut peer = NatsPeer::open(&server);
     peer.send(b"HPUB bad.headers 20 21\r\nNATS/1.0\r\n: empty\r\n\r\nx\r\n");
-    peer.say("PING");
+    peer.send_line("PING");
     let _ = peer.line();
     let mut peer = NatsPeer::open(&server);
     let long = "x".repeat(256);
     peer.send(format!("HPUB refused 276 277\r\nNATS/1.0\r\n{long}: b\r\n\r\n\r\nx\r\n").as_bytes());
-    peer.say("PING");
+    peer.send_line("PING");
     let _ = peer.line();
     assert_eq!(node.topics(None, "", 10).topics.len(), 0);
 }
@@ -72,15 +72,15 @@ fn subscriptions_and_names_count_towards_the_memory_budget() {
     let mut peer = NatsPeer::open(&server);
     let mut taken = 0;
     loop {
-        peer.say(&format!("SUB some.{taken}.* {}{taken}", "s".repeat(1_000)));
-        peer.say("PING");
+        peer.send_line(&format!("SUB some.{taken}.* {}{taken}", "s".repeat(1_000)));
+        peer.send_line("PING");
         match peer.line().as_str() {
             "PONG" => taken += 1,
             refused => {
                 let why = "the limit memory_bytes_max = 1048576 is reached";
-                let said =
+                let text =
                     format!("-ERR 'Permissions Violation for Subscription to \"some.{taken}.*\": {why}'");
-                assert_eq!(refused, said);
+                assert_eq!(refused, text);
                 break;
             }
         }
@@ -101,13 +101,13 @@ fn resume_positions_count_towards_the_memory_budget() {
     for subscription in 0..100 {
         let position = Position { epoch: 1, seq: 1 };
         let logs: Vec<_> = topics.iter().map(|topic| LogPosition { topic, partition: 0, position }).collect();
-        peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&logs) }));
+        peer.send(FromClient::Resume(Resume { subscription, logs: List::new(&logs) }));
     }
-    let told = peer.next(|message| match message {
+    let limit = peer.next(|message| match message {
         FromNode::Error(error) => Some(error.text.to_owned()),
         _ => None,
     });
-    assert_eq!(told.as_deref(), Some("memory_bytes_max"));
+    assert_eq!(limit.as_deref(), Some("memory_bytes_max"));
     await_sessions(&server, 0);
     assert_eq!(node.budget().used(), idle);
 }
@@ -118,19 +118,19 @@ fn resume_messages_count_towards_the_subscription_limit() {
     let mut peer = Peer::connect(&server);
     // Once a subscription has started, its positions must not count any more.
     for subscription in 0..11 {
-        peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
+        peer.send(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
         if subscription == 0 {
             peer.subscribe(0, "t", StartAt::Latest, 1 << 20);
             peer.await_subscribed();
         }
     }
-    peer.say(FromClient::Resume(Resume { subscription: 10, logs: List::new(&[]) }));
-    peer.say(FromClient::Resume(Resume { subscription: 11, logs: List::new(&[]) }));
-    let told = peer.next(|message| match message {
+    peer.send(FromClient::Resume(Resume { subscription: 10, logs: List::new(&[]) }));
+    peer.send(FromClient::Resume(Resume { subscription: 11, logs: List::new(&[]) }));
+    let limit = peer.next(|message| match message {
         FromNode::Error(error) => Some(error.text.to_owned()),
         _ => None,
     });
-    assert_eq!(told.as_deref(), Some("subscriptions_max"));
+    assert_eq!(limit.as_deref(), Some("subscriptions_max"));
     await_sessions(&server, 0);
 }
 

@@ -101,8 +101,8 @@ fn nats_wildcard_subscribers_read_topics_created_later() {
     let mut of_all: Vec<_> = (0..4).map(|_| all.text().0).collect();
     of_all.sort();
     assert_eq!(of_all, ["a.b", "a.b.c", "a.b.d", "a.x.c"]);
-    star.settle();
-    all.settle();
+    star.ping();
+    all.ping();
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn topic_with_many_subjects_is_readable_by_each_subject() {
     assert_eq!(one.text(), pair("orders.eu.new", "orders.eu.new"));
     assert_eq!(some.text().0, "orders.us.new");
     assert_eq!(some.text().0, "orders.eu.new");
-    one.settle();
-    some.settle();
+    one.ping();
+    some.ping();
     assert_eq!(node.topics(None, "", 10).topics.len(), 1, "all lies in the one log");
 }
 
@@ -137,7 +137,7 @@ fn headers_and_reply_subject_pass_to_and_from_nats_clients() {
 
     let mut subscriber = node.subscribe("h2", &SubscribeOptions::default()).unwrap();
     peer.send(b"HPUB h2 r.1 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
-    peer.settle();
+    peer.ping();
     assert!(subscriber.ready().unwrap());
     let Event::Record(record) = subscriber.take() else { panic!("no record") };
     let headers: Vec<_> = record.frame.headers().collect();
@@ -148,7 +148,7 @@ fn headers_and_reply_subject_pass_to_and_from_nats_clients() {
     peer.send(b"HPUB h2 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
     assert_eq!(peer.message().headers, [" 503 no", "A: 1", "b: two"]);
     let mut plain = NatsPeer::new(&server);
-    plain.say("CONNECT {\"verbose\":false}");
+    plain.send_line("CONNECT {\"verbose\":false}");
     plain.subscribe("h2 3");
     peer.send(b"HPUB h2 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
     assert_eq!(plain.text(), pair("h2", "hi"), "a client without headers gets the rest");
@@ -158,8 +158,8 @@ fn headers_and_reply_subject_pass_to_and_from_nats_clients() {
 fn nats_subscription_ends_after_its_maximum_of_messages() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
-    peer.say("SUB a 1\r\nUNSUB 1 3\r\nSUB a 2");
-    peer.settle();
+    peer.send_line("SUB a 1\r\nUNSUB 1 3\r\nSUB a 2");
+    peer.ping();
     let mut writer = NatsPeer::open(&server);
     (0..5).for_each(|n| writer.publish("a", &n.to_string()));
     let mut got: Vec<(String, String)> = (0..8)
@@ -171,35 +171,35 @@ fn nats_subscription_ends_after_its_maximum_of_messages() {
         [("1", "0"), ("1", "1"), ("1", "2"), ("2", "0"), ("2", "1"), ("2", "2"), ("2", "3"), ("2", "4")];
     assert_eq!(got, expected.map(|(sid, payload)| pair(sid, payload)));
     // Both subscription names can be used again.
-    peer.say("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
-    peer.settle();
+    peer.send_line("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
+    peer.ping();
     writer.publish("a", "again");
     assert_eq!(peer.text().1, "again");
-    peer.settle();
+    peer.ping();
 }
 
 #[test]
 fn nats_inbox_is_removed_with_its_last_subscription() {
     let (node, server) = serve_nats(|_| {});
-    let (mut asker, mut answerer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let (mut requester, mut answerer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     answerer.publish("_INBOX.x.1", "nobody is there");
-    asker.subscribe("_INBOX.x.* 1");
-    asker.subscribe("_INBOX.y 2");
-    asker.subscribe("_INBOX.x.9 3");
+    requester.subscribe("_INBOX.x.* 1");
+    requester.subscribe("_INBOX.y 2");
+    requester.subscribe("_INBOX.x.9 3");
     for subject in ["_INBOX.x.1", "_INBOX.y", "_INBOX.x.2", "_INBOX.x.2.3"] {
         answerer.publish(subject, subject);
     }
-    let mut got: Vec<_> = (0..3).map(|_| asker.text().0).collect();
+    let mut got: Vec<_> = (0..3).map(|_| requester.text().0).collect();
     got.sort();
     assert_eq!(got, ["_INBOX.x.1", "_INBOX.x.2", "_INBOX.y"]);
-    asker.say("UNSUB 1\r\nUNSUB 2");
-    asker.settle();
+    requester.send_line("UNSUB 1\r\nUNSUB 2");
+    requester.ping();
     assert!(node.topic("_INBOX.y").is_none() && node.topic("_INBOX.x.all").is_some());
-    asker.say("UNSUB 3");
-    asker.settle();
+    requester.send_line("UNSUB 3");
+    requester.ping();
     assert!(node.topic("_INBOX.x.all").is_none());
-    asker.say("SUB _INBOX.> 4");
-    assert_eq!(asker.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.>\"'");
+    requester.send_line("SUB _INBOX.> 4");
+    assert_eq!(requester.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.>\"'");
 }
 
 #[test]
@@ -228,13 +228,13 @@ fn nats_client_without_echo_gets_none_of_its_own_records() {
     let mut got = Vec::new();
     for n in 0..200 {
         quiet.publish("e", "mine");
-        quiet.settle_with_messages(&mut got);
+        quiet.ping_collecting(&mut got);
         other.publish("e", &n.to_string());
-        other.settle();
+        other.ping();
     }
     quiet.publish("e", "mine");
     while got.len() < 200 {
-        quiet.settle_with_messages(&mut got);
+        quiet.ping_collecting(&mut got);
     }
     assert_eq!(got, (0..200).map(|n: u32| n.to_string()).collect::<Vec<_>>());
 }
@@ -244,9 +244,9 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     node.create_topic("gaps", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let (mut plain, mut gap_notices) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("gaps 1");
-    told.subscribe("$DUNLIN.seq.gaps 1");
+    gap_notices.subscribe("$DUNLIN.seq.gaps 1");
     let mut publisher = node.publisher("gaps").unwrap();
     // Publishes more than the kernel's buffers and the log together can hold.
     let payload = vec![b'x'; 1_000];
@@ -256,7 +256,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     }
     let (mut next, mut lost) = (1, 0);
     while next <= count {
-        let got = told.message();
+        let got = gap_notices.message();
         assert_eq!(got.subject, "gaps");
         let number = |name: &str| -> u64 {
             let found = got.headers.iter().find_map(|header| header.strip_prefix(&format!("{name}: ")));
@@ -336,7 +336,7 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
     let writing = std::thread::spawn(move || {
         let filler = "x".repeat(1_000);
         (0..20_000).for_each(|n| writer.publish("r", &format!("{n} {filler}")));
-        writer.settle();
+        writer.ping();
     });
     for n in 0..20_000 {
         let (_, payload) = reader.text();
@@ -355,7 +355,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
     all.subscribe("jobs.> 1");
     let mut writer = NatsPeer::open(&server);
     (0..300).for_each(|n| writer.publish("jobs.eu", &n.to_string()));
-    let numbers = |peer: &mut NatsPeer, got: &mut Vec<String>| peer.settle_with_messages(got);
+    let numbers = |peer: &mut NatsPeer, got: &mut Vec<String>| peer.ping_collecting(got);
     let expected: Vec<String> = (0..300).map(|n| n.to_string()).collect();
     for peer in [&mut other_queue, &mut all] {
         let mut got = Vec::new();
@@ -372,8 +372,8 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
     in_order.sort_unstable();
     assert_eq!(in_order, (0..300).collect::<Vec<_>>());
     members.iter_mut().for_each(|member| {
-        member.say("UNSUB 1");
-        member.settle();
+        member.send_line("UNSUB 1");
+        member.ping();
     });
     let groups = |node: &dunlin::Node| node.groups(&node.topic("jobs.eu").unwrap()).len();
     assert_eq!(groups(&node), 1, "a group ends with its last member");
@@ -385,51 +385,53 @@ fn queue_group_gets_only_records_of_its_subscribed_subjects() {
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();
     let (mut eu, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
-    eu.say("SUB orders.eu.* crew 1\r\nUNSUB 1 2");
-    eu.settle();
+    eu.send_line("SUB orders.eu.* crew 1\r\nUNSUB 1 2");
+    eu.ping();
     ["orders.us.1", "orders.eu.2", "orders.us.3", "orders.eu.4", "orders.eu.5"]
         .iter()
         .for_each(|subject| writer.publish(subject, subject));
     assert_eq!([eu.text().1, eu.text().1], ["orders.eu.2", "orders.eu.4"]);
-    eu.settle();
+    eu.ping();
 }
 
 #[test]
 fn nats_request_gets_a_reply_or_503_at_once() {
     let (node, server) = serve_nats(|_| {});
-    let mut asker = NatsPeer::open(&server);
-    asker.subscribe("_INBOX.me.* 1");
-    let nobody = |asker: &mut NatsPeer, subject: &str| {
-        asker.say(&format!("PUB {subject} _INBOX.me.1 0\r\n"));
-        let got = asker.message();
+    let mut requester = NatsPeer::open(&server);
+    requester.subscribe("_INBOX.me.* 1");
+    let assert_no_responder = |requester: &mut NatsPeer, subject: &str| {
+        requester.send_line(&format!("PUB {subject} _INBOX.me.1 0\r\n"));
+        let got = requester.message();
         assert_eq!(
             (got.subject.as_str(), got.headers),
             ("_INBOX.me.1", vec![" 503".to_owned()]),
             "{subject}"
         );
     };
-    nobody(&mut asker, "help");
-    nobody(&mut asker, "$JS.API.INFO");
-    nobody(&mut asker, "_INBOX.gone.1");
+    assert_no_responder(&mut requester, "help");
+    assert_no_responder(&mut requester, "$JS.API.INFO");
+    assert_no_responder(&mut requester, "_INBOX.gone.1");
     assert!(node.topic("help").is_none(), "it is not published either");
     let mut answerer = NatsPeer::open(&server);
     for subscription in ["help 1", "help.> 2", "helpers q 3"] {
         answerer.subscribe(subscription);
     }
     for (subject, sid) in [("help", "1"), ("help.me", "2"), ("helpers", "3")] {
-        asker.say(&format!("PUB {subject} _INBOX.me.2 1\r\n?"));
+        requester.send_line(&format!("PUB {subject} _INBOX.me.2 1\r\n?"));
         let got = answerer.message();
         assert_eq!((got.sid.as_str(), got.reply.as_deref()), (sid, Some("_INBOX.me.2")));
         answerer.publish("_INBOX.me.2", subject);
-        assert_eq!(asker.text(), pair("_INBOX.me.2", subject));
+        assert_eq!(requester.text(), pair("_INBOX.me.2", subject));
     }
-    answerer.say("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3");
-    answerer.settle();
-    ["help", "help.me", "help.other", "helpers"].iter().for_each(|subject| nobody(&mut asker, subject));
+    answerer.send_line("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3");
+    answerer.ping();
+    ["help", "help.me", "help.other", "helpers"]
+        .iter()
+        .for_each(|subject| assert_no_responder(&mut requester, subject));
     // A client that does not support INFO updates must receive none.
     let mut old = NatsPeer::new(&server);
-    old.say("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
-    old.settle();
+    old.send_line("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
+    old.ping();
 }
 
 #[test]
@@ -440,13 +442,13 @@ fn in_process_responder_answers_nats_requests() {
         request.reply(text.as_str()).unwrap();
     });
     let responder = responder.unwrap();
-    let mut asker = NatsPeer::open(&server);
-    asker.subscribe("_INBOX.me 1");
-    asker.say("PUB twice.a _INBOX.me 2\r\nho");
-    assert_eq!(asker.text().1, "hoho");
+    let mut requester = NatsPeer::open(&server);
+    requester.subscribe("_INBOX.me 1");
+    requester.send_line("PUB twice.a _INBOX.me 2\r\nho");
+    assert_eq!(requester.text().1, "hoho");
     drop(responder);
-    asker.say("PUB twice.a _INBOX.me 2\r\nho");
-    assert_eq!(asker.message().headers, [" 503"]);
+    requester.send_line("PUB twice.a _INBOX.me 2\r\nho");
+    assert_eq!(requester.message().headers, [" 503"]);
 }
 
 #[test]
@@ -458,7 +460,7 @@ fn messages_published_before_an_unsub_arrive_before_the_pong() {
         let mut all = format!("SUB d 1\r\nSUB d.{round}.* 2\r\nSUB d crew 3\r\n");
         (0..50).for_each(|n| all.push_str(&format!("PUB d 2\r\n{n:02}\r\nPUB d.{round}.x 0\r\n\r\n")));
         all.push_str("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3\r\nSUB d 1\r\nUNSUB 1\r\nPUB d 2\r\nno\r\nPING");
-        peer.say(&all);
+        peer.send_line(&all);
         let mut of_sid = [0, 0, 0];
         for _ in 0..150 {
             let got = peer.message();
@@ -472,9 +474,9 @@ fn messages_published_before_an_unsub_arrive_before_the_pong() {
 #[test]
 fn publishers_cannot_forge_sequence_and_status_headers() {
     let (node, server) = serve_nats(|_| {});
-    let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let (mut plain, mut numbered) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("f 1");
-    told.subscribe("$DUNLIN.seq.f 1");
+    numbered.subscribe("$DUNLIN.seq.f 1");
     // Client libraries report a message's status as headers with these names, so a publisher's headers of these names
     // must be recognizable.
     let block = "NATS/1.0 410 Gap\r\nStatus: 410\r\nDESCRIPTION: Gap\r\nDunlin-First: 1\r\ndunlin-seq: 777\r\nDunlin-Epoch: 7\r\nA: 1\r\n\r\n";
@@ -483,14 +485,14 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let got = plain.message();
     assert_eq!(got.headers[..3], [" 410 Gap", "Status: 410", "DESCRIPTION: Gap"]);
     assert_eq!(got.headers[3..], ["Dunlin-First: 1", "dunlin-seq: 777", "Dunlin-Epoch: 7", "A: 1"]);
-    let got = told.message();
+    let got = numbered.message();
     assert_eq!(got.headers[..3], ["", "A: 1", "Dunlin-Seq: 1"]);
     assert!(got.headers.len() == 4 && got.headers[3].starts_with("Dunlin-Epoch: "), "{got:?}");
     // The same must hold for records that another protocol publishes.
     let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
     let meta = Meta { headers, ..Meta::default() };
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
-    assert_eq!(told.message().headers[..3], ["", "B: 2", "Dunlin-Seq: 2"]);
+    assert_eq!(numbered.message().headers[..3], ["", "B: 2", "Dunlin-Seq: 2"]);
 }
 
 #[test]
@@ -502,23 +504,23 @@ fn thousands_of_nats_operations_of_one_client_block_no_other() {
     let all = |operation: &dyn Fn(usize) -> String| (0..SUBSCRIPTIONS).map(operation).collect::<String>();
     let subscribe = all(&|n| format!("SUB x.{n} {n}\r\n"));
     busy.send(subscribe.as_bytes());
-    other.settle();
-    busy.settle();
+    other.ping();
+    busy.ping();
     busy.send("PING\r\n".repeat(SUBSCRIPTIONS).as_bytes());
-    other.settle();
+    other.ping();
     (0..SUBSCRIPTIONS).for_each(|_| assert_eq!(busy.line(), "PONG"));
     // Each reply makes the node search the requester's subscriptions for one that receives the reply.
     busy.send("PUB nobody reply.to.me 0\r\n\r\n".repeat(1_000).as_bytes());
-    other.settle();
-    busy.settle();
+    other.ping();
+    busy.ping();
     busy.send(all(&|n| format!("UNSUB {n}\r\n")).as_bytes());
-    other.settle();
-    busy.settle();
+    other.ping();
+    busy.ping();
     other.publish("x.1", "no subscription is left");
-    other.settle();
-    busy.settle();
+    other.ping();
+    busy.ping();
     busy.send(subscribe.as_bytes());
-    busy.settle();
+    busy.ping();
     drop(busy);
-    other.settle();
+    other.ping();
 }

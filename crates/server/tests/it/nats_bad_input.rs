@@ -9,15 +9,15 @@ use dunlin_wait::POLL;
 
 use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
-use crate::nats_refusals::reported;
+use crate::nats_refusals::permission_violation;
 
 /// Sends the bytes. Returns the last line that the node sends before the connection ends.
 fn ended_by(server: &Server, bytes: &[u8]) -> String {
     let mut peer = NatsPeer::open(server);
     peer.send(bytes);
-    let told = peer.line();
-    assert!(peer.is_at_end(), "{told}");
-    told
+    let error_line = peer.line();
+    assert!(peer.is_at_end(), "{error_line}");
+    error_line
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn nats_violation_ends_only_its_connection_with_a_reason() {
     let (_node, server) = serve_nats(|_| {});
     let mut bystander = NatsPeer::open(&server);
     let too_long = format!("SUB {} 1\r\n", "x".repeat(5_000));
-    for (bytes, told) in [
+    for (bytes, error_line) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "Unknown Protocol Operation"),
         (b"\xff\xfe\0\0", "Unknown Protocol Operation"),
         (b"PUB a 2\r\nxyz\r\n", "Unknown Protocol Operation"),
@@ -41,12 +41,12 @@ fn nats_violation_ends_only_its_connection_with_a_reason() {
     ] {
         assert_eq!(
             ended_by(&server, bytes),
-            format!("-ERR '{told}'"),
+            format!("-ERR '{error_line}'"),
             "{:?}",
             String::from_utf8_lossy(bytes)
         );
     }
-    bystander.settle();
+    bystander.ping();
 }
 
 #[test]
@@ -55,16 +55,16 @@ fn invalid_nats_subjects_are_refused_but_the_client_stays() {
     let mut peer = NatsPeer::open(&server);
     for subject in ["a..b", ".a", "a.>", "a.*", "\u{ff}\u{85}"] {
         peer.publish(subject, "x");
-        reported(&peer.line(), "Publish", subject);
+        permission_violation(&peer.line(), "Publish", subject);
     }
     for subject in ["a..b", ">.a", "$DUNLIN.seq."] {
-        peer.say(&format!("SUB {subject} 1"));
+        peer.send_line(&format!("SUB {subject} 1"));
         assert_eq!(peer.line(), "-ERR 'Invalid Subject'", "{subject}");
     }
     peer.send(b"PUB \xff\xfe 1\r\nx\r\n");
-    let text = reported(&peer.line(), "Publish", "\u{fffd}\u{fffd}");
+    let text = permission_violation(&peer.line(), "Publish", "\u{fffd}\u{fffd}");
     assert!(text.contains("UTF-8"), "{text}");
-    peer.settle();
+    peer.ping();
     assert_eq!(node.topics(None, "", 10).topics.len(), 0);
 }
 
@@ -90,7 +90,7 @@ fn silent_nats_client_is_disconnected() {
 fn nats_client_that_answers_no_ping_is_disconnected() {
     let (_node, server) = serve_nats(|config| config.limits.nats.ping_ms = 50);
     let mut dead = NatsPeer::new(&server);
-    dead.say("CONNECT {\"verbose\":false}");
+    dead.send_line("CONNECT {\"verbose\":false}");
     assert_eq!([dead.line(), dead.line(), dead.line()], ["PING", "PING", "-ERR 'Stale Connection'"]);
     assert!(dead.is_at_end());
 }
@@ -102,14 +102,14 @@ fn nats_subscription_and_connection_over_the_limit_are_refused() {
         config.limits.sessions_max = 2;
     });
     let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
-    peer.say("SUB a 1\r\nSUB b 2\r\nSUB c 3");
+    peer.send_line("SUB a 1\r\nSUB b 2\r\nSUB c 3");
     assert_eq!(peer.line(), "-ERR 'maximum subscriptions exceeded'");
-    peer.say("UNSUB 1\r\nSUB c 3");
-    peer.settle();
+    peer.send_line("UNSUB 1\r\nSUB c 3");
+    peer.ping();
     let mut late = NatsPeer::new(&server);
     assert_eq!(late.line(), "-ERR 'maximum connections exceeded'");
     assert!(late.is_at_end());
-    other.settle();
+    other.ping();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
     slow.send(&vec![b'x'; 300_000]);
     // Sends until the server has closed the connection, without completing the operation.
     let mut sending = slow.reader.get_ref().try_clone().unwrap();
-    let goes_on = thread::spawn(move || {
+    let sender_thread = thread::spawn(move || {
         while sending.write_all(b"x").is_ok() {
             thread::sleep(POLL);
         }
@@ -129,7 +129,7 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
     // The node must send no `-ERR`, because client libraries would not reconnect after it.
     assert!(slow.is_at_end());
     let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
-    goes_on.join().unwrap();
+    sender_thread.join().unwrap();
     drop(slow);
     await_sessions(&server, 0);
     assert_eq!(node.budget().used(), idle);
@@ -143,7 +143,7 @@ fn client_that_finishes_each_operation_is_never_timed_out() {
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
         // When the server's only thread responds to another client, it has read the incomplete operation.
-        other.settle();
+        other.ping();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));
     }
@@ -156,9 +156,9 @@ fn nats_message_received_slowly_is_published_whole() {
     let payload = "x".repeat(200);
     for byte in format!("PUB slow {}\r\n{payload}\r\n", payload.len()).bytes() {
         peer.send(&[byte]);
-        other.settle();
+        other.ping();
     }
-    peer.settle();
+    peer.ping();
     let topic = node.topic("slow").unwrap();
     let log = &topic.logs()[0];
     assert_eq!(log.read(1, |record| record.frame.payload().len()), Some(200));

@@ -9,18 +9,18 @@ use dunlin_server::Protocol;
 fn pong_follows_the_messages_of_queue_groups() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
-    peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
-    peer.settle();
+    peer.send_line("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
+    peer.ping();
     // Publishes more records than a member receives in one turn.
     (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
     let mut got = Vec::new();
-    peer.settle_with_messages(&mut got);
+    peer.ping_collecting(&mut got);
     let mut numbers: Vec<u32> = got.iter().map(|n| n.parse().unwrap()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
     (0..1_000).for_each(|n| peer.publish(&format!("jobs.{}", n % 7), &n.to_string()));
     got.clear();
-    peer.settle_with_messages(&mut got);
+    peer.ping_collecting(&mut got);
     assert_eq!(got.len(), 1_000);
 }
 
@@ -35,13 +35,13 @@ fn nats_info_names_the_clients_address() {
 #[test]
 fn only_protocol_1_clients_are_notified_when_the_node_stops() {
     let (_node, server) = serve_nats(|_| {});
-    let mut told = NatsPeer::open_with(&server, ",\"protocol\":1");
+    let mut protocol_1 = NatsPeer::open_with(&server, ",\"protocol\":1");
     let mut old = NatsPeer::open(&server);
     let stopping = std::thread::spawn(move || server.stop());
-    let info = told.line();
+    let info = protocol_1.line();
     assert!(info.starts_with("INFO {") && info.contains("\"ldm\":true"), "{info:?}");
-    assert!(told.is_at_end() && old.is_at_end());
-    drop((told, old));
+    assert!(protocol_1.is_at_end() && old.is_at_end());
+    drop((protocol_1, old));
     stopping.join().unwrap();
 }
 
@@ -49,7 +49,7 @@ fn only_protocol_1_clients_are_notified_when_the_node_stops() {
 fn client_receives_no_info_between_connect_and_its_first_pong() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::new(&server);
-    peer.say("CONNECT {\"verbose\":false,\"protocol\":1}\r\nSUB a 1\r\nPUB a 1\r\nx");
+    peer.send_line("CONNECT {\"verbose\":false,\"protocol\":1}\r\nSUB a 1\r\nPUB a 1\r\nx");
     assert_eq!(peer.text(), ("a".to_owned(), "x".to_owned()));
     let stopping = std::thread::spawn(move || server.stop());
     assert!(peer.is_at_end());

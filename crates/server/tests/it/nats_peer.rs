@@ -25,7 +25,7 @@ pub struct NatsPeer {
 
 /// A message that was received.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct NatsMessage {
     pub subject: String,
     pub sid: String,
     pub reply: Option<String>,
@@ -63,15 +63,15 @@ impl NatsPeer {
     /// Like [`open`](NatsPeer::open), but with additional options in CONNECT.
     pub fn open_with(server: &Server, more: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(server);
-        peer.say(&format!(
+        peer.send_line(&format!(
             "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true{more}}}"
         ));
-        peer.settle();
+        peer.ping();
         peer
     }
 
     /// Sends a line.
-    pub fn say(&mut self, line: &str) {
+    pub fn send_line(&mut self, line: &str) {
         self.send(format!("{line}\r\n").as_bytes());
     }
 
@@ -80,24 +80,24 @@ impl NatsPeer {
     }
 
     pub fn publish(&mut self, subject: &str, payload: &str) {
-        self.say(&format!("PUB {subject} {}\r\n{payload}", payload.len()));
+        self.send_line(&format!("PUB {subject} {}\r\n{payload}", payload.len()));
     }
 
     pub fn subscribe(&mut self, rest: &str) {
-        self.say(&format!("SUB {rest}"));
-        self.settle();
+        self.send_line(&format!("SUB {rest}"));
+        self.ping();
     }
 
     /// Waits until the server has handled everything that was sent.
-    pub fn settle(&mut self) {
-        self.say("PING");
+    pub fn ping(&mut self) {
+        self.send_line("PING");
         assert_eq!(self.line(), "PONG");
     }
 
-    /// Like [`settle`](NatsPeer::settle), but also appends the payloads of the messages that arrive before the response
+    /// Like [`ping`](NatsPeer::ping), but also appends the payloads of the messages that arrive before the response
     /// to `got`.
-    pub fn settle_with_messages(&mut self, got: &mut Vec<String>) {
-        self.say("PING");
+    pub fn ping_collecting(&mut self, got: &mut Vec<String>) {
+        self.send_line("PING");
         while !self.reader.fill_buf().unwrap().starts_with(b"PO") {
             got.push(self.text().1);
         }
@@ -119,7 +119,7 @@ impl NatsPeer {
         ended.is_err() || rest.is_empty()
     }
 
-    pub fn message(&mut self) -> Got {
+    pub fn message(&mut self) -> NatsMessage {
         let line = self.line();
         let words: Vec<&str> = line.split(' ').collect();
         let number = |text: &str| text.parse::<usize>().unwrap();
@@ -140,7 +140,7 @@ impl NatsPeer {
             Some(rest) => rest.strip_suffix("\r\n\r\n").unwrap().split("\r\n").map(str::to_owned).collect(),
             None => Vec::new(),
         };
-        Got {
+        NatsMessage {
             subject: subject.to_owned(),
             sid: sid.to_owned(),
             reply: reply.map(str::to_owned),

@@ -13,7 +13,7 @@ use crate::serve_node;
 
 /// The text of an `-ERR` that client libraries report for this subject. Panics for a text after which client libraries
 /// close the connection.
-pub fn reported(line: &str, operation: &str, subject: &str) -> String {
+pub fn permission_violation(line: &str, operation: &str, subject: &str) -> String {
     let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
     // nats.go and nats.py compare in lower case; nats.go and nats.js expect the words before the quoted subject.
     assert!(text.to_lowercase().starts_with("permissions violation"), "{line}");
@@ -33,12 +33,12 @@ fn serve_limited(change: impl FnOnce(&mut NodeLimits)) -> (Node, Server) {
 }
 
 /// Checks that the client's other subjects still work.
-fn goes_on(peer: &mut NatsPeer) {
-    peer.say("SUB other alive");
+fn assert_still_connected(peer: &mut NatsPeer) {
+    peer.send_line("SUB other alive");
     peer.publish("other", "still here");
     assert_eq!(peer.text().1, "still here");
-    peer.say("UNSUB alive");
-    peer.settle();
+    peer.send_line("UNSUB alive");
+    peer.ping();
 }
 
 #[test]
@@ -59,18 +59,18 @@ fn refused_records_leave_the_client_connected() {
         ("a\u{200b}b", "x", "is not allowed there"),
     ] {
         peer.publish(subject, payload);
-        let text = reported(&peer.line(), "Publish", subject);
+        let text = permission_violation(&peer.line(), "Publish", subject);
         assert!(text.contains(why), "{text}");
-        goes_on(&mut peer);
+        assert_still_connected(&mut peer);
     }
     let headers = format!("NATS/1.0\r\n{}\r\n", "A: 1\r\n".repeat(1_025));
     peer.send(format!("HPUB many {0} {0}\r\n{headers}\r\n", headers.len()).as_bytes());
-    let text = reported(&peer.line(), "Publish", "many");
+    let text = permission_violation(&peer.line(), "Publish", "many");
     assert!(text.ends_with("more than 1024 headers"), "{text}");
-    goes_on(&mut peer);
-    peer.say("PUB a bad..reply 0\r\n");
+    assert_still_connected(&mut peer);
+    peer.send_line("PUB a bad..reply 0\r\n");
     assert!(peer.line().starts_with("-ERR 'Permissions Violation for Publish with Reply of \"bad..reply\""));
-    goes_on(&mut peer);
+    assert_still_connected(&mut peer);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn full_reliable_topic_leaves_its_publisher_connected() {
     let mut peer = NatsPeer::open(&server);
     let large = "x".repeat(8 << 10);
     (0..20).for_each(|_| peer.publish("full", &large));
-    let text = reported(&peer.line(), "Publish", "full");
+    let text = permission_violation(&peer.line(), "Publish", "full");
     assert!(text.starts_with("Permissions Violation for Publish to \"full\": "), "{text}");
     drop(topic);
     drop(peer);
@@ -99,22 +99,22 @@ fn client_over_a_limit_of_the_node_stays_connected() {
         limits.groups_max = 1;
     });
     let mut peer = NatsPeer::open(&server);
-    goes_on(&mut peer);
-    peer.say("SUB other crew 1\r\nSUB other others 2");
-    let text = reported(&peer.line(), "Subscription", "other");
+    assert_still_connected(&mut peer);
+    peer.send_line("SUB other crew 1\r\nSUB other others 2");
+    let text = permission_violation(&peer.line(), "Subscription", "other");
     assert!(text.contains("using queue \"others\": ") && text.contains("groups_max"), "{text}");
-    peer.say("UNSUB 1");
+    peer.send_line("UNSUB 1");
     let refused = (0..4).map(|n| format!("t{n}")).find_map(|subject| {
         peer.publish(&subject, "x");
-        peer.say("PING");
+        peer.send_line("PING");
         let line = peer.line();
         (line != "PONG").then(|| {
             assert_eq!(peer.line(), "PONG");
-            reported(&line, "Publish", &subject)
+            permission_violation(&line, "Publish", &subject)
         })
     });
     assert!(refused.expect("one of four topics is too many").contains("topics_max"));
-    goes_on(&mut peer);
+    assert_still_connected(&mut peer);
 }
 
 #[test]
@@ -127,27 +127,27 @@ fn refused_subscriptions_leave_the_client_connected() {
         ("a*b", "is not allowed there"),
         ("a q..q", "invalid queue name: "),
     ] {
-        peer.say(&format!("SUB {subject} 1"));
-        let text = reported(&peer.line(), "Subscription", subject.split(' ').next().unwrap());
+        peer.send_line(&format!("SUB {subject} 1"));
+        let text = permission_violation(&peer.line(), "Subscription", subject.split(' ').next().unwrap());
         assert!(text.contains(why), "{text}");
-        goes_on(&mut peer);
+        assert_still_connected(&mut peer);
     }
     let mut plain = NatsPeer::new(&server);
-    plain.say("CONNECT {\"verbose\":false,\"headers\":false}");
-    plain.say("SUB $DUNLIN.seq.a 1");
-    let text = reported(&plain.line(), "Subscription", "$DUNLIN.seq.a");
+    plain.send_line("CONNECT {\"verbose\":false,\"headers\":false}");
+    plain.send_line("SUB $DUNLIN.seq.a 1");
+    let text = permission_violation(&plain.line(), "Subscription", "$DUNLIN.seq.a");
     assert!(text.contains("headers"), "{text}");
-    goes_on(&mut plain);
+    assert_still_connected(&mut plain);
 }
 
 #[test]
 fn pedantic_client_gets_the_subject_error_of_nats_server() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::new(&server);
-    peer.say("CONNECT {\"verbose\":false,\"pedantic\":true}");
+    peer.send_line("CONNECT {\"verbose\":false,\"pedantic\":true}");
     peer.publish("a..b", "x");
     assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
-    goes_on(&mut peer);
+    assert_still_connected(&mut peer);
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn each_record_of_a_refused_burst_gets_its_own_error() {
     for count in [20, 3_000] {
         peer.send(format!("{}PING\r\n", "PUB a..b 1\r\nx\r\n".repeat(count)).as_bytes());
         for _ in 0..count {
-            reported(&peer.line(), "Publish", "a..b");
+            permission_violation(&peer.line(), "Publish", "a..b");
         }
         assert_eq!(peer.line(), "PONG");
     }
-    goes_on(&mut peer);
+    assert_still_connected(&mut peer);
 }
 
 #[test]

@@ -7,14 +7,14 @@ use crate::nats_peer::{NatsPeer, serve_nats};
 #[test]
 fn replies_to_a_custom_inbox_prefix_create_no_topics() {
     let (node, server) = serve_nats(|_| {});
-    let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let (mut service, mut requester) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");
-    asker.subscribe("acme.reply.u1.* 1");
+    requester.subscribe("acme.reply.u1.* 1");
     for n in 0..50 {
-        asker.say(&format!("PUB svc acme.reply.u1.{n} 1\r\nq"));
+        requester.send_line(&format!("PUB svc acme.reply.u1.{n} 1\r\nq"));
         let reply = service.message().reply.expect("it is to be answered");
         service.publish(&reply, "a");
-        assert_eq!(asker.text(), (format!("acme.reply.u1.{n}"), "a".to_owned()));
+        assert_eq!(requester.text(), (format!("acme.reply.u1.{n}"), "a".to_owned()));
     }
     let names = |pattern: &str| -> Vec<String> {
         let page = node.topics(Some(&Pattern::parse(pattern).unwrap()), "", usize::MAX);
@@ -22,8 +22,8 @@ fn replies_to_a_custom_inbox_prefix_create_no_topics() {
     };
     assert!(names("acme.>").is_empty(), "{:?}", names("acme.>"));
     assert_eq!(names("_INBOX.>").len(), 1);
-    asker.say("UNSUB 1");
-    asker.settle();
+    requester.send_line("UNSUB 1");
+    requester.ping();
     assert!(names("_INBOX.>").is_empty(), "{:?}", names("_INBOX.>"));
 }
 
@@ -33,7 +33,7 @@ fn single_token_wildcard_subscription_is_no_inbox() {
     let (mut service, mut monitor) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");
     monitor.subscribe("orders.* 1");
-    monitor.say("PUB svc orders.results 1\r\nq");
+    monitor.send_line("PUB svc orders.results 1\r\nq");
     assert_eq!(service.message().reply.as_deref(), Some("orders.results"));
     service.publish("orders.results", "a");
     assert_eq!(monitor.text().0, "orders.results");
@@ -43,24 +43,24 @@ fn single_token_wildcard_subscription_is_no_inbox() {
 #[test]
 fn nats_services_are_found_by_their_discovery_subjects() {
     let (node, server) = serve_nats(|_| {});
-    let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let (mut service, mut requester) = (NatsPeer::open(&server), NatsPeer::open(&server));
     ["$SRV.PING 1", "$SRV.PING.sums 2", "$SRV.INFO.sums.7 3"].iter().for_each(|rest| service.subscribe(rest));
-    asker.subscribe("_INBOX.a.* 1");
+    requester.subscribe("_INBOX.a.* 1");
     for subject in ["$SRV.PING", "$SRV.PING.sums", "$SRV.INFO.sums.7"] {
-        asker.say(&format!("PUB {subject} _INBOX.a.1 0\r\n"));
-        let asked = service.message();
-        assert_eq!((asked.subject.as_str(), asked.reply.as_deref()), (subject, Some("_INBOX.a.1")));
+        requester.send_line(&format!("PUB {subject} _INBOX.a.1 0\r\n"));
+        let request = service.message();
+        assert_eq!((request.subject.as_str(), request.reply.as_deref()), (subject, Some("_INBOX.a.1")));
         service.publish("_INBOX.a.1", "here");
-        assert_eq!(asker.text().1, "here");
+        assert_eq!(requester.text().1, "here");
     }
-    asker.say("PUB $SRV.PING.none _INBOX.a.2 0\r\n");
-    assert_eq!(asker.message().headers, [" 503"], "no such service");
+    requester.send_line("PUB $SRV.PING.none _INBOX.a.2 0\r\n");
+    assert_eq!(requester.message().headers, [" 503"], "no such service");
     let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
     assert!(page.topics.is_empty(), "all lies in one topic");
     assert!(node.topic("$SRV").is_some());
     // The other reserved subjects must remain reserved.
-    asker.say("PUB $SYS.REQ _INBOX.a.3 0\r\n");
-    assert_eq!(asker.message().headers, [" 503"]);
+    requester.send_line("PUB $SYS.REQ _INBOX.a.3 0\r\n");
+    assert_eq!(requester.message().headers, [" 503"]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn nats_subscriber_gets_all_of_a_burst_beyond_the_retention() {
     let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
     writer.send(burst.as_bytes());
     // All records are published before any is read.
-    writer.settle();
+    writer.ping();
     for n in 0..MESSAGES {
         let got = subscriber.message();
         assert_eq!(got.payload[..10], *format!("{n:010}").as_bytes());

@@ -30,7 +30,7 @@ use dunlin_wait::{PATIENCE, POLL, until};
 use serde_json::json;
 
 use crate::HEARTBEAT_MS;
-use crate::clients::unhurried;
+use crate::clients::patient_options;
 use crate::grpc;
 use crate::http::{Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::NatsPeer;
@@ -60,27 +60,27 @@ type Forwarding = Arc<dyn Fn(&InFlightBatch) + Send + Sync>;
 struct HookedLinks {
     id: u64,
     links: NodeLinks,
-    hall: Weak<TestCluster>,
+    cluster: Weak<TestCluster>,
 }
 
 impl std::fmt::Debug for TestCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hall")
+        f.write_str("TestCluster")
     }
 }
 
 impl PeerNodes for HookedLinks {
-    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
-        self.links.ask(command)
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+        self.links.propose(command)
     }
 
-    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
-        self.links.ask_all(commands)
+    fn propose_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
+        self.links.propose_all(commands)
     }
 
     fn forward_batch(&self, to: u64, run: InFlightBatch) {
-        let hall = self.hall.upgrade().filter(|_| self.id == 1);
-        let forwarding = hall.and_then(|hall| hall.forwarding.lock().unwrap().clone());
+        let cluster = self.cluster.upgrade().filter(|_| self.id == 1);
+        let forwarding = cluster.and_then(|cluster| cluster.forwarding.lock().unwrap().clone());
         forwarding.into_iter().for_each(|forwarding| forwarding(&run));
         self.links.forward_batch(to, run);
     }
@@ -101,12 +101,12 @@ impl PeerNodes for HookedLinks {
         self.links.query_interest(to, query);
     }
 
-    fn gone(&self, node: u64) {
-        self.links.gone(node);
+    fn node_left(&self, node: u64) {
+        self.links.node_left(node);
     }
 
-    fn came(&self, node: u64) {
-        self.links.came(node);
+    fn node_joined(&self, node: u64) {
+        self.links.node_joined(node);
     }
 }
 
@@ -118,7 +118,7 @@ impl TestCluster {
     /// Starts the cluster. Leases do not expire by time; tests end them.
     fn with(count: u64, limits: OwnershipLimits) -> Arc<TestCluster> {
         let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
-        let hall = Arc::new(TestCluster {
+        let cluster = Arc::new(TestCluster {
             limits,
             state: Mutex::default(),
             members: Mutex::default(),
@@ -126,12 +126,12 @@ impl TestCluster {
             late: Mutex::default(),
             forwarding: Mutex::default(),
         });
-        (1..=count).for_each(|id| hall.start(id));
+        (1..=count).for_each(|id| cluster.start(id));
         until("all take part", || {
-            let members = hall.members.lock().unwrap();
+            let members = cluster.members.lock().unwrap();
             members.values().all(|member| member.ownership.nodes().len() == count as usize)
         });
-        hall
+        cluster
     }
 
     fn start(self: &Arc<TestCluster>, id: u64) {
@@ -152,25 +152,30 @@ impl TestCluster {
         let server = Server::start(node.clone(), config).unwrap();
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
-        let (asking, reaching) = (Arc::downgrade(self), Arc::downgrade(self));
+        let (command_cluster, lookup_cluster) = (Arc::downgrade(self), Arc::downgrade(self));
         let gone = || ClusterCommandError::Away("the test is over".to_owned());
-        let ask_one = move |command: &ControlCommand<'_>| {
-            let hall = asking.upgrade().ok_or_else(gone)?;
+        let send_command = move |command: &ControlCommand<'_>| {
+            let cluster = command_cluster.upgrade().ok_or_else(gone)?;
             // A killed node sends no more commands.
-            let is_there = hall.urls.lock().unwrap().contains_key(&id);
-            if is_there { hall.apply(command) } else { Err(gone()) }
+            let is_running = cluster.urls.lock().unwrap().contains_key(&id);
+            if is_running { cluster.apply(command) } else { Err(gone()) }
         };
-        let ask = move |commands: &[ControlCommand<'_>]| commands.iter().map(&ask_one).collect();
+        let send_commands =
+            move |commands: &[ControlCommand<'_>]| commands.iter().map(&send_command).collect();
         let reach = move |to: u64| {
-            let url = reaching.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
+            let url = lookup_cluster.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
             Some((url.parse().unwrap(), ClientOptions::default()))
         };
-        let links = HookedLinks { id, links: NodeLinks::new(id, ask, reach), hall: Arc::downgrade(self) };
+        let links = HookedLinks {
+            id,
+            links: NodeLinks::new(id, send_commands, reach),
+            cluster: Arc::downgrade(self),
+        };
         let ownership = node.join_cluster(id, Arc::new(links), self.limits);
         let member = Member { node, ownership: Arc::clone(&ownership), server: Some(server) };
         self.members.lock().unwrap().insert(id, member);
-        ownership.settle_all(&self.state.lock().unwrap().clone());
-        ownership.take_part(Vec::new()).unwrap();
+        ownership.apply_state(&self.state.lock().unwrap().clone());
+        ownership.begin_membership(Vec::new()).unwrap();
         until("it takes part", || ownership.has_lease());
     }
 
@@ -185,22 +190,25 @@ impl TestCluster {
                     late.push(change.bytes.to_vec());
                 });
                 if held_back.is_none() {
-                    ownership.changed(KeyEvents::new(&change.bytes).unwrap());
+                    ownership.apply_events(KeyEvents::new(&change.bytes).unwrap());
                 }
             }
         }
         Ok(reply?)
     }
 
-    /// Holds back all changes from a node until [`learn`](TestCluster::learn) is called for it.
-    fn keep_from(&self, id: u64) {
+    /// Holds back all changes from a node until [`release_changes`](TestCluster::release_changes) is called for it.
+    fn hold_back_changes(&self, id: u64) {
         self.late.lock().unwrap().insert(id, Vec::new());
     }
 
-    fn learn(&self, id: u64) {
+    fn release_changes(&self, id: u64) {
         let held_back = self.late.lock().unwrap().remove(&id);
         let ownership = self.members.lock().unwrap()[&id].ownership.clone();
-        held_back.into_iter().flatten().for_each(|bytes| ownership.changed(KeyEvents::new(&bytes).unwrap()));
+        held_back
+            .into_iter()
+            .flatten()
+            .for_each(|bytes| ownership.apply_events(KeyEvents::new(&bytes).unwrap()));
     }
 
     fn node(&self, id: u64) -> Node {
@@ -209,7 +217,7 @@ impl TestCluster {
 
     fn client(&self, id: u64) -> Client {
         let url = self.urls.lock().unwrap()[&id].clone();
-        Client::connect(&url, unhurried()).unwrap()
+        Client::connect(&url, patient_options()).unwrap()
     }
 
     /// Connects a NATS client to this node.
@@ -218,7 +226,7 @@ impl TestCluster {
     }
 
     /// Creates a topic that this node owns.
-    fn topic_at(&self, id: u64, name: &str, config: TopicConfig) {
+    fn create_topic_at(&self, id: u64, name: &str, config: TopicConfig) {
         self.node(id).create_topic(name, config, false).unwrap();
         let moved = self.members.lock().unwrap()[&id].ownership.clone();
         moved.move_topic(name, id).unwrap();
@@ -236,13 +244,13 @@ impl TestCluster {
 
     /// Stops a node: its listeners close, and its lease ends.
     fn kill(&self, id: u64) {
-        self.silence(id);
+        self.stop_with_lease(id);
         let lease = self.state.lock().unwrap().get(&node_key(id)).map(|item| item.lease);
         self.apply(&ControlCommand::Revoke { lease: lease.expect("it takes part") }).unwrap();
     }
 
     /// Stops a node, but keeps its lease.
-    fn silence(&self, id: u64) {
+    fn stop_with_lease(&self, id: u64) {
         self.urls.lock().unwrap().remove(&id);
         let member = self.members.lock().unwrap().remove(&id);
         let Some(mut member) = member else { return };
@@ -251,7 +259,7 @@ impl TestCluster {
     }
 }
 
-fn from(start: Start) -> SubscribeOptions {
+fn start_at(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
@@ -272,17 +280,17 @@ fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Noti
 
 #[test]
 fn client_can_use_a_topic_that_another_node_owns() {
-    let hall = TestCluster::of(3);
-    hall.topic_at(3, "t", TopicConfig::default());
-    let mut readers = [1, 2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
-    let mut publisher = hall.client(1).publisher("t").unwrap();
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(3, "t", TopicConfig::default());
+    let mut readers = [1, 2, 3].map(|id| cluster.client(id).subscribe("t", start_at(Start::Latest)).unwrap());
+    let mut publisher = cluster.client(1).publisher("t").unwrap();
     for n in 1..=20_000_u64 {
         publisher.send(&n.to_le_bytes()).unwrap();
     }
     let receipt = publisher.flush().unwrap().unwrap();
     assert_eq!(receipt.position.seq, 20_000);
     assert_eq!(
-        hall.client(2).publisher("t").unwrap().publish(&20_001_u64.to_le_bytes()).unwrap().position.seq,
+        cluster.client(2).publisher("t").unwrap().publish(&20_001_u64.to_le_bytes()).unwrap().position.seq,
         20_001
     );
     for reader in &mut readers {
@@ -290,18 +298,18 @@ fn client_can_use_a_topic_that_another_node_owns() {
         assert!(numbers.iter().copied().eq(1..=20_001), "{} records", numbers.len());
         assert!(!notices.iter().any(|notice| matches!(notice, Notice::Gap(_) | Notice::EpochChanged(_))));
     }
-    let mut late = hall.client(2).subscribe("t", from(Start::Earliest)).unwrap();
+    let mut late = cluster.client(2).subscribe("t", start_at(Start::Earliest)).unwrap();
     assert!(read_until(&mut late, 20_001).0.into_iter().eq(1..=20_001), "and from the first");
-    let refused = hall.client(2).publisher("t").unwrap().publish_expecting(7, &[0; 8]);
+    let refused = cluster.client(2).publisher("t").unwrap().publish_expecting(7, &[0; 8]);
     assert_eq!(refused, Err(PublishError::SeqMoved { expected: 7, last_seq: 20_001 }));
 }
 
 #[test]
 fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
-    let hall = TestCluster::of(3);
-    let mut wide = hall.client(2).subscribe("made.>", from(Start::Latest)).unwrap();
+    let cluster = TestCluster::of(3);
+    let mut wide = cluster.client(2).subscribe("made.>", start_at(Start::Latest)).unwrap();
     for id in [1, 2, 3] {
-        let mut publisher = hall.client(id).publisher("made.here").unwrap();
+        let mut publisher = cluster.client(id).publisher("made.here").unwrap();
         publisher.publish(&id.to_le_bytes()).unwrap();
     }
     let (numbers, _) = read_until(&mut wide, 3);
@@ -310,10 +318,10 @@ fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
 
 #[test]
 fn owner_killed_under_load_loses_no_record_without_a_report() {
-    let hall = TestCluster::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
-    let mut readers = [2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
-    let client = hall.client(2);
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t", TopicConfig::default());
+    let mut readers = [2, 3].map(|id| cluster.client(id).subscribe("t", start_at(Start::Latest)).unwrap());
+    let client = cluster.client(2);
     let publishing = thread::spawn(move || {
         let mut publisher = client.publisher("t").unwrap();
         let mut unsure = BTreeSet::new();
@@ -331,16 +339,16 @@ fn owner_killed_under_load_loses_no_record_without_a_report() {
         }
         unsure
     });
-    until("some are published", || hall.node(1).topic("t").unwrap().logs()[0].last().seq > 200);
-    hall.kill(1);
+    until("some are published", || cluster.node(1).topic("t").unwrap().logs()[0].last().seq > 200);
+    cluster.kill(1);
     let unsure = publishing.join().unwrap();
-    assert_ne!(hall.owner("t"), 1);
+    assert_ne!(cluster.owner("t"), 1);
     for reader in &mut readers {
         let (numbers, notices) = read_until(reader, 4_000);
-        let told = notices
+        let is_reported = notices
             .iter()
             .any(|notice| matches!(notice, Notice::EpochChanged(changed) if changed.known_through.is_none()));
-        assert!(told, "{notices:?}");
+        assert!(is_reported, "{notices:?}");
         let got: BTreeSet<u64> = numbers.iter().copied().collect();
         let missing: Vec<u64> = (1..=4_000).filter(|n| !got.contains(n) && !unsure.contains(n)).collect();
         // The killed owner had acknowledged these records, but had not sent them to mirrors. The notice covers them,
@@ -352,18 +360,18 @@ fn owner_killed_under_load_loses_no_record_without_a_report() {
 
 #[test]
 fn slow_client_reads_a_remote_history_without_loss() {
-    let hall = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
-    hall.topic_at(1, "t", TopicConfig { retention, ..TopicConfig::default() });
-    let mut publisher = hall.node(1).publisher("t").unwrap();
+    cluster.create_topic_at(1, "t", TopicConfig { retention, ..TopicConfig::default() });
+    let mut publisher = cluster.node(1).publisher("t").unwrap();
     let mut payload = vec![0; 4_000];
     for n in 1..=4_000_u64 {
         payload[..8].copy_from_slice(&n.to_le_bytes());
         publisher.publish(payload.as_slice()).unwrap();
     }
-    let mut reader = hall.client(2).subscribe("t", from(Start::Earliest)).unwrap();
+    let mut reader = cluster.client(2).subscribe("t", start_at(Start::Earliest)).unwrap();
     until("its node reads on before it does", || {
-        let topic = hall.node(1).topic("t").unwrap();
+        let topic = cluster.node(1).topic("t").unwrap();
         topic.subscribers().iter().any(|reader| reader.lag < 4_000)
     });
     let (numbers, notices) = read_until(&mut reader, 4_000);
@@ -377,9 +385,9 @@ fn slow_client_reads_a_remote_history_without_loss() {
 
 #[test]
 fn subscriber_resumes_every_partition_through_any_node() {
-    let hall = TestCluster::of(2);
-    hall.topic_at(1, "t", TopicConfig { partitions: 4, ..TopicConfig::default() });
-    let mut publisher = hall.client(2).publisher("t").unwrap();
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t", TopicConfig { partitions: 4, ..TopicConfig::default() });
+    let mut publisher = cluster.client(2).publisher("t").unwrap();
     let mut publish = |from: u64| {
         for n in from..from + 200 {
             let (key, payload) = (n.to_le_bytes(), n.to_le_bytes());
@@ -389,7 +397,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     };
     publish(1);
     let mut positions = HashMap::new();
-    let mut before = hall.client(1).subscribe("t", from(Start::Earliest)).unwrap();
+    let mut before = cluster.client(1).subscribe("t", start_at(Start::Earliest)).unwrap();
     for _ in 1..=200 {
         let Some(Event::Record(record)) = before.next_timeout(PATIENCE).unwrap() else { panic!("a record") };
         positions.insert(Arc::clone(record.log), record.position);
@@ -397,7 +405,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     assert_eq!(positions.len(), 4);
     publish(201);
     let stood = positions.clone().into_iter().collect();
-    let mut after = hall.client(2).subscribe_at_once("t", from(Start::Latest), stood);
+    let mut after = cluster.client(2).subscribe_nowait("t", start_at(Start::Latest), stood);
     for _ in 201..=400 {
         let Some(Event::Record(record)) = after.next_timeout(PATIENCE).unwrap() else { panic!("a record") };
         let at = positions.get_mut(record.log).unwrap();
@@ -407,18 +415,18 @@ fn subscriber_resumes_every_partition_through_any_node() {
 }
 
 /// A cluster with a dead node whose lease has not ended, so that no other node may own its topics.
-fn hall_with_a_silent_owner() -> Arc<TestCluster> {
+fn cluster_with_silent_owner() -> Arc<TestCluster> {
     let mirror_wait_max = Duration::from_secs(600);
-    let hall = TestCluster::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
-    hall.topic_at(2, "live", TopicConfig::default());
-    hall.topic_at(3, "dead", TopicConfig::default());
-    hall.silence(3);
-    hall
+    let cluster = TestCluster::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
+    cluster.create_topic_at(2, "live", TopicConfig::default());
+    cluster.create_topic_at(3, "dead", TopicConfig::default());
+    cluster.stop_with_lease(3);
+    cluster
 }
 
 impl TestCluster {
     /// Publishes to the live topic, at its owner, until a condition holds.
-    fn publishing<T>(&self, until: impl FnOnce() -> T) -> T {
+    fn while_publishing<T>(&self, until: impl FnOnce() -> T) -> T {
         let over = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -444,55 +452,58 @@ impl TestCluster {
 
 #[test]
 fn tcp_subscribers_of_a_silent_owner_delay_no_others() {
-    let hall = hall_with_a_silent_owner();
-    let waits = hall.client(1);
+    let cluster = cluster_with_silent_owner();
+    let waits = cluster.client(1);
     // The subscription receives its start position when the owner is back, which does not happen in this
     // test.
-    thread::spawn(move || drop(waits.subscribe("dead", from(Start::Latest))));
-    let reads = hall.client(1);
-    hall.publishing(|| {
-        let mut reader = reads.subscribe("live", from(Start::Latest)).unwrap();
+    thread::spawn(move || drop(waits.subscribe("dead", start_at(Start::Latest))));
+    let reads = cluster.client(1);
+    cluster.while_publishing(|| {
+        let mut reader = reads.subscribe("live", start_at(Start::Latest)).unwrap();
         assert!(matches!(reader.next_timeout(PATIENCE), Ok(Some(Event::Record(_)))));
     });
 }
 
 #[test]
 fn nats_subscribers_of_a_silent_owner_delay_no_others() {
-    let hall = hall_with_a_silent_owner();
-    let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
+    let cluster = cluster_with_silent_owner();
+    let mut peer = NatsPeer::at(cluster.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
     // This message shows that the subscriber has read all records, and waits for more.
-    hall.publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
+    cluster.while_publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 
 #[test]
 fn http_subscribers_of_a_silent_owner_delay_no_others() {
-    let hall = hall_with_a_silent_owner();
-    let mut waits = HttpPeer::connect(hall.address(1, Protocol::Http));
+    let cluster = cluster_with_silent_owner();
+    let mut waits = HttpPeer::connect(cluster.address(1, Protocol::Http));
     waits.head("GET", "/v1/topics/dead/events", &[]);
-    let mut reads = HttpPeer::connect(hall.address(1, Protocol::Http)).events("/v1/topics/live/events", &[]);
-    hall.publishing(|| drop(reads.next()));
+    let mut reads =
+        HttpPeer::connect(cluster.address(1, Protocol::Http)).events("/v1/topics/live/events", &[]);
+    cluster.while_publishing(|| drop(reads.next()));
 }
 
 #[test]
 fn websocket_subscribers_of_a_silent_owner_delay_no_others() {
-    let hall = hall_with_a_silent_owner();
-    let mut socket = Socket::json_at(hall.address(1, Protocol::Http));
-    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
-    socket.say(&json!({"op": "subscribe", "id": 2, "pattern": "live"}));
-    hall.publishing(|| {
-        let said = std::iter::repeat_with(|| socket.hear()).find(|said| said["op"] == "record").unwrap();
-        assert_eq!(said["id"], 2);
+    let cluster = cluster_with_silent_owner();
+    let mut socket = Socket::json_at(cluster.address(1, Protocol::Http));
+    socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
+    socket.send_json(&json!({"op": "subscribe", "id": 2, "pattern": "live"}));
+    cluster.while_publishing(|| {
+        let message = std::iter::repeat_with(|| socket.receive_json())
+            .find(|message| message["op"] == "record")
+            .unwrap();
+        assert_eq!(message["id"], 2);
     });
 }
 
 #[test]
 fn grpc_subscribers_of_a_silent_owner_delay_no_others() {
-    let hall = hall_with_a_silent_owner();
-    hall.publishing(|| {
+    let cluster = cluster_with_silent_owner();
+    cluster.while_publishing(|| {
         grpc::run(async {
-            let address = format!("http://{}", hall.address(1, Protocol::Grpc));
+            let address = format!("http://{}", cluster.address(1, Protocol::Grpc));
             let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
             let mut client = grpc::Dunlin::new(channel);
             let mut waits = client.clone();

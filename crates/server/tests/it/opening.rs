@@ -16,7 +16,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use v1::tasks_client::TasksClient;
 
-use crate::clients::unhurried;
+use crate::clients::patient_options;
 use crate::grpc::run;
 use crate::http::peer::Peer as HttpPeer;
 use crate::nats_peer::NatsPeer;
@@ -32,7 +32,7 @@ fn address(listeners: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAd
 }
 
 /// Options of a client that gives up quickly.
-fn hurried() -> ClientOptions {
+fn impatient_options() -> ClientOptions {
     ClientOptions {
         limits: ClientLimits { connect_ms_max: 100, ..ClientLimits::default() },
         ..ClientOptions::default()
@@ -64,7 +64,7 @@ impl Relay {
     }
 
     /// Waits until a client that connected after this call was refused, and has reconnected.
-    fn until_refused(&self) {
+    fn wait_until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
         until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);
     }
@@ -80,17 +80,17 @@ fn starting_node_reports_its_progress_and_then_admits_clients() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));
-    let told = find("a client receives OPENING", || {
-        let told = Client::connect(&url, hurried()).err().unwrap().to_string();
-        told.contains("OPENING").then_some(told)
+    let error = find("a client receives OPENING", || {
+        let error = Client::connect(&url, impatient_options()).err().unwrap().to_string();
+        error.contains("OPENING").then_some(error)
     });
-    assert!(told.contains("its topics are being counted"), "{told}");
+    assert!(error.contains("its topics are being counted"), "{error}");
 
-    opening.says("it looks for its cluster");
+    opening.set_step("it looks for its cluster");
     let mut http = HttpPeer::connect(address(&addresses, Protocol::Http));
-    let answer = http.request("GET", "/startupz", &[], b"");
-    assert_eq!((answer.status, answer.code().as_str()), (503, "OPENING"), "{answer:?}");
-    assert!(answer.text().contains("it looks for its cluster"), "{answer:?}");
+    let response = http.request("GET", "/startupz", &[], b"");
+    assert_eq!((response.status, response.code().as_str()), (503, "OPENING"), "{response:?}");
+    assert!(response.text().contains("it looks for its cluster"), "{response:?}");
     let mut nats = NatsPeer::at(address(&addresses, Protocol::Nats));
     assert!(nats.line().starts_with("INFO {"));
     let refused = nats.line();
@@ -106,7 +106,7 @@ fn starting_node_reports_its_progress_and_then_admits_clients() {
     let node = Node::start(Config::default()).unwrap();
     let server = Server::open(node, listeners(), opening).unwrap();
     assert_eq!(server.addresses(), addresses);
-    let client = Client::connect(&url, unhurried()).unwrap();
+    let client = Client::connect(&url, patient_options()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("x").unwrap();
     let mut http = HttpPeer::connect(address(&addresses, Protocol::Http));
@@ -118,8 +118,8 @@ fn client_connects_when_a_starting_node_becomes_ready() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
-    let connecting = thread::spawn(move || Client::connect(&url, unhurried()));
-    relay.until_refused();
+    let connecting = thread::spawn(move || Client::connect(&url, patient_options()));
+    relay.wait_until_refused();
     let _server = Server::open(Node::start(Config::default()).unwrap(), listeners(), opening).unwrap();
     connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
@@ -129,17 +129,17 @@ fn client_waits_for_a_starting_node_despite_a_dead_node() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.
-    let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    nobody.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let away = nobody.local_addr().unwrap().as_socket().unwrap();
+    let unused_socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    unused_socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let away = unused_socket.local_addr().unwrap().as_socket().unwrap();
     let all = format!("dunlin://{},{away}", relay.address);
     until("the client reports the opening node", || {
-        let told = Client::connect(&all, hurried());
-        matches!(&told, Err(ConnectError::Disconnected(DisconnectReason::Opening(_))))
+        let error = Client::connect(&all, impatient_options());
+        matches!(&error, Err(ConnectError::Disconnected(DisconnectReason::Opening(_))))
     });
 
-    let connecting = thread::spawn(move || Client::connect(&all, unhurried()));
-    relay.until_refused();
+    let connecting = thread::spawn(move || Client::connect(&all, patient_options()));
+    relay.wait_until_refused();
     let _server = Server::open(Node::start(Config::default()).unwrap(), listeners(), opening).unwrap();
     connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
@@ -149,14 +149,14 @@ fn client_continues_when_its_restarted_node_is_ready() {
     let (_node, server) = crate::serve();
     let at = server.tcp_addresses()[0];
     let relay = Relay::to(at);
-    let client = Client::connect(&format!("dunlin://{}", relay.address), unhurried()).unwrap();
+    let client = Client::connect(&format!("dunlin://{}", relay.address), patient_options()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("before").unwrap();
     drop(server);
     let again = ServerConfig { tcp: vec![at], threads: 1, ..ServerConfig::default() };
     let opening = Opening::start(&again, "its topics are being counted").unwrap();
     let opened = thread::spawn(move || {
-        relay.until_refused();
+        relay.wait_until_refused();
         Server::open(Node::start(Config::default()).unwrap(), again, opening).unwrap()
     });
     publisher.publish("after").unwrap();

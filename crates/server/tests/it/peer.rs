@@ -35,21 +35,21 @@ impl Peer {
     /// Connects by this client name and completes the handshake.
     pub fn connect_as(server: &Server, client: &str) -> Peer {
         let mut peer = Peer::silent(server);
-        peer.greet_by(client, Preamble::OURS, VERSION);
+        peer.send_hello(client, Preamble::OURS, VERSION);
         let welcomed = peer.next(|message| matches!(message, FromNode::Welcome(_)).then_some(()));
         assert_eq!(welcomed, Some(()));
         peer
     }
 
     /// Offers versions in the preamble, and checks that the node chooses this one.
-    pub fn greet_as(&mut self, offered: Preamble, version: u8) {
-        self.greet_by("test", offered, version);
+    pub fn offer_versions(&mut self, offered: Preamble, version: u8) {
+        self.send_hello("test", offered, version);
     }
 
     /// Sends the preamble and HELLO, and reads the node's preamble.
-    fn greet_by(&mut self, client: &str, offered: Preamble, version: u8) {
+    fn send_hello(&mut self, client: &str, offered: Preamble, version: u8) {
         self.stream.write_all(&offered.to_bytes()).unwrap();
-        self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client }));
+        self.send(FromClient::Hello(Hello { tenant: "", credentials: &[], client }));
         assert_eq!(self.take_preamble(), Some(Preamble::chosen(version)));
     }
 
@@ -62,7 +62,7 @@ impl Peer {
         preamble
     }
 
-    pub fn say(&mut self, message: FromClient<'_>) {
+    pub fn send(&mut self, message: FromClient<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
@@ -105,7 +105,7 @@ impl Peer {
     }
 
     pub fn subscribe(&mut self, number: u32, pattern: &str, start: StartAt, credit: u64) {
-        self.say(FromClient::Subscribe(Subscribe {
+        self.send(FromClient::Subscribe(Subscribe {
             subscription: number,
             credit,
             start,
@@ -122,7 +122,7 @@ impl Peer {
 
     pub fn open_publisher(&mut self, publisher: u32, subject: &str) {
         let (producer, producer_epoch) = (0, 0);
-        self.say(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
+        self.send(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
     }
 
     /// Publishes to partition 0; `first` is the first record's number.
@@ -136,7 +136,7 @@ impl Peer {
             count: payloads.len() as u32,
             bytes: frames.len() as u32,
         };
-        self.say(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
+        self.send(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
     }
 
     /// The sequence numbers and payloads of the next `count` records; panics at a gap.

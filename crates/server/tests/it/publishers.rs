@@ -72,7 +72,7 @@ fn tcp_client_is_a_publisher_while_it_has_the_topic_open() {
     let mut peer = Peer::connect(&server);
     peer.open_publisher(1, "md");
     assert!(watch.next());
-    peer.say(FromClient::ClosePublisher { publisher: 1 });
+    peer.send(FromClient::ClosePublisher { publisher: 1 });
     assert!(!watch.next());
     peer.open_publisher(1, "md");
     assert!(watch.next());
@@ -102,8 +102,8 @@ fn http_client_is_a_publisher_until_its_connection_ends() {
             true => ("application/x-ndjson", line.into_bytes()),
             false => ("application/octet-stream", level()),
         };
-        let answer = peer.request("POST", path, &[("content-type", kind)], &body);
-        assert!(answer.status < 300, "{answer:?}");
+        let response = peer.request("POST", path, &[("content-type", kind)], &body);
+        assert!(response.status < 300, "{response:?}");
         assert!(watch.next());
         drop(peer);
         assert!(!watch.next());
@@ -116,8 +116,8 @@ fn websocket_client_is_a_publisher_until_its_connection_ends() {
     let mut watch = Watch::of(&node);
     let mut socket = Socket::json_at(http(&server));
     let payload = "AQEAAAAAAAAFAAAAAAAAAAcAAAAAAAAA";
-    socket.say(&json!({"op": "publish", "request": 1, "subject": "md", "payload_base64": payload}));
-    assert_eq!(socket.hear()["op"], "published");
+    socket.send_json(&json!({"op": "publish", "request": 1, "subject": "md", "payload_base64": payload}));
+    assert_eq!(socket.receive_json()["op"], "published");
     assert!(watch.next());
     drop(socket);
     assert!(!watch.next());
@@ -139,8 +139,8 @@ fn grpc_client_is_a_publisher_until_its_connection_ends() {
                         records: vec![draft],
                         ..Default::default()
                     };
-                    let answers = client.publish_stream(tokio_stream::iter([message])).await.unwrap();
-                    assert!(answers.into_inner().message().await.unwrap().is_some());
+                    let responses = client.publish_stream(tokio_stream::iter([message])).await.unwrap();
+                    assert!(responses.into_inner().message().await.unwrap().is_some());
                 }
             }
             // Checks this before the connection ends: of two changes, a subscriber may receive only the last one.
@@ -156,13 +156,13 @@ fn tcp_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     let mut reader = follow(Peer::connect(&server));
-    let told = |message: FromNode<'_>| match message {
+    let status = |message: FromNode<'_>| match message {
         FromNode::Publishers(publishers) => Some((publishers.connected, publishers.last_append_ns)),
         _ => None,
     };
-    assert_eq!(reader.next(told), Some((false, Some(append_ns))));
+    assert_eq!(reader.next(status), Some((false, Some(append_ns))));
     let _publisher = node.publisher("md").unwrap();
-    assert_eq!(reader.next(told), Some((true, Some(append_ns))));
+    assert_eq!(reader.next(status), Some((true, Some(append_ns))));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn client_of_the_previous_version_gets_no_publisher_status() {
     let (node, server) = serve();
     published(&node);
     let mut peer = Peer::silent(&server);
-    peer.greet_as(Preamble::chosen(VERSION_MIN), VERSION_MIN);
+    peer.offer_versions(Preamble::chosen(VERSION_MIN), VERSION_MIN);
     let mut reader = follow(peer);
     let snapshot = reader.next(|message| matches!(message, FromNode::Snapshot(_)).then_some(()));
     assert_eq!(snapshot, Some(()));
@@ -185,10 +185,10 @@ fn http_subscriber_learns_that_no_publisher_is_connected() {
     let append_ns = published(&node);
     let peer = HttpPeer::connect(http(&server));
     let mut events = peer.events("/v1/topics/md/events?from=snapshot", &[]);
-    let told = events.until("publishers").1.json();
-    assert_eq!((&told["topic"], &told["connected"]), (&json!("md"), &json!(false)));
-    assert_eq!(told["last_append_ns"], append_ns.to_string());
-    assert!(told["since_ns"].as_str().unwrap().parse::<u64>().unwrap() >= append_ns);
+    let status = events.until("publishers").1.json();
+    assert_eq!((&status["topic"], &status["connected"]), (&json!("md"), &json!(false)));
+    assert_eq!(status["last_append_ns"], append_ns.to_string());
+    assert!(status["since_ns"].as_str().unwrap().parse::<u64>().unwrap() >= append_ns);
     let _publisher = node.publisher("md").unwrap();
     assert_eq!(events.until("publishers").1.json()["connected"], true);
 }
@@ -198,15 +198,15 @@ fn websocket_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     let mut socket = Socket::json_at(http(&server));
-    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "md", "from": "snapshot"}));
-    let told = loop {
-        let told = socket.hear();
-        if told["op"] == "publishers" {
-            break told;
+    socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "md", "from": "snapshot"}));
+    let status = loop {
+        let status = socket.receive_json();
+        if status["op"] == "publishers" {
+            break status;
         }
     };
-    assert_eq!((&told["id"], &told["connected"]), (&json!(1), &json!(false)));
-    assert_eq!(told["last_append_ns"], append_ns.to_string());
+    assert_eq!((&status["id"], &status["connected"]), (&json!(1), &json!(false)));
+    assert_eq!(status["last_append_ns"], append_ns.to_string());
 }
 
 #[test]
@@ -217,13 +217,13 @@ fn grpc_subscriber_learns_that_no_publisher_is_connected() {
         let mut client = grpc::connect(&server).await;
         let mut stream =
             client.subscribe(grpc::subscribe(&["md"], At::Snapshot(true))).await.unwrap().into_inner();
-        let told = loop {
+        let status = loop {
             if let GrpcEvent::Publishers(publishers) = grpc::next(&mut stream).await.unwrap() {
                 break publishers;
             }
         };
         assert_eq!(
-            (told.topic.as_str(), told.connected, told.last_append_ns),
+            (status.topic.as_str(), status.connected, status.last_append_ns),
             ("md", false, Some(append_ns))
         );
     });
@@ -237,7 +237,7 @@ fn published(node: &Node) -> u64 {
 
 fn follow(mut reader: Peer) -> Peer {
     let (subscription, start, on_gap) = (1, true, true);
-    reader.say(FromClient::Follow(Follow {
+    reader.send(FromClient::Follow(Follow {
         subscription,
         start,
         on_gap,

@@ -116,7 +116,7 @@ fn connection_can_read_a_full_topic_to_which_it_publishes() {
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();
     let mut peer = Peer::connect(&server);
-    peer.say(FromClient::Subscribe(wire::Subscribe {
+    peer.send(FromClient::Subscribe(wire::Subscribe {
         subscription: 1,
         credit: 1 << 40,
         start: StartAt::Latest,
@@ -143,7 +143,7 @@ fn connection_can_read_a_full_topic_to_which_it_publishes() {
         let position = wire::Position { epoch: header.epoch, seq: last };
         let consumed = [wire::ChannelPosition { channel: header.topic_id, position }];
         let credit = wire::Credit { subscription: 1, granted: 1 << 40, consumed: wire::List::new(&consumed) };
-        peer.say(FromClient::Credit(credit));
+        peer.send(FromClient::Credit(credit));
     }
 }
 
@@ -152,8 +152,8 @@ fn batches_after_a_refused_batch_are_refused_until_its_retry() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     let (publisher, producer, producer_epoch) = (1, 5, 1);
-    peer.say(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject: "s" }));
-    let answer = |peer: &mut Peer| {
+    peer.send(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject: "s" }));
+    let response = |peer: &mut Peer| {
         peer.next(|m| match m {
             FromNode::Published(published) => Some(Ok((published.through, published.duplicate))),
             FromNode::PublishRefused(refused) => Some(Err((refused.producer_seq, refused.refusal.code))),
@@ -165,13 +165,13 @@ fn batches_after_a_refused_batch_are_refused_until_its_retry() {
     broken[4] = 9;
     let (count, bytes) = (1, broken.len() as u32);
     let header = PublishHeader { publisher, partition: 0, expect_seq: 0, producer_seq: 1, count, bytes };
-    peer.say(FromClient::Publish(Publish { flags: wire::FLAG_ACK, header, frames: &broken }));
+    peer.send(FromClient::Publish(Publish { flags: wire::FLAG_ACK, header, frames: &broken }));
     peer.publish(1, 2, &[b"behind it"]);
-    assert_eq!(answer(&mut peer), Err((1, ErrorCode::BadFrame)));
-    assert_eq!(answer(&mut peer), Err((2, ErrorCode::ProducerGap)));
+    assert_eq!(response(&mut peer), Err((1, ErrorCode::BadFrame)));
+    assert_eq!(response(&mut peer), Err((2, ErrorCode::ProducerGap)));
     // Publishes records one at a time, because one response can acknowledge several.
     peer.publish(1, 1, &[b"one"]);
-    assert_eq!(answer(&mut peer), Ok((1, false)));
+    assert_eq!(response(&mut peer), Ok((1, false)));
     peer.publish(1, 2, &[b"two"]);
-    assert_eq!(answer(&mut peer), Ok((2, false)));
+    assert_eq!(response(&mut peer), Ok((2, false)));
 }

@@ -97,9 +97,9 @@ impl ViewerTest {
         };
         let first = start(1, WorldPeer { process: 2, address: anywhere });
         let second = start(2, WorldPeer { process: 1, address: first.space.address() });
-        let stage = ViewerTest { keys, processes: vec![first, second] };
-        let kv = connect(&stage.keys.1).kv();
-        for (number, process) in (1..).zip(&stage.processes) {
+        let fixture = ViewerTest { keys, processes: vec![first, second] };
+        let kv = connect(&fixture.keys.1).kv();
+        for (number, process) in (1..).zip(&fixture.processes) {
             let place = json!({"address": process.space.address(), "url": process.url()});
             kv.put(format!("space/{NAME}/process/{number}"), place.to_string()).unwrap();
             kv.put(
@@ -109,7 +109,7 @@ impl ViewerTest {
             .unwrap();
             kv.put(format!("space/{NAME}/began/{number}"), "1").unwrap();
         }
-        stage
+        fixture
     }
 
     fn world(&self) -> World {
@@ -118,16 +118,16 @@ impl ViewerTest {
 
     fn tick(&self) {
         for process in &self.processes {
-            process.space.order(|runner| runner.set_pace(TickPace::FlatOut, Some(1))).unwrap();
+            process.space.submit(|runner| runner.set_pace(TickPace::FlatOut, Some(1))).unwrap();
         }
-        let busy = |process: &Process| process.space.ask(|runner| runner.is_busy()).unwrap();
+        let busy = |process: &Process| process.space.call(|runner| runner.is_busy()).unwrap();
         until("both have made a tick", || !self.processes.iter().any(busy));
     }
 
     /// All entities, with the position, kind and region of each.
-    fn everybody(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
+    fn all_entities(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
         let of = |process: &Process| {
-            let look = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+            let read_entities = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
                 let each = runner.host().regions().flat_map(|(id, region)| {
                     let store = region.store();
                     let row =
@@ -136,7 +136,7 @@ impl ViewerTest {
                 });
                 each.collect::<Vec<_>>()
             };
-            process.space.ask(look).unwrap()
+            process.space.call(read_entities).unwrap()
         };
         let all: Vec<_> = self.processes.iter().flat_map(of).collect();
         assert_eq!(all.len(), ENTITIES as usize, "nobody is lost or doubled");
@@ -145,7 +145,7 @@ impl ViewerTest {
 }
 
 /// The entities that a viewer should see, computed from all entities.
-fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
+fn visible_entities(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
     let center = all[&CENTER].0;
     let near = |at: &[f32; 3]| {
         let sum: f32 = (0..3).map(|axis| (at[axis] - center[axis]).powi(2)).sum();
@@ -170,8 +170,8 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 
 #[test]
 fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
-    let stage = ViewerTest::new();
-    let mut world = stage.world();
+    let fixture = ViewerTest::new();
+    let mut world = fixture.world();
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
     let commanded = world.command(&fly, PATIENCE).unwrap();
     assert_eq!((commanded.process, commanded.region), (1, RegionId(1)));
@@ -180,13 +180,13 @@ fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
         ..SurroundingsWatch::around(CENTER, RADIUS)
     };
     let mut viewer = world.watch::<3>(watch, Schema::default()).unwrap();
-    let (mut known, mut homes, mut seen) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+    let (mut known, mut homes, mut received) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for tick in 1..=70 {
-        stage.tick();
-        let all = stage.everybody();
-        let shown = in_sight(&all);
+        fixture.tick();
+        let all = fixture.all_entities();
+        let shown = visible_entities(&all);
         homes.push(all[&CENTER].2);
-        seen.extend(shown.keys().copied());
+        received.extend(shown.keys().copied());
         until(format!("what is in sight after tick {tick} is seen: {shown:?}"), || {
             follow(&mut viewer, &mut known);
             let now = viewer.visible().iter().map(|(id, one)| (*id, one.position));
@@ -196,24 +196,24 @@ fn viewer_of_an_entity_crossing_regions_sees_its_neighbours() {
     }
     homes.dedup();
     assert!(homes.len() >= 3, "it changes hands: {homes:?}");
-    assert!(seen.len() > 20, "it sees somebody: {seen:?}");
+    assert!(received.len() > 20, "it sees somebody: {received:?}");
     // When a viewer stops watching, the processes must forget it.
     drop(viewer);
-    let watched = |process: &Process| process.space.ask(|runner| runner.host().viewers()).unwrap();
-    until("nobody watches", || stage.processes.iter().map(watched).sum::<usize>() == 0);
+    let watched = |process: &Process| process.space.call(|runner| runner.host().viewers()).unwrap();
+    until("nobody watches", || fixture.processes.iter().map(watched).sum::<usize>() == 0);
 }
 
 #[test]
 fn command_reaches_its_entity_in_any_region_or_is_refused() {
-    let stage = ViewerTest::new();
-    let mut world = stage.world();
-    stage.tick();
-    let all = stage.everybody();
+    let fixture = ViewerTest::new();
+    let mut world = fixture.world();
+    fixture.tick();
+    let all = fixture.all_entities();
     for region in REGIONS {
         let (id, _) = all.iter().find(|(_, (.., home))| *home == region).unwrap();
         let command = EntityCommand { kind: Some(77), ..EntityCommand::<3>::of(*id) };
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
-        assert_eq!(stage.everybody()[id].1, 77);
+        assert_eq!(fixture.all_entities()[id].1, 77);
     }
     // The command moves the entity into a region of the other process.
     let away = EntityCommand {
@@ -222,8 +222,8 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         ..EntityCommand::<3>::of(CENTER)
     };
     world.command(&away, PATIENCE).unwrap();
-    stage.tick();
-    assert_eq!(stage.everybody()[&CENTER], ([90.0; 3], 77, RegionId(2)));
+    fixture.tick();
+    assert_eq!(fixture.all_entities()[&CENTER], ([90.0; 3], 77, RegionId(2)));
 
     let of = |position| EntityCommand { position: Some(position), ..EntityCommand::<3>::of(CENTER) };
     let refused = world.command(&of([900.0; 3]), PATIENCE).unwrap_err();
@@ -233,14 +233,17 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     );
     let refused = world.command(&of([f32::NAN; 3]), PATIENCE).unwrap_err();
     assert!(matches!(&refused, CommandError::Invalid(why) if why.contains("not finite")), "{refused}");
-    let nobody = EntityCommand { kind: Some(1), ..EntityCommand::<3>::of(EntityId(ENTITIES)) };
-    assert_eq!(world.command(&nobody, PATIENCE).unwrap_err(), CommandError::Unknown(EntityId(ENTITIES)));
+    let missing_entity = EntityCommand { kind: Some(1), ..EntityCommand::<3>::of(EntityId(ENTITIES)) };
+    assert_eq!(
+        world.command(&missing_entity, PATIENCE).unwrap_err(),
+        CommandError::Unknown(EntityId(ENTITIES))
+    );
     let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
     assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Invalid(_)));
 
     // A region that has begun but has no owner at present may have the entity, so the spawn must wait or be refused.
-    connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
-    let refused = world.command(&nobody, PATIENCE).unwrap_err();
+    connect(&fixture.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
+    let refused = world.command(&missing_entity, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
     assert!(
         refused.to_string().contains("it may be in region 3, which no process owns at present"),
@@ -251,21 +254,21 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
         runner.host_mut().set_authority(RegionId(2), None);
     };
-    stage.processes[1].space.ask(ends).unwrap();
+    fixture.processes[1].space.call(ends).unwrap();
     until("the owner says that it has no lease", || {
         let refused = world.command(&of([80.0; 3]), Duration::from_millis(300)).unwrap_err();
         matches!(&refused, CommandError::Busy(_, why) if why.contains("no lease"))
     });
-    assert_eq!(stage.everybody()[&CENTER].0, [90.0; 3]);
-    assert!(connect(&stage.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
+    assert_eq!(fixture.all_entities()[&CENTER].0, [90.0; 3]);
+    assert!(connect(&fixture.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
 }
 
 #[test]
 fn viewer_with_an_invalid_radius_is_refused() {
-    let stage = ViewerTest::new();
+    let fixture = ViewerTest::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
         let mut viewer =
-            stage.world().watch::<3>(SurroundingsWatch::around(CENTER, radius), Schema::default()).unwrap();
+            fixture.world().watch::<3>(SurroundingsWatch::around(CENTER, radius), Schema::default()).unwrap();
         let refused = loop {
             match viewer.next_timeout(PATIENCE) {
                 Ok(Some(_)) => {}

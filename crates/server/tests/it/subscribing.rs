@@ -81,12 +81,12 @@ fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Earliest, 10_000);
     subscriber.await_subscribed();
-    let (mut sent, mut last, mut asked, mut answered) = (0, None, false, false);
+    let (mut sent, mut last, mut ping_sent, mut answered) = (0, None, false, false);
     while !answered {
         // Without credit, only the response may arrive.
-        if sent >= 10_000 && !asked {
-            asked = true;
-            subscriber.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
+        if sent >= 10_000 && !ping_sent {
+            ping_sent = true;
+            subscriber.send(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
         }
         subscriber.next(|m| {
             match m {
@@ -105,7 +105,7 @@ fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
     let position = Position { epoch: last.epoch, seq: last.last_seq() };
     let consumed = [ChannelPosition { channel: last.topic_id, position }];
     let credit = Credit { subscription: 1, granted: 50_000, consumed: List::new(&consumed) };
-    subscriber.say(FromClient::Credit(credit));
+    subscriber.send(FromClient::Credit(credit));
     let next =
         subscriber.next(|m| if let FromNode::Batch(run) = m { Some(run.header) } else { None }).unwrap();
     assert_eq!(next.prev_seq, last.last_seq());
@@ -136,9 +136,13 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
     for number in 0..10_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
     }
-    subscriber.say(FromClient::Credit(Credit { subscription: 1, granted: PLENTY, consumed: List::new(&[]) }));
-    let (mut stands_at, mut missed) = (0, 0);
-    while stands_at < 10_000 {
+    subscriber.send(FromClient::Credit(Credit {
+        subscription: 1,
+        granted: PLENTY,
+        consumed: List::new(&[]),
+    }));
+    let (mut read_seq, mut missed) = (0, 0);
+    while read_seq < 10_000 {
         let (first, last, gap) = subscriber
             .next(|m| match m {
                 FromNode::Batch(run) => Some((run.header.prev_seq + 1, run.header.last_seq(), false)),
@@ -146,9 +150,9 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
                 _ => None,
             })
             .unwrap();
-        assert_eq!(first, stands_at + 1);
+        assert_eq!(first, read_seq + 1);
         missed += if gap { last - first + 1 } else { 0 };
-        stands_at = last;
+        read_seq = last;
     }
     assert!(missed > 5_000, "missed {missed}");
 }
@@ -167,11 +171,13 @@ fn subscriber_learns_the_position_after_filtered_records() {
     assert_eq!(subscriber.records(1), vec![(2, b"2".to_vec())]);
     let through = subscriber.next(|m| if let FromNode::Advance(a) = m { Some(a.through.seq) } else { None });
     assert_eq!(through, Some(3));
-    let stands_at = subscriber.next(|m| match m {
-        FromNode::Heartbeat(beat) => beat.channels.iter().next().map(|channel| channel.position.seq),
+    let read_seq = subscriber.next(|m| match m {
+        FromNode::Heartbeat(heartbeat) => {
+            heartbeat.channels.iter().next().map(|channel| channel.position.seq)
+        }
         _ => None,
     });
-    assert_eq!(stands_at, Some(3));
+    assert_eq!(read_seq, Some(3));
 }
 
 #[test]
@@ -212,7 +218,7 @@ fn resumed_wildcard_subscriber_continues_and_adds_new_topics() {
     let mut subscriber = Peer::connect(&server);
     let position = Position { epoch: position.epoch, seq: position.seq };
     let logs = [LogPosition { topic: "m.a", partition: 0, position }];
-    subscriber.say(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
+    subscriber.send(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
     subscriber.subscribe(3, "m.*", StartAt::Resume, PLENTY);
     let mut payloads = Vec::new();
     while payloads.len() < 2 {
@@ -244,7 +250,7 @@ fn unsubscribe_ends_the_subscription_with_code_ended() {
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
     subscriber.await_subscribed();
-    subscriber.say(FromClient::Unsubscribe { subscription: 1 });
+    subscriber.send(FromClient::Unsubscribe { subscription: 1 });
     let ended = subscriber.next_text().unwrap();
     assert!(ended.contains("code: Ended"), "{ended}");
     node.publisher("s").unwrap().publish("x").unwrap();

@@ -36,22 +36,22 @@ fn serve_tls_with(
 
 /// Host and port of a protocol's URL.
 fn at(server: &Server, protocol: Protocol) -> String {
-    let of_protocol =
+    let find_port =
         |(of, address): &(Protocol, std::net::SocketAddr)| (*of == protocol).then(|| address.port());
-    format!("localhost:{}", server.addresses().iter().find_map(of_protocol).unwrap())
+    format!("localhost:{}", server.addresses().iter().find_map(find_port).unwrap())
 }
 
 fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
-    Client::connect(&format!("tls://{}", at(server, Protocol::Tcp)), unhurried(tls))
+    Client::connect(&format!("tls://{}", at(server, Protocol::Tcp)), patient_options(tls))
 }
 
 /// Options of a client with long time limits, for slow machines.
-fn unhurried(tls: TlsOptions) -> ClientOptions {
+fn patient_options(tls: TlsOptions) -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, ..ClientLimits::default() };
     ClientOptions { tls, limits, ..ClientOptions::default() }
 }
 
 /// The error with which a client was refused.
-fn refused(connected: Result<Client, ConnectError>) -> String {
+fn refusal_text(connected: Result<Client, ConnectError>) -> String {
     connected.map(|client| client.node_name()).expect_err("it came in").to_string()
 }

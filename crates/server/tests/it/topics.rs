@@ -22,13 +22,13 @@ fn config<'a>(name: &'a str, pattern: &'a str) -> TopicConfig<'a> {
     }
 }
 
-fn answer(peer: &mut Peer) -> Result<u32, (u32, ErrorCode)> {
-    let answer = peer.next(|m| match m {
+fn read_outcome(peer: &mut Peer) -> Result<u32, (u32, ErrorCode)> {
+    let outcome = peer.next(|m| match m {
         FromNode::Done { request } => Some(Ok(request)),
         FromNode::RequestRefused(refused) => Some(Err((refused.request, refused.refusal.code))),
         _ => None,
     });
-    answer.unwrap()
+    outcome.unwrap()
 }
 
 #[test]
@@ -38,21 +38,21 @@ fn topics_are_created_listed_described_and_deleted() {
     let create = |request, or_same| {
         FromClient::CreateTopic(CreateTopic { request, or_same, config: config("a", "a.>") })
     };
-    peer.say(create(1, false));
-    assert_eq!(answer(&mut peer), Ok(1));
-    peer.say(create(2, true));
-    assert_eq!(answer(&mut peer), Ok(2));
-    peer.say(create(3, false));
-    assert_eq!(answer(&mut peer), Err((3, ErrorCode::TopicExists)));
+    peer.send(create(1, false));
+    assert_eq!(read_outcome(&mut peer), Ok(1));
+    peer.send(create(2, true));
+    assert_eq!(read_outcome(&mut peer), Ok(2));
+    peer.send(create(3, false));
+    assert_eq!(read_outcome(&mut peer), Err((3, ErrorCode::TopicExists)));
 
-    peer.say(FromClient::ListTopics(ListTopics { request: 4, topics_max: 10, pattern: "", after: "" }));
+    peer.send(FromClient::ListTopics(ListTopics { request: 4, topics_max: 10, pattern: "", after: "" }));
     let names = peer.next(|m| match m {
         FromNode::Topics(topics) => Some(topics.topics.iter().map(|t| t.name.to_owned()).collect::<Vec<_>>()),
         _ => None,
     });
     assert_eq!(names, Some(vec!["a".to_owned()]));
 
-    peer.say(FromClient::DescribeTopic(NamedTopic { request: 5, topic: "a" }));
+    peer.send(FromClient::DescribeTopic(NamedTopic { request: 5, topic: "a" }));
     peer.next(|m| match m {
         FromNode::Topic(state) => {
             let described = TopicConfig { record_bytes_max: 0, wait_ms_max: 0, ..state.config };
@@ -64,17 +64,17 @@ fn topics_are_created_listed_described_and_deleted() {
     })
     .unwrap();
 
-    peer.say(FromClient::DeleteTopic(NamedTopic { request: 6, topic: "a" }));
-    assert_eq!(answer(&mut peer), Ok(6));
-    peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "a" }));
-    assert_eq!(answer(&mut peer), Err((7, ErrorCode::NoTopic)));
+    peer.send(FromClient::DeleteTopic(NamedTopic { request: 6, topic: "a" }));
+    assert_eq!(read_outcome(&mut peer), Ok(6));
+    peer.send(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "a" }));
+    assert_eq!(read_outcome(&mut peer), Err((7, ErrorCode::NoTopic)));
 }
 
 #[test]
 fn subscription_list_shows_the_lag_of_a_slow_subscriber() {
     let (node, server) = serve();
     let mut slow = Peer::connect(&server);
-    slow.say(FromClient::Subscribe(dunlin::wire::Subscribe {
+    slow.send(FromClient::Subscribe(dunlin::wire::Subscribe {
         subscription: 1,
         credit: 0,
         start: dunlin::wire::StartAt::Latest,
@@ -86,7 +86,7 @@ fn subscription_list_shows_the_lag_of_a_slow_subscriber() {
     slow.await_subscribed();
     node.publisher("a").unwrap().publish("1").unwrap();
     let mut peer = Peer::connect(&server);
-    peer.say(FromClient::DescribeTopic(NamedTopic { request: 1, topic: "a" }));
+    peer.send(FromClient::DescribeTopic(NamedTopic { request: 1, topic: "a" }));
     let subscriber = peer.next(|m| match m {
         FromNode::Topic(state) => state.subscribers.iter().next().map(|r| (r.name.to_owned(), r.lag)),
         _ => None,
@@ -107,11 +107,11 @@ fn repeated_topic_setting_is_refused() {
     ];
     let config = config("twice", "");
     let (request, settings) = (7, List::new(&settings));
-    peer.say(FromClient::CreateTopicWith(CreateTopicWith { request, or_same: false, config, settings }));
-    let told = peer.next(|message| match message {
+    peer.send(FromClient::CreateTopicWith(CreateTopicWith { request, or_same: false, config, settings }));
+    let refusal = peer.next(|message| match message {
         FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.text.to_owned())),
         _ => None,
     });
-    assert_eq!(told, Some((7, "a setting occurs twice".to_owned())));
+    assert_eq!(refusal, Some((7, "a setting occurs twice".to_owned())));
     assert!(node.topic("twice").is_none());
 }

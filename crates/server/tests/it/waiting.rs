@@ -27,7 +27,7 @@ const BURST: u64 = 200;
 
 /// A cluster of one node, with all listeners on one thread.
 struct Served {
-    stage: HttpServer,
+    fixture: HttpServer,
     _cluster: Cluster,
     _dir: TempDir,
 }
@@ -35,7 +35,7 @@ struct Served {
 impl Served {
     fn new() -> Served {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { is_of_cluster: true, ..Config::default() };
+        let config = Config { is_cluster_member: true, ..Config::default() };
         init(dir.path(), "127.0.0.1:0").unwrap();
         let (node, _) = Node::open(config, Arc::new(RealDisk), dir.path()).unwrap();
         let cluster = ClusterConfig {
@@ -43,7 +43,7 @@ impl Served {
             advertise: None,
             data_dir: dir.path().to_owned(),
             join: None,
-            give_up: Arc::default(),
+            cancel_join: Arc::default(),
             limits: ClusterLimits::default(),
             control: ControlLimits::default(),
             tasks: TasksLimits::default(),
@@ -61,32 +61,32 @@ impl Served {
             ..ServerConfig::default()
         };
         let server = Server::start(node.clone(), config).unwrap();
-        server.take_part(&cluster).unwrap();
-        let served = Served { stage: HttpServer { node, server }, _cluster: cluster, _dir: dir };
-        until("the node is ready", || served.stage.get("/readyz").status == 200);
+        server.join_cluster(&cluster).unwrap();
+        let served = Served { fixture: HttpServer { node, server }, _cluster: cluster, _dir: dir };
+        until("the node is ready", || served.fixture.get("/readyz").status == 200);
         served
     }
 
     /// Checks that other clients are served on the same thread during the burst, and that each subject of the
     /// burst gets its topic.
-    fn answers_during(self, burst: impl FnOnce(&HttpServer)) {
-        let over = AtomicBool::new(false);
+    fn assert_served_during(self, burst: impl FnOnce(&HttpServer)) {
+        let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let asking = scope.spawn(|| {
-                let mut peer = self.stage.peer();
-                while !over.load(Ordering::Relaxed) {
+            let prober = scope.spawn(|| {
+                let mut peer = self.fixture.peer();
+                while !is_over.load(Ordering::Relaxed) {
                     assert_eq!(peer.request("GET", "/healthz", &[], b"").status, 200);
                     thread::sleep(POLL);
                 }
             });
-            let ends = Ends(&over);
-            burst(&self.stage);
-            drop(ends);
-            asking.join().unwrap();
+            let ender = Ends(&is_over);
+            burst(&self.fixture);
+            drop(ender);
+            prober.join().unwrap();
         });
-        let count = (0..BURST).filter(|number| self.stage.node.topic(&subject(*number)).is_some()).count();
+        let count = (0..BURST).filter(|number| self.fixture.node.topic(&subject(*number)).is_some()).count();
         assert_eq!(count as u64, BURST);
-        assert!(self.stage.get("/metrics").text().contains("dunlin_listener_stalls_total 0"));
+        assert!(self.fixture.get("/metrics").text().contains("dunlin_listener_stalls_total 0"));
     }
 }
 
@@ -105,8 +105,8 @@ fn subject(number: u64) -> String {
 
 #[test]
 fn nats_burst_of_new_subjects_blocks_no_other_client() {
-    Served::new().answers_during(|stage| {
-        let mut peer = NatsPeer::at(nats_address(&stage.server));
+    Served::new().assert_served_during(|fixture| {
+        let mut peer = NatsPeer::at(nats_address(&fixture.server));
         assert!(peer.line().starts_with("INFO"));
         let mut burst = b"CONNECT {\"verbose\":false}\r\n".to_vec();
         for number in 0..BURST {
@@ -120,8 +120,8 @@ fn nats_burst_of_new_subjects_blocks_no_other_client() {
 
 #[test]
 fn tcp_burst_of_new_subjects_blocks_no_other_client() {
-    Served::new().answers_during(|stage| {
-        let mut peer = Peer::connect(&stage.server);
+    Served::new().assert_served_during(|fixture| {
+        let mut peer = Peer::connect(&fixture.server);
         // Sends each kind of message that creates a topic.
         for number in 0..BURST {
             match number % 4 {
@@ -132,7 +132,7 @@ fn tcp_burst_of_new_subjects_blocks_no_other_client() {
                 }
             }
         }
-        peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "nobody's" }));
+        peer.send(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "nobody's" }));
         let refused = peer.next(|message| match message {
             FromNode::RequestRefused(refused) => Some(refused.request),
             _ => None,
@@ -143,41 +143,42 @@ fn tcp_burst_of_new_subjects_blocks_no_other_client() {
 
 #[test]
 fn http_burst_of_new_subjects_blocks_no_other_client() {
-    Served::new().answers_during(|stage| {
-        let mut peers: Vec<HttpPeer> = (0..8).map(|_| stage.peer()).collect();
+    Served::new().assert_served_during(|fixture| {
+        let mut peers: Vec<HttpPeer> = (0..8).map(|_| fixture.peer()).collect();
         for number in 0..BURST {
             let peer = &mut peers[number as usize % 8];
             peer.head("POST", &format!("/v1/topics/{}", subject(number)), &[("content-length", "1")]);
             peer.send(b"x");
         }
         for number in 0..BURST {
-            assert_eq!(peers[number as usize % 8].answer().status, 200);
+            assert_eq!(peers[number as usize % 8].read_response().status, 200);
         }
     });
 }
 
 #[test]
 fn websocket_burst_of_new_subjects_blocks_no_other_client() {
-    Served::new().answers_during(|stage| {
-        let mut socket = Socket::json_at(stage.address());
+    Served::new().assert_served_during(|fixture| {
+        let mut socket = Socket::json_at(fixture.address());
         for number in 0..BURST {
-            socket.say(
+            socket.send_json(
                 &json!({"op": "publish", "request": number, "subject": subject(number), "payload": "x"}),
             );
         }
         for number in 0..BURST {
-            let said =
-                std::iter::repeat_with(|| socket.hear()).find(|said| said["op"] != "heartbeat").unwrap();
-            assert_eq!((&said["op"], &said["request"]), (&json!("published"), &json!(number)), "{said}");
+            let text = std::iter::repeat_with(|| socket.receive_json())
+                .find(|text| text["op"] != "heartbeat")
+                .unwrap();
+            assert_eq!((&text["op"], &text["request"]), (&json!("published"), &json!(number)), "{text}");
         }
     });
 }
 
 #[test]
 fn grpc_burst_of_new_subjects_blocks_no_other_client() {
-    Served::new().answers_during(|stage| {
+    Served::new().assert_served_during(|fixture| {
         grpc::run(async {
-            let mut client = grpc::connect(&stage.server).await;
+            let mut client = grpc::connect(&fixture.server).await;
             let requests = (0..BURST).map(|number| grpc::publish(&subject(number), "x")).collect();
             let outcomes = client.publish_batch(v1::PublishBatchRequest { requests }).await.unwrap();
             let outcomes = outcomes.into_inner().outcomes;
@@ -192,10 +193,10 @@ fn grpc_burst_of_new_subjects_blocks_no_other_client() {
 #[test]
 fn first_use_of_keys_and_tasks_blocks_no_server_thread() {
     let node = Node::start(Config::default()).unwrap();
-    let stage = HttpServer::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
-    assert_eq!(stage.peer().request("PUT", "/v1/kv/a", &[], b"1").status, 200);
-    assert!(stage.node.control_if_any().is_some());
-    let answer = stage.get("/v1/tasks");
-    assert!(answer.status < 500, "{answer:?}");
-    assert!(stage.server.addresses().iter().any(|(protocol, _)| *protocol == Protocol::Http));
+    let fixture = HttpServer::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
+    assert_eq!(fixture.peer().request("PUT", "/v1/kv/a", &[], b"1").status, 200);
+    assert!(fixture.node.control_if_any().is_some());
+    let response = fixture.get("/v1/tasks");
+    assert!(response.status < 500, "{response:?}");
+    assert!(fixture.server.addresses().iter().any(|(protocol, _)| *protocol == Protocol::Http));
 }

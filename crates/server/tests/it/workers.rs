@@ -27,12 +27,12 @@ struct WorkersTest {
     workers: LocalWorkers,
     /// The workers' clock.
     now_ms: u64,
-    said: Vec<ProviderEvent>,
+    events: Vec<ProviderEvent>,
 }
 
 impl WorkersTest {
     fn new(script: &str, limits: WorkersLimits) -> WorkersTest {
-        WorkersTest { workers: LocalWorkers::new(command(script), limits), now_ms: 0, said: Vec::new() }
+        WorkersTest { workers: LocalWorkers::new(command(script), limits), now_ms: 0, events: Vec::new() }
     }
 
     fn act(&mut self, action: &ProviderAction) {
@@ -40,19 +40,19 @@ impl WorkersTest {
     }
 
     fn attach(&mut self, instance: Instance) {
-        self.workers.attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
+        self.workers.update_attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
     /// Waits until `count` events in total have happened.
     fn wait(&mut self, count: usize) -> &[ProviderEvent] {
         let deadline = Deadline::new();
-        self.workers.events(self.now_ms, &mut self.said);
-        while self.said.len() < count {
-            deadline.check(format!("{count} events, not only {:?}", self.said));
+        self.workers.events(self.now_ms, &mut self.events);
+        while self.events.len() < count {
+            deadline.check(format!("{count} events, not only {:?}", self.events));
             std::thread::sleep(POLL);
-            self.workers.events(self.now_ms, &mut self.said);
+            self.workers.events(self.now_ms, &mut self.events);
         }
-        &self.said
+        &self.events
     }
 }
 
@@ -69,7 +69,7 @@ fn is_alive(pid: &str) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-fn gone(pid: &str) {
+fn wait_until_gone(pid: &str) {
     until(format!("process {pid} is gone"), || !is_alive(pid));
 }
 
@@ -81,22 +81,22 @@ fn attached_worker_is_ready_and_drains_on_sigterm() {
         "trap 'echo drained >> {0}; exit 0' TERM; echo $DUNLIN_WORKER_NAME $DUNLIN_URL >> {0}; while :; do sleep 0.02; done",
         file.display()
     );
-    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
-    stage.act(&launch(7));
+    let mut fixture = WorkersTest::new(&script, WorkersLimits::default());
+    fixture.act(&launch(7));
     assert_eq!(written(&file), "here-7 dunlin://127.0.0.1:1\n");
-    stage.workers.attached(0, ["here-8", "there-7", "here-7x"].into_iter());
+    fixture.workers.update_attached(0, ["here-8", "there-7", "here-7x"].into_iter());
     let mut none = Vec::new();
-    stage.workers.events(0, &mut none);
+    fixture.workers.events(0, &mut none);
     assert_eq!(none, [], "others' names");
-    stage.attach(7);
-    assert_eq!(stage.wait(1), [ProviderEvent::Ready { instance: 7 }]);
-    stage.act(&ProviderAction::Drain { instance: 7, grace_ms: 60_000 });
+    fixture.attach(7);
+    assert_eq!(fixture.wait(1), [ProviderEvent::Ready { instance: 7 }]);
+    fixture.act(&ProviderAction::Drain { instance: 7, grace_ms: 60_000 });
     assert_eq!(
-        stage.wait(3)[1..],
+        fixture.wait(3)[1..],
         [ProviderEvent::Drained { instance: 7 }, ProviderEvent::Gone { instance: 7 }]
     );
     assert!(written(&file).ends_with("drained\n"), "it was asked, not killed");
-    assert!(stage.workers.is_empty());
+    assert!(fixture.workers.is_empty());
 }
 
 #[test]
@@ -104,35 +104,35 @@ fn worker_over_its_grace_period_is_killed_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("child");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
-    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
-    stage.act(&launch(1));
+    let mut fixture = WorkersTest::new(&script, WorkersLimits::default());
+    fixture.act(&launch(1));
     let child = written(&file);
-    stage.attach(1);
-    stage.act(&ProviderAction::Drain { instance: 1, grace_ms: 50 });
-    stage.now_ms += 50;
-    assert_eq!(stage.wait(2)[1], ProviderEvent::Drained { instance: 1 });
+    fixture.attach(1);
+    fixture.act(&ProviderAction::Drain { instance: 1, grace_ms: 50 });
+    fixture.now_ms += 50;
+    assert_eq!(fixture.wait(2)[1], ProviderEvent::Drained { instance: 1 });
     assert!(is_alive(&child));
-    stage.act(&ProviderAction::Terminate { instance: 1 });
-    assert_eq!(stage.wait(3)[2], ProviderEvent::Gone { instance: 1 });
-    gone(&child);
+    fixture.act(&ProviderAction::Terminate { instance: 1 });
+    assert_eq!(fixture.wait(3)[2], ProviderEvent::Gone { instance: 1 });
+    wait_until_gone(&child);
 }
 
 #[test]
 fn worker_that_ends_or_never_attaches_is_reported_failed() {
     let limits = WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() };
-    let mut stage = WorkersTest::new("exit 3", WorkersLimits::default());
-    stage.act(&launch(1));
-    assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 1, is_capacity: false }]);
-    let mut stage = WorkersTest::new("sleep 1000", limits);
-    stage.act(&launch(2));
-    stage.now_ms += 50;
-    assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 2, is_capacity: false }]);
+    let mut fixture = WorkersTest::new("exit 3", WorkersLimits::default());
+    fixture.act(&launch(1));
+    assert_eq!(fixture.wait(1), [ProviderEvent::Failed { instance: 1, is_capacity: false }]);
+    let mut fixture = WorkersTest::new("sleep 1000", limits);
+    fixture.act(&launch(2));
+    fixture.now_ms += 50;
+    assert_eq!(fixture.wait(1), [ProviderEvent::Failed { instance: 2, is_capacity: false }]);
     let nowhere = WorkerCommand { words: vec!["/nowhere/at-all".to_owned()], ..command("") };
     let mut workers = LocalWorkers::new(nowhere, limits);
     workers.act(0, &launch(3));
-    let mut said = Vec::new();
-    workers.events(0, &mut said);
-    assert_eq!(said, [ProviderEvent::Failed { instance: 3, is_capacity: false }]);
+    let mut events = Vec::new();
+    workers.events(0, &mut events);
+    assert_eq!(events, [ProviderEvent::Failed { instance: 3, is_capacity: false }]);
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn warm_worker_process_attaches_after_it_is_called() {
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()
     );
-    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
-    stage.act(&ProviderAction::Launch { instance: 1, market: InstanceMarket::OnDemand, is_warm: true });
-    assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 1 }]);
+    let mut fixture = WorkersTest::new(&script, WorkersLimits::default());
+    fixture.act(&ProviderAction::Launch { instance: 1, market: InstanceMarket::OnDemand, is_warm: true });
+    assert_eq!(fixture.wait(1), [ProviderEvent::Prepared { instance: 1 }]);
     assert!(!file.exists(), "nobody called yet");
-    stage.act(&ProviderAction::Wake { instance: 1 });
+    fixture.act(&ProviderAction::Wake { instance: 1 });
     assert_eq!(written(&file), "work\n");
-    stage.attach(1);
-    assert_eq!(stage.wait(2)[1], ProviderEvent::Ready { instance: 1 });
+    fixture.attach(1);
+    assert_eq!(fixture.wait(2)[1], ProviderEvent::Ready { instance: 1 });
 }
 
 #[test]
@@ -159,43 +159,43 @@ fn warm_worker_that_is_late_dead_or_attaches_early_has_failed() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };
-    let mut stage =
+    let mut fixture =
         WorkersTest::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
-    stage.act(&warm(1));
-    stage.now_ms += 50;
-    assert_eq!(stage.wait(1), [failed(1)]);
-    let mut stage = WorkersTest::new("echo prepared >&0; read line", WorkersLimits::default());
-    stage.act(&warm(2));
-    assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 2 }]);
-    let (_, pid) = stage.workers.process_ids().next().unwrap();
+    fixture.act(&warm(1));
+    fixture.now_ms += 50;
+    assert_eq!(fixture.wait(1), [failed(1)]);
+    let mut fixture = WorkersTest::new("echo prepared >&0; read line", WorkersLimits::default());
+    fixture.act(&warm(2));
+    assert_eq!(fixture.wait(1), [ProviderEvent::Prepared { instance: 2 }]);
+    let (_, pid) = fixture.workers.process_ids().next().unwrap();
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert_eq!(stage.wait(2)[1], ProviderEvent::Gone { instance: 2 });
-    stage.act(&ProviderAction::Wake { instance: 2 });
-    assert_eq!(stage.wait(3)[2], failed(2));
+    assert_eq!(fixture.wait(2)[1], ProviderEvent::Gone { instance: 2 });
+    fixture.act(&ProviderAction::Wake { instance: 2 });
+    assert_eq!(fixture.wait(3)[2], failed(2));
     // The command in this test does not support the warm pool.
-    let mut stage = WorkersTest::new("sleep 1000", WorkersLimits::default());
-    stage.act(&warm(3));
-    stage.attach(3);
-    assert_eq!(stage.wait(2), [failed(3), ProviderEvent::Gone { instance: 3 }]);
+    let mut fixture = WorkersTest::new("sleep 1000", WorkersLimits::default());
+    fixture.act(&warm(3));
+    fixture.attach(3);
+    assert_eq!(fixture.wait(2), [failed(3), ProviderEvent::Gone { instance: 3 }]);
 }
 
 #[test]
 fn worker_process_that_ends_or_sends_nothing_is_reported_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
-    let mut stage = WorkersTest::new("sleep 1000", limits);
-    stage.act(&launch(1));
-    stage.act(&launch(2));
-    stage.workers.attached(0, ["here-1", "here-2"].into_iter());
-    stage.wait(2);
-    let pids: Vec<u32> = stage.workers.process_ids().map(|(_, pid)| pid).collect();
+    let mut fixture = WorkersTest::new("sleep 1000", limits);
+    fixture.act(&launch(1));
+    fixture.act(&launch(2));
+    fixture.workers.update_attached(0, ["here-1", "here-2"].into_iter());
+    fixture.wait(2);
+    let pids: Vec<u32> = fixture.workers.process_ids().map(|(_, pid)| pid).collect();
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert_eq!(stage.wait(3)[2], ProviderEvent::Gone { instance: 1 });
+    assert_eq!(fixture.wait(3)[2], ProviderEvent::Gone { instance: 1 });
     // Worker 2 is no longer among the attached workers, and counts as gone after 50 ms.
-    stage.attach(9);
-    stage.now_ms += 50;
-    assert_eq!(stage.wait(4)[3], ProviderEvent::Gone { instance: 2 });
+    fixture.attach(9);
+    fixture.now_ms += 50;
+    assert_eq!(fixture.wait(4)[3], ProviderEvent::Gone { instance: 2 });
 }
 
 #[test]
@@ -207,31 +207,33 @@ fn workers_follow_the_backlog_and_end_with_the_node() {
         file.display()
     );
     let waiting = Arc::new(Mutex::new(0_u64));
-    let seen = Arc::clone(&waiting);
+    let backlog = Arc::clone(&waiting);
     // The number of possible workers is reached: the scheduler has all of them, and they are busy while tasks
     // wait.
-    let look = move || {
-        let startable = *seen.lock().unwrap();
+    let read_load = move || {
+        let startable = *backlog.lock().unwrap();
         let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();
-        let mut looked = SchedulerSnapshot::default();
-        looked.signals.startable = startable;
-        looked.signals.oldest_ms = startable;
-        looked.signals.held = u64::from(startable > 0);
-        looked.signals.credit = u64::from(startable == 0);
-        looked.signals.idle = workers.iter().filter(|_| startable == 0).map(|(id, _)| (*id, 0)).collect();
-        Some(SchedulerLoad { looked, workers })
+        let mut snapshot = SchedulerSnapshot::default();
+        snapshot.signals.startable = startable;
+        snapshot.signals.oldest_ms = startable;
+        snapshot.signals.held = u64::from(startable > 0);
+        snapshot.signals.credit = u64::from(startable == 0);
+        snapshot.signals.idle = workers.iter().filter(|_| startable == 0).map(|(id, _)| (*id, 0)).collect();
+        Some(SchedulerLoad { snapshot, workers })
     };
     let mut policy = Policy::local(2, 6);
-    (policy.out.detect_ms, policy.inward.cooldown_ms, policy.inward.decide_ms) = (100, 300, 100);
-    let workers = Workers::start(policy, command(&script), WorkersLimits::default(), look).unwrap();
-    let until_there_are = |wanted: u64| {
-        until(format!("{wanted} workers"), || (workers.ready(), workers.processes()) == (wanted, wanted));
+    (policy.scale_out.detect_ms, policy.scale_in.cooldown_ms, policy.scale_in.decide_ms) = (100, 300, 100);
+    let workers = Workers::start(policy, command(&script), WorkersLimits::default(), read_load).unwrap();
+    let wait_for_workers = |expected: u64| {
+        until(format!("{expected} workers"), || {
+            (workers.ready(), workers.processes()) == (expected, expected)
+        });
     };
-    until_there_are(2);
+    wait_for_workers(2);
     *waiting.lock().unwrap() = 100_000;
-    until_there_are(6);
+    wait_for_workers(6);
     *waiting.lock().unwrap() = 0;
-    until_there_are(2);
+    wait_for_workers(2);
     workers.stop(PATIENCE);
     let lives = std::fs::read_to_string(&file).unwrap();
     let count = |what: &str| lives.lines().filter(|line| *line == what).count();

@@ -26,11 +26,11 @@ use crate::serve;
 const WORLD: &str = "restless";
 const ENTITIES: u64 = 300;
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of processes that are killed, one after another.
 const KILLED: u64 = 8;
 /// Number of ticks after which a region counts as continuing.
-const GOES_ON: u64 = 5;
+const MIN_TICKS: u64 = 5;
 
 /// The settings that all processes of a world share.
 pub struct Scene<B> {
@@ -49,7 +49,7 @@ pub struct Member<B> {
     number: u64,
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
-    pub told: Arc<Mutex<Vec<String>>>,
+    pub events: Arc<Mutex<Vec<String>>>,
     /// Subscribers of regions, which subscribed before the regions began.
     _early: Vec<Subscriber>,
 }
@@ -62,8 +62,8 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         let early =
             |region: &RegionId| node.subscribe(&topic_of(name, *region), &Default::default()).unwrap();
         let early = regions.iter().map(early).collect();
-        let stage = WorldTopics { node, world: name.to_owned(), history_bytes: 1 << 20 };
-        let host = Host::new(setup, scene.behaviour.clone(), Partition::even(3, regions), Some(stage));
+        let fixture = WorldTopics { node, world: name.to_owned(), history_bytes: 1 << 20 };
+        let host = Host::new(setup, scene.behaviour.clone(), Partition::even(3, regions), Some(fixture));
         let config = SpaceConfig {
             world: name.to_owned(),
             process: number,
@@ -86,19 +86,19 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             expected: scene.expected,
             standby: scene.setup.standby == StandbyMode::Required,
             ttl: PATIENCE,
-            look: LOOK,
+            poll_interval: POLL_INTERVAL,
             patience: PATIENCE,
             pace,
             recipe: serde_json::Value::Null,
         };
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = {
-            let told = Arc::clone(&told);
-            move |what| told.lock().unwrap().push(format!("{what:?}"))
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let record_event = {
+            let events = Arc::clone(&events);
+            move |event| events.lock().unwrap().push(format!("{event:?}"))
         };
         let populate: Populate<3, B> = Arc::new(scene.populate);
-        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, tell).unwrap();
-        Member { number, owners, space, told, _early: early }
+        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, record_event).unwrap();
+        Member { number, owners, space, events, _early: early }
     }
 
     /// Kills the process: it sends nothing more, and gives no region away.
@@ -113,11 +113,11 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         let ticks = |host: &Host<3, B>| {
             host.regions().map(|(id, region)| (id.0, region.tick_number())).collect::<BTreeMap<_, _>>()
         };
-        self.space.ask(move |runner| ticks(runner.host())).unwrap()
+        self.space.call(move |runner| ticks(runner.host())).unwrap()
     }
 
     pub fn ids(&self) -> Vec<u64> {
-        let ledger = self.space.ask(|runner| runner.host().ledger()).unwrap();
+        let ledger = self.space.call(|runner| runner.host().ledger()).unwrap();
         ledger.into_iter().map(|(id, ..)| id.0).collect()
     }
 }
@@ -133,16 +133,16 @@ fn populate(host: &mut Host<3, Walk>, region: RegionId) {
 }
 
 /// A description of the world's state, shown when a wait fails.
-fn stand<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[Member<B>]) -> String {
+fn describe_world<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[Member<B>]) -> String {
     let keys = kv.prefix("space/").unwrap();
     let line = |key: &[u8], value: &[u8]| {
         format!("  {} = {}\n", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
     };
     let keys: String = keys.iter().map(|entry| line(&entry.key, &entry.value)).collect();
     let member = |member: &Member<B>| {
-        let Member { number, told, .. } = member;
-        let elsewhere = member.space.ask(|runner| (runner.connected(), runner.elsewhere())).unwrap();
-        format!("  {number}: {:?} {elsewhere:?} {:?}\n", member.ticks(), told.lock().unwrap())
+        let Member { number, events, .. } = member;
+        let elsewhere = member.space.call(|runner| (runner.connected(), runner.remote_regions())).unwrap();
+        format!("  {number}: {:?} {elsewhere:?} {:?}\n", member.ticks(), events.lock().unwrap())
     };
     keys + &members.iter().map(member).collect::<String>()
 }
@@ -156,7 +156,7 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     let deadline = Deadline::new();
     while !done() {
         if deadline.is_over() {
-            deadline.check(format!("{what}\n{}", stand(kv, members)));
+            deadline.check(format!("{what}\n{}", describe_world(kv, members)));
         }
         std::thread::sleep(POLL);
     }
@@ -164,7 +164,11 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
 
 /// Waits until each process has a region and each region continues. Another process then has a copy of each region's
 /// state.
-pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv: &Kv, members: &[Member<B>]) {
+pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
+    when: &str,
+    kv: &Kv,
+    members: &[Member<B>],
+) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
     until(when, kv, members, || {
         let now: Vec<_> = members.iter().map(Member::ticks).collect();
@@ -178,8 +182,8 @@ pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv:
             since = None;
             return false;
         }
-        let goes_on = |(before, now): (&u64, &u64)| *now >= before + GOES_ON;
-        before.iter().zip(&now).all(|(before, now)| before.values().zip(now.values()).all(goes_on))
+        let continues = |(before, now): (&u64, &u64)| *now >= before + MIN_TICKS;
+        before.iter().zip(&now).all(|(before, now)| before.values().zip(now.values()).all(continues))
     });
 }
 
@@ -194,11 +198,11 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let scene =
         Scene { name: WORLD, setup, behaviour, regions: &REGIONS, expected: 3, balance: None, populate };
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene, kv(), number)).collect();
-    until_all_go_on("all regions begin", &client.kv(), &members);
+    wait_until_all_tick("all regions begin", &client.kv(), &members);
     for killed in 0..KILLED {
         members.remove((killed % 3) as usize).kill();
         members.push(Member::start(&scene, kv(), 4 + killed));
-        until_all_go_on(&format!("all go on after {killed} others"), &client.kv(), &members);
+        wait_until_all_tick(&format!("all go on after {killed} others"), &client.kv(), &members);
     }
     client.kv().put(format!("space/{WORLD}/hold/0"), "1").unwrap();
     let mut ids = Vec::new();
@@ -227,7 +231,7 @@ fn end_leases(kv: &Kv, world: &str) {
 }
 
 /// Deletes the world's keys, as if the cluster had restarted without a disk.
-fn lose_keys(kv: &Kv, world: &str) {
+fn delete_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
     for entry in kv.prefix(format!("space/{world}/")).unwrap() {
         kv.delete(entry.key).unwrap();
@@ -235,7 +239,7 @@ fn lose_keys(kv: &Kv, world: &str) {
 }
 
 /// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
-fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
+fn mark_entity(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
@@ -244,24 +248,24 @@ fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
         // The command succeeds only at the process that has the entity.
         let _ = member
             .space
-            .ask(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());
+            .call(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());
     }
     members.iter().flat_map(Member::ticks).collect()
 }
 
-fn marked(members: &[Member<Walk>]) -> usize {
+fn count_marked(members: &[Member<Walk>]) -> usize {
     let of_kind = |host: &Host<3, Walk>| {
         let kinds = host.regions().flat_map(|(_, region)| region.store().kinds().to_vec());
         kinds.filter(|kind| *kind == 7).count()
     };
-    members.iter().map(|member| member.space.ask(move |runner| of_kind(runner.host())).unwrap()).sum()
+    members.iter().map(|member| member.space.call(move |runner| of_kind(runner.host())).unwrap()).sum()
 }
 
 /// Checks that all regions have continued from their ticks with the same entities.
-fn assert_went_on(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
+fn assert_continues(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(Member::ticks).collect();
-        before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + GOES_ON))
+        before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + MIN_TICKS))
     });
     let mut ids = Vec::new();
     until("everybody is there, once", kv, members, || {
@@ -269,11 +273,11 @@ fn assert_went_on(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
-    assert_eq!(marked(members), 1, "{what}: entities are as they were, and not as they were populated");
+    assert_eq!(count_marked(members), 1, "{what}: entities are as they were, and not as they were populated");
 }
 
-fn says(member: &Member<Walk>, what: &str) -> bool {
-    member.told.lock().unwrap().iter().any(|told| told.starts_with(what))
+fn has_event(member: &Member<Walk>, prefix: &str) -> bool {
+    member.events.lock().unwrap().iter().any(|event| event.starts_with(prefix))
 }
 
 #[test]
@@ -288,11 +292,11 @@ fn owner_with_an_expired_lease_continues_its_regions() {
             let ticks = members[0].ticks();
             ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
         });
-        let before = mark_one(&members);
+        let before = mark_entity(&members);
         end_leases(&kv, "paused");
-        until("it reclaims them", &kv, &members, || says(&members[0], "Reclaimed"));
-        assert_went_on(&kv, &members, &before, "after the lease ended");
-        assert!(!says(&members[0], "Lost"), "{:?}", members[0].told);
+        until("it reclaims them", &kv, &members, || has_event(&members[0], "Reclaimed"));
+        assert_continues(&kv, &members, &before, "after the lease ended");
+        assert!(!has_event(&members[0], "Lost"), "{:?}", members[0].events);
     }
 }
 
@@ -303,11 +307,11 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     let scene = scene("forgotten", 2, StandbyMode::Required);
     let members: Vec<_> =
         (1..=2).map(|number| Member::start(&scene, connect(&keys.1).kv(), number)).collect();
-    until_all_go_on("all regions begin", &kv, &members);
-    let before = mark_one(&members);
-    lose_keys(&kv, "forgotten");
-    until("both know it", &kv, &members, || members.iter().all(|member| says(member, "Reclaimed")));
-    assert_went_on(&kv, &members, &before, "after the keys were lost");
+    wait_until_all_tick("all regions begin", &kv, &members);
+    let before = mark_entity(&members);
+    delete_keys(&kv, "forgotten");
+    until("both know it", &kv, &members, || members.iter().all(|member| has_event(member, "Reclaimed")));
+    assert_continues(&kv, &members, &before, "after the keys were lost");
     until("the world can be found", &kv, &members, || WorldDescription::read(&kv, "forgotten").is_ok());
 }
 
@@ -319,13 +323,13 @@ fn joining_process_does_not_repopulate_existing_regions() {
     let scene = scene("survived", 2, StandbyMode::Required);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
-    until_all_go_on("all regions begin", &kv, &members);
-    let before = mark_one(&members);
+    wait_until_all_tick("all regions begin", &kv, &members);
+    let before = mark_entity(&members);
     members.remove(0).kill();
-    lose_keys(&kv, "survived");
+    delete_keys(&kv, "survived");
     members.push(member(3));
-    assert_went_on(&kv, &members, &before, "after one was killed with the keys");
-    until_all_go_on("each has one", &kv, &members);
+    assert_continues(&kv, &members, &before, "after one was killed with the keys");
+    wait_until_all_tick("each has one", &kv, &members);
 }
 
 #[test]
@@ -337,7 +341,7 @@ fn process_with_a_number_in_use_is_refused() {
     until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
     let members = [first, Member::start(&scene, connect(&keys.1).kv(), 4)];
     let refused = "Away(\"another process of this world has number 4";
-    until("the second is refused", &kv, &members, || says(&members[1], refused));
+    until("the second is refused", &kv, &members, || has_event(&members[1], refused));
     assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
 }
 
@@ -349,19 +353,19 @@ fn process_joining_without_standbys_is_given_a_region() {
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1)];
     until("it has both", &kv, &members, || members[0].ticks().len() == 2);
-    let before = mark_one(&members);
+    let before = mark_entity(&members);
     members.push(member(2));
     until("each has one", &kv, &members, || members.iter().all(|member| member.ticks().len() == 1));
-    assert_went_on(&kv, &members, &before, "after one was given away");
+    assert_continues(&kv, &members, &before, "after one was given away");
     members.push(member(3));
-    until("the third is told that it is idle", &kv, &members, || says(&members[2], "Idle"));
+    until("the third is told that it is idle", &kv, &members, || has_event(&members[2], "Idle"));
 }
 
 /// An id that `populate` gives to an entity in every region.
 const TWICE: u64 = 7_777;
 
 /// A position inside a region.
-fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
+fn position_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 20.0 } else { 80.0 });
     (0..8).map(corner).find(|at| host.owner_of(at) == region).unwrap()
 }
@@ -372,14 +376,15 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
     let kv = connect(&keys.1).kv();
     let populate = |host: &mut Host<3, Walk>, region| {
         populate(host, region);
-        host.spawn(&Entity::at(TWICE, place_in(host, region))).unwrap();
+        host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
     };
     let scene = Scene { populate, ..scene("twice", 2, StandbyMode::None) };
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     let mut reports = Vec::new();
     until("one of them is taken out again", &kv, &members, || {
-        let new = members.iter().flat_map(|member| member.space.ask(|runner| runner.take_reports()).unwrap());
+        let new =
+            members.iter().flat_map(|member| member.space.call(|runner| runner.take_reports()).unwrap());
         reports.extend(new);
         let twice = |(_, report): &(RegionId, RegionReport)| matches!(report, RegionReport::Duplicate { id, .. } if id.0 == TWICE);
         reports.iter().any(twice)
@@ -399,10 +404,10 @@ fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
     let (sender, spawned) = channel();
     let reply = move |done| drop(sender.send(done));
     let order = move |runner: &mut dunlin_server::space::Runner<3, Walk>| {
-        let entity = Entity::at(id, place_in(runner.host(), region));
+        let entity = Entity::at(id, position_in(runner.host(), region));
         runner.spawn_for(&entity, reply);
     };
-    member.space.order(order).unwrap();
+    member.space.submit(order).unwrap();
     spawned
 }
 
@@ -413,7 +418,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     let scene = scene("raced", 2, StandbyMode::None);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
-    until_all_go_on("both regions begin", &kv, &members);
+    wait_until_all_tick("both regions begin", &kv, &members);
     let own = |member: &Member<Walk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
     let raced = 1_000..1_020_u64;
@@ -442,7 +447,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     let scene = scene("away", 2, StandbyMode::None);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
-    until_all_go_on("both regions begin", &kv, &members);
+    wait_until_all_tick("both regions begin", &kv, &members);
     members.remove(1).kill();
     let own = RegionId(*members[0].ticks().keys().next().unwrap());
     until("it is refused", &kv, &members, || {
@@ -452,7 +457,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
                 let dismiss = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
                     runner.host_mut().despawn(EntityId(2_000)).is_ok()
                 };
-                members[0].space.ask(dismiss).unwrap();
+                members[0].space.call(dismiss).unwrap();
                 false
             }
             Err(SpawnError::NoOwner(regions)) => regions.len() == 1 && regions[0] != own,
@@ -475,10 +480,13 @@ fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     kv.put("space/robbed/epoch/1", epoch.to_string()).unwrap();
     kv.put("space/robbed/region/1", serde_json::json!({"process": 99, "epoch": epoch}).to_string()).unwrap();
     until("it says what is lost", &kv, &members, || {
-        says(&members[0], "GivenUp { region: RegionId(1), held: Some((")
+        has_event(&members[0], "GivenUp { region: RegionId(1), held: Some((")
     });
-    let told = members[0].told.lock().unwrap().clone();
-    assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})), heir: None }}"))), "{told:?}");
+    let events = members[0].events.lock().unwrap().clone();
+    assert!(
+        events.iter().any(|event| event.ends_with(&format!(", {ENTITIES})), heir: None }}"))),
+        "{events:?}"
+    );
 }
 
 /// Simulates an owner that is stopped for longer than its lease lasts.
@@ -488,12 +496,12 @@ fn replaced_owner_reports_the_standby_that_took_over() {
     let kv = connect(&keys.1).kv();
     let scene = scene("heir", 2, StandbyMode::Required);
     let members = [1, 2].map(|number| Member::start(&scene, connect(&keys.1).kv(), number));
-    until_all_go_on("each has a region", &kv, &members);
+    wait_until_all_tick("each has a region", &kv, &members);
     let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);
     kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();
     let owner = serde_json::json!({"process": 2, "epoch": epoch}).to_string();
     kv.put(format!("space/heir/region/{region}"), owner).unwrap();
     until("it names who goes on", &kv, &members, || {
-        members[0].told.lock().unwrap().iter().any(|told| told.ends_with("heir: Some(2) }"))
+        members[0].events.lock().unwrap().iter().any(|event| event.ends_with("heir: Some(2) }"))
     });
 }

@@ -30,9 +30,9 @@ impl Default for Flock {
 /// Sums over all members within sight.
 #[derive(Debug, Clone, Copy)]
 struct Sums<const D: usize> {
-    apart: Point<D>,
-    alike: Point<D>,
-    together: Point<D>,
+    separation: Point<D>,
+    alignment: Point<D>,
+    cohesion: Point<D>,
     count: f32,
 }
 
@@ -42,20 +42,22 @@ impl Flock {
         &self,
         own: &OwnEntity<D>,
         sums: &Sums<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
-        let Sums { apart, alike, together, count } = sums;
+        let Sums { separation, alignment, cohesion, count } = sums;
         let mut velocity = own.velocity;
         if *count > 0.0 {
             let [push, align, gather] = self.weights;
-            let wish: [f32; D] = std::array::from_fn(|axis| {
-                let alike = alike[axis] / count - own.velocity[axis];
-                push * apart[axis] * self.speed_max + align * alike + gather * (together[axis] / count)
+            let desired: [f32; D] = std::array::from_fn(|axis| {
+                let alignment = alignment[axis] / count - own.velocity[axis];
+                push * separation[axis] * self.speed_max
+                    + align * alignment
+                    + gather * (cohesion[axis] / count)
             });
-            let change = shorten(wish, self.force_max);
-            velocity = std::array::from_fn(|axis| own.velocity[axis] + change[axis] * moment.seconds);
+            let change = shorten(desired, self.force_max);
+            velocity = std::array::from_fn(|axis| own.velocity[axis] + change[axis] * context.seconds);
         }
-        moment.fly(&own.position, &shorten(velocity, self.speed_max))
+        context.move_straight(&own.position, &shorten(velocity, self.speed_max))
     }
 }
 
@@ -69,22 +71,22 @@ impl<const D: usize> Behaviour<D> for Flock {
         &self,
         own: &OwnEntity<D>,
         around: &impl NearbyEntities<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
-        let mut sums = Sums { apart: [0.0; D], alike: [0.0; D], together: [0.0; D], count: 0.0 };
+        let mut sums = Sums { separation: [0.0; D], alignment: [0.0; D], cohesion: [0.0; D], count: 0.0 };
         let apart_sq = self.apart * self.apart;
-        around.each(|other: &OtherEntity<D>| {
+        around.for_each(|other: &OtherEntity<D>| {
             // A member at the same position pushes in no direction. The division costs less than a
             // mispredicted branch.
             let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
             for axis in 0..D {
-                sums.apart[axis] -= other.offset[axis] * push;
-                sums.alike[axis] += other.velocity[axis];
-                sums.together[axis] += other.offset[axis];
+                sums.separation[axis] -= other.offset[axis] * push;
+                sums.alignment[axis] += other.velocity[axis];
+                sums.cohesion[axis] += other.offset[axis];
             }
             sums.count += 1.0;
         });
-        self.motion(own, &sums, moment)
+        self.motion(own, &sums, context)
     }
 
     /// Members out of sight add exactly 0 to the sums.
@@ -93,10 +95,10 @@ impl<const D: usize> Behaviour<D> for Flock {
         &self,
         own: &OwnEntityLanes<D>,
         around: &impl NearbyEntityLanes<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Option<[Motion<D>; LANES]> {
-        let mut apart: [Lanes; D] = [[0.0; LANES]; D];
-        let (mut alike, mut together, mut count) = (apart, apart, [0.0; LANES]);
+        let mut separation: [Lanes; D] = [[0.0; LANES]; D];
+        let (mut alignment, mut cohesion, mut count) = (separation, separation, [0.0; LANES]);
         let apart_sq = self.apart * self.apart;
         for other in around.others() {
             let mut push = [0.0; LANES];
@@ -107,18 +109,22 @@ impl<const D: usize> Behaviour<D> for Flock {
             }
             for axis in 0..D {
                 for lane in 0..LANES {
-                    apart[axis][lane] -= other.offset[axis][lane] * push[lane];
-                    alike[axis][lane] += other.velocity[axis] * other.seen[lane];
-                    together[axis][lane] += other.offset[axis][lane] * other.seen[lane];
+                    separation[axis][lane] -= other.offset[axis][lane] * push[lane];
+                    alignment[axis][lane] += other.velocity[axis] * other.seen[lane];
+                    cohesion[axis][lane] += other.offset[axis][lane] * other.seen[lane];
                 }
             }
         }
         let mut motions = [Motion { position: [0.0; D], velocity: [0.0; D] }; LANES];
         for lane in 0..LANES {
             let of = |sums: &[Lanes; D]| sums.map(|along| along[lane]);
-            let sums =
-                Sums { apart: of(&apart), alike: of(&alike), together: of(&together), count: count[lane] };
-            motions[lane] = self.motion(&own.own(lane), &sums, moment);
+            let sums = Sums {
+                separation: of(&separation),
+                alignment: of(&alignment),
+                cohesion: of(&cohesion),
+                count: count[lane],
+            };
+            motions[lane] = self.motion(&own.own(lane), &sums, context);
         }
         Some(motions)
     }

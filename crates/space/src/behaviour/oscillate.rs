@@ -13,9 +13,9 @@ pub struct Oscillate {
 
 impl<const D: usize> Behaviour<D> for Oscillate {
     #[inline(always)]
-    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
-        let (mut low, mut high) = (moment.world.min(), moment.world.max());
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, context: &TickContext<D>) -> Motion<D> {
+        let (mut low, mut high) = (context.world.min(), context.world.max());
         (low[0], high[0]) = (self.low, self.high);
-        moment.fly_between(&own.position, &own.velocity, &low, &high)
+        context.move_straight_between(&own.position, &own.velocity, &low, &high)
     }
 }

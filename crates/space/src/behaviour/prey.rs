@@ -34,9 +34,9 @@ impl Prey {
         direction: Point<D>,
         speed: f32,
         own: &OwnEntity<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
-        moment.fly(&own.position, &shorten(direction.map(|along| along * 1e6), speed))
+        context.move_straight(&own.position, &shorten(direction.map(|along| along * 1e6), speed))
     }
 }
 
@@ -49,23 +49,23 @@ impl<const D: usize> Behaviour<D> for Prey {
         &self,
         own: &OwnEntity<D>,
         around: &impl NearbyEntities<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
         let hunted = if own.kind == PREY { PREDATOR } else { PREY };
         let mut nearest: Option<OtherEntity<D>> = None;
-        around.each(|other| {
+        around.for_each(|other| {
             let nearer = nearest.is_none_or(|nearest| other.distance_sq < nearest.distance_sq);
             if other.kind == hunted && nearer {
                 nearest = Some(*other);
             }
         });
         match (own.kind, nearest) {
-            (PREDATOR, Some(prey)) => Prey::towards(prey.offset, self.chase_speed, own, moment),
+            (PREDATOR, Some(prey)) => Prey::towards(prey.offset, self.chase_speed, own, context),
             (PREY, Some(predator)) => {
-                Prey::towards(predator.offset.map(|along| -along), self.panic_speed, own, moment)
+                Prey::towards(predator.offset.map(|along| -along), self.panic_speed, own, context)
             }
-            (PREY, None) => self.flock.step(own, around, moment),
-            _ => moment.fly(&own.position, &own.velocity),
+            (PREY, None) => self.flock.step(own, around, context),
+            _ => context.move_straight(&own.position, &own.velocity),
         }
     }
 }

@@ -37,8 +37,8 @@ impl<const D: usize> Track<D> {
             return Err(TrackError::Empty);
         }
         let finite = |fix: &(f64, Point<D>)| fix.0.is_finite() && fix.1.iter().all(|along| along.is_finite());
-        let wrong = |at: &usize| !finite(&fixes[*at]) || (*at > 0 && fixes[*at].0 <= fixes[*at - 1].0);
-        match (0..fixes.len()).find(wrong) {
+        let is_invalid = |at: &usize| !finite(&fixes[*at]) || (*at > 0 && fixes[*at].0 <= fixes[*at - 1].0);
+        match (0..fixes.len()).find(is_invalid) {
             Some(at) => Err(TrackError::Order { at }),
             None => Ok(Track { fixes }),
         }
@@ -48,11 +48,11 @@ impl<const D: usize> Track<D> {
     /// still.
     pub fn at(&self, seconds: f64) -> Motion<D> {
         let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
-        let still = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };
+        let standing = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };
         if after == 0 {
-            return still(0);
+            return standing(0);
         }
-        let Some((end, to)) = self.fixes.get(after) else { return still(self.fixes.len() - 1) };
+        let Some((end, to)) = self.fixes.get(after) else { return standing(self.fixes.len() - 1) };
         let (start, from) = self.fixes[after - 1];
         let (part, length) = (((seconds - start) / (end - start)) as f32, (end - start) as f32);
         Motion {
@@ -83,9 +83,9 @@ impl<const D: usize> Tracks<D> {
 }
 
 impl<const D: usize> Behaviour<D> for Tracks<D> {
-    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, context: &TickContext<D>) -> Motion<D> {
         match self.tracks.get(&own.id) {
-            Some(track) => track.at(moment.tick as f64 * f64::from(moment.seconds) * self.speed),
+            Some(track) => track.at(context.tick as f64 * f64::from(context.seconds) * self.speed),
             None => Motion { position: own.position, velocity: [0.0; D] },
         }
     }

@@ -13,9 +13,10 @@ pub struct Walk {
 
 impl<const D: usize> Behaviour<D> for Walk {
     #[inline(always)]
-    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
-        let turned =
-            std::array::from_fn(|axis| own.velocity[axis] + self.turn * moment.swing(own.id, axis as u64));
-        moment.fly(&own.position, &shorten(turned, self.speed_max))
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, context: &TickContext<D>) -> Motion<D> {
+        let turned = std::array::from_fn(|axis| {
+            own.velocity[axis] + self.turn * context.random_signed(own.id, axis as u64)
+        });
+        context.move_straight(&own.position, &shorten(turned, self.speed_max))
     }
 }

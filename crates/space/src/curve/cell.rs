@@ -14,9 +14,9 @@ pub struct Cell<const D: usize> {
 
 impl<const D: usize> Cell<D> {
     /// The cell of a level that holds a grid point.
-    pub fn of(place: GridPoint<D>, level: u32) -> Cell<D> {
+    pub fn of(point: GridPoint<D>, level: u32) -> Cell<D> {
         let within = (1_u32 << (GRID_BITS - level)) - 1;
-        Cell { anchor: place.map(|along| along & !within), level }
+        Cell { anchor: point.map(|along| along & !within), level }
     }
 
     /// Length of the cell's edges, in grid steps.

@@ -15,7 +15,7 @@ impl Morton {
     }
 
     /// Grid point at the lower corner of a key's cell.
-    pub fn place<const D: usize>(key: u64) -> GridPoint<D> {
+    pub fn grid_point<const D: usize>(key: u64) -> GridPoint<D> {
         std::array::from_fn(|axis| gather::<D>(key >> axis) << (GRID_BITS - CELL_BITS))
     }
 }
@@ -25,8 +25,8 @@ impl<const D: usize> Curve<D> for Morton {
     const DIGITS: u32 = CELL_BITS;
 
     #[inline(always)]
-    fn key(place: GridPoint<D>) -> u64 {
-        (0..D).fold(0, |key, axis| key | (spread::<D>(place[axis] >> (GRID_BITS - CELL_BITS)) << axis))
+    fn key(point: GridPoint<D>) -> u64 {
+        (0..D).fold(0, |key, axis| key | (spread_bits::<D>(point[axis] >> (GRID_BITS - CELL_BITS)) << axis))
     }
 
     #[inline(always)]
@@ -41,7 +41,7 @@ impl<const D: usize> Curve<D> for Morton {
 
 /// Puts `D - 1` zeros between the bits of a number below 2^21.
 #[inline(always)]
-fn spread<const D: usize>(number: u32) -> u64 {
+fn spread_bits<const D: usize>(number: u32) -> u64 {
     let mut bits = u64::from(number);
     if D == 2 {
         bits = (bits | (bits << 16)) & 0x0000_ffff_0000_ffff;
@@ -58,7 +58,7 @@ fn spread<const D: usize>(number: u32) -> u64 {
     }
 }
 
-/// Takes every `D`-th bit: the inverse of `spread`.
+/// Takes every `D`-th bit: the inverse of `spread_bits`.
 fn gather<const D: usize>(key: u64) -> u32 {
     (0..CELL_BITS).fold(0, |number, bit| number | (((key >> (bit as usize * D)) & 1) as u32) << bit)
 }
@@ -100,19 +100,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn morton_key_maps_back_to_its_cell(place in prop::array::uniform3(0_u32..1 << 24)) {
-            let cell = place.map(|along| along >> 3 << 3);
-            prop_assert_eq!(Morton::place::<3>(<Morton as Curve<3>>::key(place)), cell);
-            let flat = [place[0], place[1]];
-            prop_assert_eq!(Morton::place::<2>(<Morton as Curve<2>>::key(flat)), [cell[0], cell[1]]);
+        fn morton_key_maps_back_to_its_cell(point in prop::array::uniform3(0_u32..1 << 24)) {
+            let cell = point.map(|along| along >> 3 << 3);
+            prop_assert_eq!(Morton::grid_point::<3>(<Morton as Curve<3>>::key(point)), cell);
+            let flat = [point[0], point[1]];
+            prop_assert_eq!(Morton::grid_point::<2>(<Morton as Curve<2>>::key(flat)), [cell[0], cell[1]]);
         }
 
         #[test]
-        fn morton_key_digits_are_child_numbers_from_coarse_to_fine(place in prop::array::uniform3(0_u32..1 << 24)) {
-            let key = <Morton as Curve<3>>::key(place);
+        fn morton_key_digits_are_child_numbers_from_coarse_to_fine(point in prop::array::uniform3(0_u32..1 << 24)) {
+            let key = <Morton as Curve<3>>::key(point);
             for index in 0..CELL_BITS {
                 let bit = GRID_BITS - 1 - index;
-                let child = (0..3).map(|axis| ((place[axis] >> bit & 1) as usize) << axis).sum::<usize>();
+                let child = (0..3).map(|axis| ((point[axis] >> bit & 1) as usize) << axis).sum::<usize>();
                 prop_assert_eq!(<Morton as Curve<3>>::digit(key, index), child);
             }
         }

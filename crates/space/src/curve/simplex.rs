@@ -29,10 +29,10 @@ pub struct Simplex<const D: usize> {
 
 impl<const D: usize> Simplex<D> {
     /// The simplex of a level that holds a grid point.
-    pub fn of(place: GridPoint<D>, level: u32) -> Simplex<D> {
+    pub fn of(point: GridPoint<D>, level: u32) -> Simplex<D> {
         let within = (1_u32 << (GRID_BITS - level)) - 1;
-        let anchor = place.map(|along| along & !within);
-        Simplex { anchor, level, kind: kind(place.map(|along| along & within)) }
+        let anchor = point.map(|along| along & !within);
+        Simplex { anchor, level, kind: kind(point.map(|along| along & within)) }
     }
 
     /// Length of the cube's edges, in grid steps.
@@ -73,7 +73,7 @@ impl<const D: usize> Simplex<D> {
     }
 
     /// The simplex of the same level beyond the face opposite to a vertex; `None` outside the world.
-    pub fn across(&self, vertex: usize) -> Option<Simplex<D>> {
+    pub fn neighbour(&self, vertex: usize) -> Option<Simplex<D>> {
         let (mut order, mut anchor) = (self.order(), self.anchor);
         if vertex == 0 {
             anchor[order[0]] = anchor[order[0]].checked_add(self.edge()).filter(|at| at >> GRID_BITS == 0)?;
@@ -204,11 +204,11 @@ mod tests {
 
     /// Whether a simplex, with its faces, contains a point. It does if the volumes between the point and each face add
     /// up to the volume of the simplex.
-    fn holds<const D: usize>(simplex: &Simplex<D>, place: GridPoint<D>) -> bool {
+    fn contains<const D: usize>(simplex: &Simplex<D>, point: GridPoint<D>) -> bool {
         let vertices: Vec<_> = simplex.vertices().collect();
         let towards = (0..=D).map(|at| {
             let mut moved = vertices.clone();
-            moved[at] = place;
+            moved[at] = point;
             volume(&moved)
         });
         towards.sum::<i128>() == volume(&vertices)
@@ -217,29 +217,29 @@ mod tests {
     proptest! {
         #[test]
         fn grid_point_is_inside_its_simplex_and_the_parent_simplex(
-            place in prop::array::uniform3(0_u32..1 << 24), level in 0_u32..=21,
+            point in prop::array::uniform3(0_u32..1 << 24), level in 0_u32..=21,
         ) {
-            let simplex = Simplex::of(place, level);
-            prop_assert!(holds(&simplex, place));
-            let flat = Simplex::of([place[0], place[1]], level);
-            prop_assert!(holds(&flat, [place[0], place[1]]));
+            let simplex = Simplex::of(point, level);
+            prop_assert!(contains(&simplex, point));
+            let flat = Simplex::of([point[0], point[1]], level);
+            prop_assert!(contains(&flat, [point[0], point[1]]));
             if level > 0 {
-                prop_assert_eq!(simplex.parent(), Some(Simplex::of(place, level - 1)));
-                prop_assert_eq!(flat.parent(), Some(Simplex::of([place[0], place[1]], level - 1)));
+                prop_assert_eq!(simplex.parent(), Some(Simplex::of(point, level - 1)));
+                prop_assert_eq!(flat.parent(), Some(Simplex::of([point[0], point[1]], level - 1)));
             }
         }
 
         #[test]
         fn neighbour_simplices_share_all_vertices_but_one(
-            place in prop::array::uniform3(0_u32..1 << 24), level in 1_u32..=21, vertex in 0_usize..=3,
+            point in prop::array::uniform3(0_u32..1 << 24), level in 1_u32..=21, vertex in 0_usize..=3,
         ) {
-            let simplex = Simplex::of(place, level);
-            let Some(other) = simplex.across(vertex) else { return Ok(()) };
+            let simplex = Simplex::of(point, level);
+            let Some(other) = simplex.neighbour(vertex) else { return Ok(()) };
             let (own, others): (Vec<_>, Vec<_>) = (simplex.vertices().collect(), other.vertices().collect());
             let shared = own.iter().filter(|vertex| others.contains(vertex)).count();
             prop_assert_eq!(shared, 3);
             prop_assert!(!others.contains(&own[vertex]));
-            prop_assert_eq!((0..=3).filter(|back| other.across(*back) == Some(simplex)).count(), 1);
+            prop_assert_eq!((0..=3).filter(|back| other.neighbour(*back) == Some(simplex)).count(), 1);
         }
     }
 }

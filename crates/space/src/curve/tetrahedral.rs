@@ -26,13 +26,13 @@ impl<const D: usize> Curve<D> for Tetrahedral {
     type Key = u128;
     const DIGITS: u32 = CELL_BITS + 1;
 
-    fn key(place: GridPoint<D>) -> u128 {
+    fn key(point: GridPoint<D>) -> u128 {
         let numbers = if D == 2 { &FLAT } else { &SOLID };
-        let mut parent = simplex::kind(place);
+        let mut parent = simplex::kind(point);
         let mut key = u128::from(parent);
         for bit in (GRID_BITS - CELL_BITS..GRID_BITS).rev() {
-            let cube = (0..D).fold(0, |cube, axis| cube | ((place[axis] >> bit & 1) as usize) << axis);
-            let kind = simplex::kind(place.map(|along| along & ((1 << bit) - 1)));
+            let cube = (0..D).fold(0, |cube, axis| cube | ((point[axis] >> bit & 1) as usize) << axis);
+            let kind = simplex::kind(point.map(|along| along & ((1 << bit) - 1)));
             key = key << D | u128::from(numbers[parent as usize][cube][kind as usize]);
             parent = kind;
         }

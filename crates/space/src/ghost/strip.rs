@@ -55,7 +55,7 @@ impl<const D: usize> BorderStrip<D> {
     }
 
     /// Discards what was found for all cells. Call this after the curve was cut again.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.cells.clear();
         self.found.clear();
     }
@@ -68,25 +68,32 @@ impl<const D: usize> BorderStrip<D> {
         own: RegionId,
         partition: &Partition,
     ) -> &[NeighbourBoxes<D>] {
-        let (place, mut number) = (self.world.place(at), 0);
+        let (grid_point, mut number) = (self.world.grid_point(at), 0);
         for axis in 0..D {
-            number = number << self.level | (place[axis] >> (GRID_BITS - self.level)) as usize;
+            number = number << self.level | (grid_point[axis] >> (GRID_BITS - self.level)) as usize;
         }
         let known = self.cells.get(number).map_or(0, |known| *known as usize);
-        let known = if known == 0 { self.find(number, place, own, partition) } else { known };
+        let known = if known == 0 { self.find(number, grid_point, own, partition) } else { known };
         &self.found[known - 1]
     }
 
     #[cold]
-    fn find(&mut self, number: usize, place: GridPoint<D>, own: RegionId, partition: &Partition) -> usize {
+    fn find(
+        &mut self,
+        number: usize,
+        grid_point: GridPoint<D>,
+        own: RegionId,
+        partition: &Partition,
+    ) -> usize {
         let mut near: BTreeMap<RegionId, Vec<Aabb<D>>> = BTreeMap::new();
-        for other in Cell::of(place, self.level).around() {
+        for other in Cell::of(grid_point, self.level).around() {
             let (first, count) = other.keys();
             for region in partition.owners(first, count).filter(|region| *region != own) {
                 near.entry(region).or_default().push(self.world.box_of(&other));
             }
         }
-        let near = near.into_iter().map(|(region, boxes)| NeighbourBoxes { region, boxes: joined(boxes) });
+        let near =
+            near.into_iter().map(|(region, boxes)| NeighbourBoxes { region, boxes: merge_adjacent(boxes) });
         self.found.push(near.collect());
         self.cells.resize(1 << (self.level as usize * D), 0);
         self.cells[number] = self.found.len() as u32;
@@ -95,7 +102,7 @@ impl<const D: usize> BorderStrip<D> {
 }
 
 /// Merges boxes that are adjacent and equal along all other axes.
-fn joined<const D: usize>(mut boxes: Vec<Aabb<D>>) -> Vec<Aabb<D>> {
+fn merge_adjacent<const D: usize>(mut boxes: Vec<Aabb<D>>) -> Vec<Aabb<D>> {
     for axis in 0..D {
         let alike = |a: &Aabb<D>, b: &Aabb<D>| {
             (0..D)
@@ -125,14 +132,14 @@ mod tests {
             Aabb { min: at, max: at.map(|along| along + 1.0) }
         };
         let slab = (0..9).map(|nth| cube(nth % 3, nth / 3, 4)).collect();
-        assert_eq!(joined(slab), [Aabb { min: [0.0, 0.0, 4.0], max: [3.0, 3.0, 5.0] }]);
+        assert_eq!(merge_adjacent(slab), [Aabb { min: [0.0, 0.0, 4.0], max: [3.0, 3.0, 5.0] }]);
         let corner = vec![cube(0, 0, 0), cube(1, 0, 0), cube(0, 1, 0)];
-        let fewer = joined(corner.clone());
+        let fewer = merge_adjacent(corner.clone());
         assert_eq!(fewer.len(), 2);
         for nth in 0..1_000_u32 {
             let at = [nth % 10, nth / 10 % 10, nth / 100].map(|along| along as f32 * 0.29 + 0.05);
-            let holds = |boxes: &[Aabb<3>]| boxes.iter().any(|one| one.distance_sq(&at) == 0.0);
-            assert_eq!(holds(&corner), holds(&fewer), "{at:?}");
+            let contains = |boxes: &[Aabb<3>]| boxes.iter().any(|one| one.distance_sq(&at) == 0.0);
+            assert_eq!(contains(&corner), contains(&fewer), "{at:?}");
         }
     }
 }

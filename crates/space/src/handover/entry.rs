@@ -47,7 +47,7 @@ pub enum HandoverStep {
     /// At the target: the entities will not be taken.
     Dropped,
     /// At the target: the peer's transfers before the given one have ended.
-    Passed,
+    PeerSettled,
 }
 
 impl HandoverEntry {
@@ -61,7 +61,7 @@ impl HandoverEntry {
             HandoverStep::Staged { .. } => 5,
             HandoverStep::Taken => 6,
             HandoverStep::Dropped => 7,
-            HandoverStep::Passed => 8,
+            HandoverStep::PeerSettled => 8,
         };
         out.push(kind);
         put_u32(out, self.peer.0);
@@ -97,7 +97,7 @@ impl HandoverEntry {
             }
             6 => HandoverStep::Taken,
             7 => HandoverStep::Dropped,
-            8 => HandoverStep::Passed,
+            8 => HandoverStep::PeerSettled,
             number => return Err(SpaceDecodeError::Unknown { what: "step of a handover", number }),
         };
         Ok(HandoverEntry { peer, transfer, step })

@@ -13,16 +13,16 @@ use super::{
 /// A transfer from another region.
 #[derive(Debug, Clone)]
 pub(super) struct Inbound {
-    state: In,
+    state: InboundState,
     refused: Vec<RefusedEntity>,
     /// Whether the standby knows the last step of this transfer.
     pub(super) known: bool,
     /// Time at which the target next asks the source for its decision.
-    pub(super) ask_at: u64,
+    pub(super) query_at: u64,
 }
 
 #[derive(Debug, Clone)]
-enum In {
+enum InboundState {
     Staged(Vec<Parcel>),
     Taken,
     Dropped,
@@ -32,35 +32,35 @@ impl Inbound {
     /// Accepted entities, for which the source has not decided yet.
     pub(super) fn staged(&self) -> &[Parcel] {
         match &self.state {
-            In::Staged(parcels) => parcels,
-            In::Taken | In::Dropped => &[],
+            InboundState::Staged(parcels) => parcels,
+            InboundState::Taken | InboundState::Dropped => &[],
         }
     }
 
     pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
         match &self.state {
-            In::Staged(parcels) => {
+            InboundState::Staged(parcels) => {
                 out.push(0);
                 put_parcels(out, parcels);
             }
-            In::Taken => out.push(1),
-            In::Dropped => out.push(2),
+            InboundState::Taken => out.push(1),
+            InboundState::Dropped => out.push(2),
         }
         put_refused(out, &self.refused);
     }
 
     pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Inbound, SpaceDecodeError> {
         let state = match fields.u8()? {
-            0 => In::Staged(parcels(fields)?),
-            1 => In::Taken,
-            2 => In::Dropped,
+            0 => InboundState::Staged(parcels(fields)?),
+            1 => InboundState::Taken,
+            2 => InboundState::Dropped,
             number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
-        Ok(Inbound { state, refused: refused(fields)?, known: true, ask_at: 0 })
+        Ok(Inbound { state, refused: refused(fields)?, known: true, query_at: 0 })
     }
 
     pub(super) fn is_staged(&self) -> bool {
-        matches!(self.state, In::Staged(_))
+        matches!(self.state, InboundState::Staged(_))
     }
 }
 
@@ -70,19 +70,19 @@ impl Handover {
     }
 
     /// Whether the source has settled the transfer.
-    fn is_passed(&self, peer: RegionId, transfer: TransferId) -> bool {
-        self.peers.get(&peer).is_some_and(|peer| transfer < peer.passed)
+    fn is_peer_settled(&self, peer: RegionId, transfer: TransferId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| transfer < peer.peer_settled)
     }
 
-    pub(super) fn hear_prepare(
+    pub(super) fn on_prepare(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         parcels: Vec<Parcel>,
-        holdings: &dyn AdmissionCheck,
+        admission: &dyn AdmissionCheck,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        if self.is_passed(from, transfer) {
+        if self.is_peer_settled(from, transfer) {
             self.counts.repeated += 1;
             return;
         }
@@ -94,26 +94,27 @@ impl Handover {
         let refused = if busy || parcels.len() > self.limits.batch_max {
             (0..parcels.len() as u32).map(|index| RefusedEntity { index, why: EntityRefusal::Busy }).collect()
         } else {
-            self.refused_of(&parcels, holdings)
+            self.find_refused(&parcels, admission)
         };
         if refused.len() == parcels.len() {
             return self.send(from, transfer, MessageBody::Prepared(refused), effects);
         }
-        let parcels = super::parcel::part(&parcels, &refused).0;
+        let parcels = super::parcel::split_refused(&parcels, &refused).0;
         let entry = self.write(from, transfer, HandoverStep::Staged { parcels, refused }, effects);
-        let ask_at = self.now + self.timing.ask_ns;
+        let query_at = self.now + self.timing.query_ns;
         if let Some(one) = self.inbound(from, transfer) {
-            (one.known, one.ask_at) = (false, ask_at);
+            (one.known, one.query_at) = (false, query_at);
         }
-        self.waiting.push_back((entry, from, transfer, Direction::In));
+        self.waiting.push_back((entry, from, transfer, Direction::Inbound));
     }
 
-    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn AdmissionCheck) -> Vec<RefusedEntity> {
+    fn find_refused(&self, parcels: &[Parcel], admission: &dyn AdmissionCheck) -> Vec<RefusedEntity> {
         let mut taken = HashSet::with_capacity(parcels.len());
         let refused = |(index, parcel): (u32, &Parcel)| {
-            let twice = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
+            let is_duplicate = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
             let others = self.staged.len() + taken.len();
-            let why = if twice { Some(EntityRefusal::Held) } else { holdings.refusal(parcel, others) };
+            let why =
+                if is_duplicate { Some(EntityRefusal::Held) } else { admission.refusal(parcel, others) };
             if why.is_none() {
                 taken.insert(parcel.id);
             }
@@ -125,37 +126,37 @@ impl Handover {
     /// Sends the last response of a transfer again, if the standby knows it.
     fn resend_response(&mut self, from: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
-        let saying = match one.state {
-            In::Staged(_) => MessageBody::Prepared(one.refused.clone()),
-            In::Taken => MessageBody::Taken(one.refused.clone()),
-            In::Dropped => return,
+        let body = match one.state {
+            InboundState::Staged(_) => MessageBody::Prepared(one.refused.clone()),
+            InboundState::Taken => MessageBody::Taken(one.refused.clone()),
+            InboundState::Dropped => return,
         };
-        self.send(from, transfer, saying, effects);
+        self.send(from, transfer, body, effects);
     }
 
-    pub(super) fn hear_commit(
+    pub(super) fn on_commit(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        let passed = self.is_passed(from, transfer);
+        let peer_settled = self.is_peer_settled(from, transfer);
         match self.inbound(from, transfer).map(|one| &one.state) {
-            Some(In::Staged(_)) => {
+            Some(InboundState::Staged(_)) => {
                 let entry = self.write(from, transfer, HandoverStep::Taken, effects);
-                self.waiting.push_back((entry, from, transfer, Direction::In));
+                self.waiting.push_back((entry, from, transfer, Direction::Inbound));
             }
-            Some(In::Taken) => {
+            Some(InboundState::Taken) => {
                 self.counts.repeated += 1;
                 self.resend_response(from, transfer, effects);
             }
-            Some(In::Dropped) => self.counts.repeated += 1,
-            None if passed => self.counts.repeated += 1,
+            Some(InboundState::Dropped) => self.counts.repeated += 1,
+            None if peer_settled => self.counts.repeated += 1,
             None => self.send(from, transfer, MessageBody::Unknown, effects),
         }
     }
 
-    pub(super) fn hear_abort(
+    pub(super) fn on_abort(
         &mut self,
         from: RegionId,
         transfer: TransferId,
@@ -172,63 +173,70 @@ impl Handover {
     }
 
     /// Responds to a new owner of the source, which does not know its predecessor's decision.
-    pub(super) fn hear_target_asked(
+    pub(super) fn on_query_target(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         addressed: u64,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        let past_is_lost = addressed < self.blank_since;
+        let is_state_lost = addressed < self.state_lost_epoch;
         match self.inbound(from, transfer).map(|one| &one.state) {
-            Some(In::Taken) => self.resend_response(from, transfer, effects),
-            Some(In::Staged(_)) => {
+            Some(InboundState::Taken) => self.resend_response(from, transfer, effects),
+            Some(InboundState::Staged(_)) => {
                 self.drop_staged(from, transfer, effects);
                 self.send(from, transfer, MessageBody::NotTaken, effects);
             }
-            None if past_is_lost => self.send(from, transfer, MessageBody::Unknown, effects),
-            Some(In::Dropped) | None => self.send(from, transfer, MessageBody::NotTaken, effects),
+            None if is_state_lost => self.send(from, transfer, MessageBody::Unknown, effects),
+            Some(InboundState::Dropped) | None => self.send(from, transfer, MessageBody::NotTaken, effects),
         }
     }
 
     /// Forgets the source's transfers before `settled`. Transfers among them that are still staged were aborted.
-    pub(super) fn pass(&mut self, from: RegionId, settled: TransferId, effects: &mut Vec<HandoverEffect>) {
+    pub(super) fn discard_settled(
+        &mut self,
+        from: RegionId,
+        settled: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
-        if settled <= peer.passed {
+        if settled <= peer.peer_settled {
             return;
         }
-        peer.passed = settled;
+        peer.peer_settled = settled;
         let staged = peer.inbound.range(..settled).filter(|(_, one)| one.is_staged());
         let staged: Vec<TransferId> = staged.map(|(transfer, _)| *transfer).collect();
         let any = peer.inbound.range(..settled).next().is_some();
         staged.into_iter().for_each(|transfer| self.drop_staged(from, transfer, effects));
         if any {
-            self.write(from, settled, HandoverStep::Passed, effects);
+            self.write(from, settled, HandoverStep::PeerSettled, effects);
         }
     }
 
-    pub(super) fn inbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
+    pub(super) fn on_new_owner_inbound(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
         let now = self.now;
         if let Some(known) = self.peers.get_mut(&peer) {
-            known.inbound.values_mut().for_each(|one| one.ask_at = now);
+            known.inbound.values_mut().for_each(|one| one.query_at = now);
         }
-        self.elapse_inbound(peer, effects);
+        self.advance_inbound(peer, effects);
     }
 
-    pub(super) fn elapse_inbound(&mut self, from: RegionId, effects: &mut Vec<HandoverEffect>) {
-        let (now, again) = (self.now, self.now + self.timing.ask_ns);
+    pub(super) fn advance_inbound(&mut self, from: RegionId, effects: &mut Vec<HandoverEffect>) {
+        let (now, again) = (self.now, self.now + self.timing.query_ns);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let mut in_doubt = Vec::new();
         for (transfer, one) in &mut peer.inbound {
-            if one.is_staged() && one.ask_at <= now {
-                one.ask_at = again;
+            if one.is_staged() && one.query_at <= now {
+                one.query_at = again;
                 in_doubt.push(*transfer);
             }
         }
-        in_doubt.into_iter().for_each(|transfer| self.send(from, transfer, MessageBody::AskSource, effects));
+        in_doubt
+            .into_iter()
+            .for_each(|transfer| self.send(from, transfer, MessageBody::QuerySource, effects));
     }
 
-    pub(super) fn inbound_known(
+    pub(super) fn on_inbound_known(
         &mut self,
         from: RegionId,
         transfer: TransferId,
@@ -240,7 +248,7 @@ impl Handover {
         }
     }
 
-    pub(super) fn enact_staged(
+    pub(super) fn apply_staged(
         &mut self,
         from: RegionId,
         transfer: TransferId,
@@ -248,27 +256,29 @@ impl Handover {
         refused: Vec<RefusedEntity>,
     ) {
         self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
-        let one = Inbound { state: In::Staged(parcels), refused, known: true, ask_at: 0 };
+        let one = Inbound { state: InboundState::Staged(parcels), refused, known: true, query_at: 0 };
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
     /// Removes the entities from the staged ones.
-    fn unstage(&mut self, from: RegionId, transfer: TransferId, state: In) -> Vec<Parcel> {
+    fn unstage(&mut self, from: RegionId, transfer: TransferId, state: InboundState) -> Vec<Parcel> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
-        let In::Staged(parcels) = std::mem::replace(&mut one.state, state) else { return Vec::new() };
+        let InboundState::Staged(parcels) = std::mem::replace(&mut one.state, state) else {
+            return Vec::new();
+        };
         for parcel in &parcels {
             self.staged.remove(&parcel.id);
         }
         parcels
     }
 
-    pub(super) fn enact_taken(
+    pub(super) fn apply_taken(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
-        let parcels = self.unstage(from, transfer, In::Taken);
+        let parcels = self.unstage(from, transfer, InboundState::Taken);
         self.counts.admitted += parcels.len() as u64;
         effects.push(HandoverEffect::Admit(parcels));
         let known = self.standby == super::StandbyMode::None;
@@ -277,13 +287,13 @@ impl Handover {
         }
     }
 
-    pub(super) fn enact_dropped(&mut self, from: RegionId, transfer: TransferId) {
-        self.unstage(from, transfer, In::Dropped);
+    pub(super) fn apply_dropped(&mut self, from: RegionId, transfer: TransferId) {
+        self.unstage(from, transfer, InboundState::Dropped);
     }
 
-    pub(super) fn enact_passed(&mut self, from: RegionId, settled: TransferId) {
+    pub(super) fn apply_peer_settled(&mut self, from: RegionId, settled: TransferId) {
         if let Some(peer) = self.peers.get_mut(&from) {
-            peer.passed = peer.passed.max(settled);
+            peer.peer_settled = peer.peer_settled.max(settled);
             peer.inbound = peer.inbound.split_off(&settled);
         }
     }

@@ -25,7 +25,7 @@ pub struct HandoverMessage {
     /// The transfer.
     pub transfer: TransferId,
     /// The content.
-    pub saying: MessageBody,
+    pub body: MessageBody,
 }
 
 /// The content of a message about a handover.
@@ -42,14 +42,14 @@ pub enum MessageBody {
     /// From the source: the entities stay with the source.
     Abort,
     /// From an owner that took over the source: asks for the result of the transfer.
-    AskTarget {
+    QueryTarget {
         /// Epoch of the target to which the previous owner of the source sent the offer.
         addressed: u64,
     },
-    /// From the target, in response to `AskTarget`: the transfer was not taken and never will be.
+    /// From the target, in response to `QueryTarget`: the transfer was not taken and never will be.
     NotTaken,
     /// From the target: asks for the source's decision.
-    AskSource,
+    QuerySource,
     /// From a target that lost its state: the transfer is unknown.
     Unknown,
     /// From the source: a message that only carries the field `settled`, which every message has.
@@ -119,15 +119,15 @@ impl MessageSummary {
 impl HandoverMessage {
     /// Appends the encoded message.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let kind = match &self.saying {
+        let kind = match &self.body {
             MessageBody::Prepare(_) => 1,
             MessageBody::Prepared(_) => 2,
             MessageBody::Commit => 3,
             MessageBody::Taken(_) => 4,
             MessageBody::Abort => 5,
-            MessageBody::AskTarget { .. } => 6,
+            MessageBody::QueryTarget { .. } => 6,
             MessageBody::NotTaken => 7,
-            MessageBody::AskSource => 8,
+            MessageBody::QuerySource => 8,
             MessageBody::Unknown => 9,
             MessageBody::Settled => 10,
         };
@@ -136,10 +136,10 @@ impl HandoverMessage {
         put_u64(out, self.epoch);
         parcel::put_transfer(out, self.settled);
         parcel::put_transfer(out, self.transfer);
-        match &self.saying {
+        match &self.body {
             MessageBody::Prepare(parcels) => parcel::put_parcels(out, parcels),
             MessageBody::Prepared(refused) | MessageBody::Taken(refused) => parcel::put_refused(out, refused),
-            MessageBody::AskTarget { addressed } => put_u64(out, *addressed),
+            MessageBody::QueryTarget { addressed } => put_u64(out, *addressed),
             _ => {}
         }
     }
@@ -150,20 +150,20 @@ impl HandoverMessage {
         let kind = fields.u8()?;
         let (from, epoch) = (RegionId(fields.u32()?), fields.u64()?);
         let (settled, transfer) = (parcel::transfer(&mut fields)?, parcel::transfer(&mut fields)?);
-        let saying = match kind {
+        let body = match kind {
             1 => MessageBody::Prepare(parcel::parcels(&mut fields)?),
             2 => MessageBody::Prepared(parcel::refused(&mut fields)?),
             3 => MessageBody::Commit,
             4 => MessageBody::Taken(parcel::refused(&mut fields)?),
             5 => MessageBody::Abort,
-            6 => MessageBody::AskTarget { addressed: fields.u64()? },
+            6 => MessageBody::QueryTarget { addressed: fields.u64()? },
             7 => MessageBody::NotTaken,
-            8 => MessageBody::AskSource,
+            8 => MessageBody::QuerySource,
             9 => MessageBody::Unknown,
             10 => MessageBody::Settled,
             number => return Err(SpaceDecodeError::Unknown { what: "message", number }),
         };
         fields.end()?;
-        Ok(HandoverMessage { from, epoch, settled, transfer, saying })
+        Ok(HandoverMessage { from, epoch, settled, transfer, body })
     }
 }

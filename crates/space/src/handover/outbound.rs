@@ -1,6 +1,6 @@
 //! Handovers at the source.
 
-use super::parcel::{part, put_refused, refused};
+use super::parcel::{put_refused, refused, split_refused};
 use super::{
     Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, RefusedEntity,
     RegionId, TransferId,
@@ -15,7 +15,7 @@ pub(super) struct OutboundTransfer {
     /// Encoded entities, to send the offer again. Only the owner that made the offer has them.
     parcels: Vec<Parcel>,
     addressed: u64,
-    state: Out,
+    state: OutboundState,
     /// Whether the standby knows the last step of this transfer.
     pub(super) known: bool,
     /// Time at which the last message is sent again.
@@ -23,11 +23,11 @@ pub(super) struct OutboundTransfer {
 }
 
 #[derive(Debug, Clone)]
-enum Out {
+enum OutboundState {
     /// Offered, with the target's response once it arrives.
     Preparing { deadline: u64, prepared: Option<Vec<RefusedEntity>> },
     /// Offered by a previous owner of the source. This owner asks the target for the result.
-    Asking,
+    Querying,
     /// Committed to the target, which has not confirmed yet.
     Committing { refused: Vec<RefusedEntity> },
     /// The transfer has ended, but the standby does not know this yet.
@@ -36,13 +36,13 @@ enum Out {
 
 impl OutboundTransfer {
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.state, Out::Closed { .. })
+        matches!(self.state, OutboundState::Closed { .. })
     }
 
     /// Entities that were committed and not confirmed yet.
     pub(super) fn committed(&self) -> Vec<EntityId> {
         match &self.state {
-            Out::Committing { refused } => part(&self.ids, refused).0,
+            OutboundState::Committing { refused } => split_refused(&self.ids, refused).0,
             _ => Vec::new(),
         }
     }
@@ -52,7 +52,7 @@ impl OutboundTransfer {
         put_u32(out, self.ids.len() as u32);
         self.ids.iter().for_each(|id| put_u64(out, id.0));
         match &self.state {
-            Out::Committing { refused } => {
+            OutboundState::Committing { refused } => {
                 out.push(1);
                 put_refused(out, refused);
             }
@@ -63,18 +63,18 @@ impl OutboundTransfer {
     pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<OutboundTransfer, SpaceDecodeError> {
         let (addressed, ids) = (fields.u64()?, fields.list(8, |fields| fields.u64().map(EntityId))?);
         let state = match fields.u8()? {
-            0 => Out::Asking,
-            1 => Out::Committing { refused: refused(fields)? },
+            0 => OutboundState::Querying,
+            1 => OutboundState::Committing { refused: refused(fields)? },
             number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
         Ok(OutboundTransfer { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
     /// Changes the state to that of a standby, which knows only the entries.
-    pub(super) fn as_followed(&mut self) {
+    pub(super) fn reset_to_standby(&mut self) {
         self.parcels = Vec::new();
-        if let Out::Preparing { .. } = self.state {
-            self.state = Out::Asking;
+        if let OutboundState::Preparing { .. } = self.state {
+            self.state = OutboundState::Querying;
         }
     }
 }
@@ -88,7 +88,7 @@ impl Handover {
         now: u64,
         effects: &mut Vec<HandoverEffect>,
     ) -> Result<TransferId, OfferError> {
-        self.see(now);
+        self.set_now(now);
         let (max, batch_max, count) = (self.limits.transfers_max, self.limits.batch_max, parcels.len());
         let peer =
             self.peers.get_mut(&to).filter(|peer| peer.epoch > 0).ok_or(OfferError::UnknownPeer(to))?;
@@ -104,12 +104,12 @@ impl Handover {
         let entry = self.write(to, transfer, HandoverStep::Leaving { addressed, ids }, effects);
         let (deadline, resend_at) = (self.now + self.timing.prepare_ns, self.now + self.timing.resend_ns);
         if let Some(out) = self.outbound(to, transfer) {
-            out.state = Out::Preparing { deadline, prepared: None };
+            out.state = OutboundState::Preparing { deadline, prepared: None };
             (out.parcels, out.resend_at, out.known) = (parcels.clone(), resend_at, false);
         }
-        self.waiting.push_back((entry, to, transfer, Direction::Out));
+        self.waiting.push_back((entry, to, transfer, Direction::Outbound));
         self.send(to, transfer, MessageBody::Prepare(parcels), effects);
-        self.go_on(effects);
+        self.resume_waiting(effects);
         Ok(transfer)
     }
 
@@ -117,21 +117,23 @@ impl Handover {
         self.peers.get_mut(&peer)?.outbound.get_mut(&transfer)
     }
 
-    pub(super) fn hear_prepared(
+    pub(super) fn on_prepared(
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        answer: Vec<RefusedEntity>,
+        response: Vec<RefusedEntity>,
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &mut out.state) {
-            Some(Out::Preparing { prepared, .. }) => {
-                prepared.get_or_insert(answer);
+            Some(OutboundState::Preparing { prepared, .. }) => {
+                prepared.get_or_insert(response);
                 self.try_commit(from, transfer, effects);
             }
-            Some(Out::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
-            Some(Out::Asking | Out::Closed { committed: true }) => self.counts.repeated += 1,
-            Some(Out::Closed { committed: false }) | None => {
+            Some(OutboundState::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
+            Some(OutboundState::Querying | OutboundState::Closed { committed: true }) => {
+                self.counts.repeated += 1
+            }
+            Some(OutboundState::Closed { committed: false }) | None => {
                 self.send(from, transfer, MessageBody::Abort, effects)
             }
         }
@@ -141,20 +143,22 @@ impl Handover {
     fn try_commit(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };
-        let (true, Out::Preparing { prepared: Some(refused), .. }) = (out.known, &out.state) else { return };
+        let (true, OutboundState::Preparing { prepared: Some(refused), .. }) = (out.known, &out.state) else {
+            return;
+        };
         if refused.len() >= out.ids.len() {
             let refused = refused.clone();
-            self.tell_refused(to, transfer, &refused, effects);
+            self.report_refused(to, transfer, &refused, effects);
             return self.abort_transfer(to, transfer, effects);
         }
         out.resend_at = resend_at;
         let refused = refused.clone();
-        self.tell_refused(to, transfer, &refused, effects);
+        self.report_refused(to, transfer, &refused, effects);
         self.write(to, transfer, HandoverStep::Committed(refused), effects);
         self.send(to, transfer, MessageBody::Commit, effects);
     }
 
-    fn tell_refused(
+    fn report_refused(
         &mut self,
         to: RegionId,
         transfer: TransferId,
@@ -162,22 +166,22 @@ impl Handover {
         effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
-        let told = |one: &RefusedEntity| Some((*out.ids.get(one.index as usize)?, one.why));
-        let named: Vec<_> = refused.iter().filter_map(told).collect();
-        self.counts.refused += named.len() as u64;
-        if !named.is_empty() {
-            effects.push(HandoverEffect::Refused(named));
+        let named = |one: &RefusedEntity| Some((*out.ids.get(one.index as usize)?, one.why));
+        let refusals: Vec<_> = refused.iter().filter_map(named).collect();
+        self.counts.refused += refusals.len() as u64;
+        if !refusals.is_empty() {
+            effects.push(HandoverEffect::Refused(refusals));
         }
     }
 
     /// Aborts a transfer; the entities resume here.
     fn abort_transfer(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let entry = self.write(to, transfer, HandoverStep::Aborted, effects);
-        self.waiting.push_back((entry, to, transfer, Direction::Out));
+        self.waiting.push_back((entry, to, transfer, Direction::Outbound));
         self.send(to, transfer, MessageBody::Abort, effects);
     }
 
-    pub(super) fn hear_taken(
+    pub(super) fn on_taken(
         &mut self,
         from: RegionId,
         transfer: TransferId,
@@ -185,8 +189,8 @@ impl Handover {
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
-            Some(Out::Committing { .. }) => self.settle(from, transfer, effects),
-            Some(Out::Asking) => {
+            Some(OutboundState::Committing { .. }) => self.settle(from, transfer, effects),
+            Some(OutboundState::Querying) => {
                 self.write(from, transfer, HandoverStep::Committed(refused), effects);
                 self.settle(from, transfer, effects);
             }
@@ -196,17 +200,17 @@ impl Handover {
 
     fn settle(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let entry = self.write(to, transfer, HandoverStep::Settled, effects);
-        self.waiting.push_back((entry, to, transfer, Direction::Out));
+        self.waiting.push_back((entry, to, transfer, Direction::Outbound));
     }
 
-    pub(super) fn hear_not_taken(
+    pub(super) fn on_not_taken(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
-            Some(Out::Asking) => {
+            Some(OutboundState::Querying) => {
                 self.counts.aborted += 1;
                 self.abort_transfer(from, transfer, effects);
             }
@@ -216,7 +220,7 @@ impl Handover {
 
     /// Handles the message that the target has lost its state: the entities that the target had taken from here are
     /// lost.
-    pub(super) fn hear_unknown(
+    pub(super) fn on_unknown(
         &mut self,
         from: RegionId,
         transfer: TransferId,
@@ -224,54 +228,58 @@ impl Handover {
     ) {
         let Some(out) = self.outbound(from, transfer) else { return };
         let refused = match &out.state {
-            Out::Committing { refused } => refused.clone(),
-            Out::Asking => Vec::new(),
+            OutboundState::Committing { refused } => refused.clone(),
+            OutboundState::Querying => Vec::new(),
             _ => return,
         };
-        let ids = part(&out.ids, &refused).0;
-        if let Out::Asking = out.state {
+        let ids = split_refused(&out.ids, &refused).0;
+        if let OutboundState::Querying = out.state {
             self.write(from, transfer, HandoverStep::Committed(refused), effects);
         }
         effects.push(HandoverEffect::Lost { to: from, ids });
         self.settle(from, transfer, effects);
     }
 
-    pub(super) fn hear_source_asked(
+    pub(super) fn on_query_source(
         &mut self,
         from: RegionId,
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
-            Some(Out::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
-            Some(Out::Preparing { .. } | Out::Asking | Out::Closed { committed: true }) => {}
-            Some(Out::Closed { committed: false }) | None => {
+            Some(OutboundState::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
+            Some(
+                OutboundState::Preparing { .. }
+                | OutboundState::Querying
+                | OutboundState::Closed { committed: true },
+            ) => {}
+            Some(OutboundState::Closed { committed: false }) | None => {
                 self.send(from, transfer, MessageBody::Abort, effects)
             }
         }
     }
 
-    pub(super) fn outbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
+    pub(super) fn on_new_owner_outbound(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
         let now = self.now;
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.outbound.values_mut().for_each(|out| out.resend_at = now);
         let offered = |(transfer, out): (&TransferId, &OutboundTransfer)| {
-            matches!(out.state, Out::Preparing { .. }).then_some(*transfer)
+            matches!(out.state, OutboundState::Preparing { .. }).then_some(*transfer)
         };
         let offered: Vec<TransferId> = known.outbound.iter().filter_map(offered).collect();
         for transfer in offered {
             self.counts.aborted += 1;
             self.abort_transfer(peer, transfer, effects);
         }
-        self.elapse_outbound(peer, effects);
+        self.advance_outbound(peer, effects);
     }
 
-    pub(super) fn elapse_outbound(&mut self, to: RegionId, effects: &mut Vec<HandoverEffect>) {
+    pub(super) fn advance_outbound(&mut self, to: RegionId, effects: &mut Vec<HandoverEffect>) {
         let (now, again) = (self.now, self.now + self.timing.resend_ns);
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        let (mut sayings, mut late) = (Vec::new(), Vec::new());
+        let (mut messages, mut late) = (Vec::new(), Vec::new());
         for (transfer, out) in &mut peer.outbound {
-            if let Out::Preparing { deadline, .. } = out.state
+            if let OutboundState::Preparing { deadline, .. } = out.state
                 && deadline <= now
             {
                 late.push(*transfer);
@@ -282,20 +290,22 @@ impl Handover {
             }
             out.resend_at = again;
             match &out.state {
-                Out::Preparing { prepared: None, .. } => {
-                    sayings.push((*transfer, MessageBody::Prepare(out.parcels.clone())));
+                OutboundState::Preparing { prepared: None, .. } => {
+                    messages.push((*transfer, MessageBody::Prepare(out.parcels.clone())));
                 }
-                Out::Asking => sayings.push((*transfer, MessageBody::AskTarget { addressed: out.addressed })),
-                Out::Committing { .. } => sayings.push((*transfer, MessageBody::Commit)),
-                Out::Preparing { .. } | Out::Closed { .. } => {}
+                OutboundState::Querying => {
+                    messages.push((*transfer, MessageBody::QueryTarget { addressed: out.addressed }))
+                }
+                OutboundState::Committing { .. } => messages.push((*transfer, MessageBody::Commit)),
+                OutboundState::Preparing { .. } | OutboundState::Closed { .. } => {}
             }
         }
         self.counts.aborted += late.len() as u64;
         late.into_iter().for_each(|transfer| self.abort_transfer(to, transfer, effects));
-        sayings.into_iter().for_each(|(transfer, saying)| self.send(to, transfer, saying, effects));
+        messages.into_iter().for_each(|(transfer, body)| self.send(to, transfer, body, effects));
     }
 
-    pub(super) fn outbound_known(
+    pub(super) fn on_outbound_known(
         &mut self,
         to: RegionId,
         transfer: TransferId,
@@ -310,13 +320,13 @@ impl Handover {
         peer.outbound.remove(&transfer);
         // Messages of other transfers also carry `settled`. Without another transfer, `settled` needs a message of its
         // own.
-        let (idle, told) = (peer.outbound.is_empty(), peer.told);
-        if idle && told < self.settled(to) {
+        let (idle, settled_sent) = (peer.outbound.is_empty(), peer.settled_sent);
+        if idle && settled_sent < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);
         }
     }
 
-    pub(super) fn enact_leaving(
+    pub(super) fn apply_leaving(
         &mut self,
         to: RegionId,
         transfer: TransferId,
@@ -329,14 +339,14 @@ impl Handover {
             ids,
             parcels: Vec::new(),
             addressed,
-            state: Out::Asking,
+            state: OutboundState::Querying,
             known: true,
             resend_at: 0,
         };
         self.peers.entry(to).or_default().outbound.insert(transfer, out);
     }
 
-    pub(super) fn enact_committed(
+    pub(super) fn apply_committed(
         &mut self,
         to: RegionId,
         transfer: TransferId,
@@ -344,31 +354,31 @@ impl Handover {
         effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
-        let (gone, kept) = part(&out.ids, &refused);
+        let (departing, released) = split_refused(&out.ids, &refused);
         out.parcels = Vec::new();
-        out.state = Out::Committing { refused };
-        self.counts.departed += gone.len() as u64;
-        effects.push(HandoverEffect::Depart(gone));
-        if !kept.is_empty() {
-            effects.push(HandoverEffect::Release(kept));
+        out.state = OutboundState::Committing { refused };
+        self.counts.departed += departing.len() as u64;
+        effects.push(HandoverEffect::Depart(departing));
+        if !released.is_empty() {
+            effects.push(HandoverEffect::Release(released));
         }
     }
 
-    pub(super) fn enact_aborted(
+    pub(super) fn apply_aborted(
         &mut self,
         to: RegionId,
         transfer: TransferId,
         effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
-        out.state = Out::Closed { committed: false };
+        out.state = OutboundState::Closed { committed: false };
         out.parcels = Vec::new();
         effects.push(HandoverEffect::Release(std::mem::take(&mut out.ids)));
     }
 
-    pub(super) fn enact_settled(&mut self, to: RegionId, transfer: TransferId) {
+    pub(super) fn apply_settled(&mut self, to: RegionId, transfer: TransferId) {
         if let Some(out) = self.outbound(to, transfer) {
-            out.state = Out::Closed { committed: true };
+            out.state = OutboundState::Closed { committed: true };
         }
     }
 }

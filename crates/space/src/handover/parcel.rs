@@ -75,7 +75,7 @@ pub struct RefusedEntity {
 }
 
 /// Splits a batch into accepted and refused items.
-pub(crate) fn part<T: Clone>(batch: &[T], refused: &[RefusedEntity]) -> (Vec<T>, Vec<T>) {
+pub(crate) fn split_refused<T: Clone>(batch: &[T], refused: &[RefusedEntity]) -> (Vec<T>, Vec<T>) {
     if refused.is_empty() {
         return (batch.to_vec(), Vec::new());
     }

@@ -14,12 +14,12 @@ impl Handover {
         put_u32(out, self.region.0);
         put_u64(out, self.epoch);
         put_u64(out, self.written);
-        put_u64(out, self.blank_since);
+        put_u64(out, self.state_lost_epoch);
         put_u32(out, self.peers.len() as u32);
         for (id, peer) in &self.peers {
             put_u32(out, id.0);
             put_u64(out, peer.epoch);
-            parcel::put_transfer(out, peer.passed);
+            parcel::put_transfer(out, peer.peer_settled);
             let open: Vec<_> = peer.outbound.iter().filter(|(_, one)| !one.is_closed()).collect();
             put_u32(out, open.len() as u32);
             for (transfer, one) in open {
@@ -43,11 +43,11 @@ impl Handover {
         let (region, epoch) = (RegionId(fields.u32()?), fields.u64()?);
         let mut handover = Handover::new(region, epoch, standby, timing);
         handover.written = fields.u64()?;
-        (handover.known, handover.blank_since) = (handover.written, fields.u64()?);
+        (handover.known, handover.state_lost_epoch) = (handover.written, fields.u64()?);
         for _ in 0..fields.count(36)? {
             let id = RegionId(fields.u32()?);
             let mut peer =
-                Peer { epoch: fields.u64()?, passed: parcel::transfer(fields)?, ..Peer::default() };
+                Peer { epoch: fields.u64()?, peer_settled: parcel::transfer(fields)?, ..Peer::default() };
             for _ in 0..fields.count(16)? {
                 let transfer = parcel::transfer(fields)?;
                 peer.outbound.insert(transfer, OutboundTransfer::read_snapshot(fields)?);

@@ -21,9 +21,9 @@ pub const CELLS_MAX: usize = 1 << 22;
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
 /// The first radius that is tried for an item is the radius that the previous item needed, multiplied by this factor.
-const GUESS: f32 = 1.1;
+const RADIUS_GUESS: f32 = 1.1;
 /// Factor by which the radius of a search grows while the ball holds too few items.
-const GROWTH: f32 = 1.3;
+const RADIUS_GROWTH: f32 = 1.3;
 
 /// A spatial index of equally large cells.
 #[derive(Debug, Clone)]
@@ -45,17 +45,17 @@ pub struct Grid<const D: usize> {
 impl<const D: usize> Grid<D> {
     /// Creates an empty grid with cells of this length, or longer ones if there would be too many.
     pub fn new(world: WorldBox<D>, length: f32) -> Grid<D> {
-        Grid::of(world, length, 1)
+        Grid::with_parts(world, length, 1)
     }
 
     /// Creates an empty grid for sight as far as `sight`. A cell has this length, but a quarter of it along
     /// the first axis, or more if there would be too many cells.
     pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
-        Grid::of(world, sight, 4)
+        Grid::with_parts(world, sight, 4)
     }
 
     /// Creates a grid with cells of this length, divided by `parts` along the first axis.
-    fn of(world: WorldBox<D>, length: f32, parts: usize) -> Grid<D> {
+    fn with_parts(world: WorldBox<D>, length: f32, parts: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
         let fitting = |length: f32| -> [usize; D] {
@@ -90,21 +90,21 @@ impl<const D: usize> Grid<D> {
 
     /// The cell of a coordinate along an axis. A greater coordinate never gives a lower cell.
     #[inline(always)]
-    fn along(&self, axis: usize, at: f32) -> usize {
+    fn cell_along(&self, axis: usize, at: f32) -> usize {
         (((at - self.world.min()[axis]) * self.per_unit[axis]) as usize).min(self.counts[axis] - 1)
     }
 
     #[inline(always)]
     fn cell(&self, at: &Point<D>) -> usize {
-        (0..D).rev().fold(0, |cell, axis| cell * self.counts[axis] + self.along(axis, at[axis]))
+        (0..D).rev().fold(0, |cell, axis| cell * self.counts[axis] + self.cell_along(axis, at[axis]))
     }
 
     /// Visits the slots of all cells that a box touches, in rows along the first axis. The order of rows does
     /// not depend on the points.
     #[inline(always)]
     pub(crate) fn rows(&self, bounds: &Aabb<D>, mut visit: impl FnMut(std::ops::Range<usize>)) {
-        let low: [usize; D] = std::array::from_fn(|axis| self.along(axis, bounds.min[axis]));
-        let high: [usize; D] = std::array::from_fn(|axis| self.along(axis, bounds.max[axis]));
+        let low: [usize; D] = std::array::from_fn(|axis| self.cell_along(axis, bounds.min[axis]));
+        let high: [usize; D] = std::array::from_fn(|axis| self.cell_along(axis, bounds.max[axis]));
         let (layers, flat) =
             if D == 3 { (low[D - 1]..=high[D - 1], self.counts[0] * self.counts[1]) } else { (0..=0, 0) };
         for layer in layers {
@@ -121,8 +121,8 @@ impl<const D: usize> Grid<D> {
     pub(crate) fn rows_around(&self, bounds: Aabb<D>, reach: f32) -> RowsAround<'_, D> {
         let (mut first, mut last) = ([0; 2], [0; 2]);
         for axis in 1..D {
-            first[axis - 1] = self.along(axis, bounds.min[axis] - reach);
-            last[axis - 1] = self.along(axis, bounds.max[axis] + reach);
+            first[axis - 1] = self.cell_along(axis, bounds.min[axis] - reach);
+            last[axis - 1] = self.cell_along(axis, bounds.max[axis] + reach);
         }
         RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
@@ -130,13 +130,13 @@ impl<const D: usize> Grid<D> {
     /// Smallest distance of a box from a row or layer of cells. Points outside the world are counted in the cells at
     /// the border.
     #[inline(always)]
-    fn apart(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
+    fn distance_to(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
         let low = if cell == 0 { f32::NEG_INFINITY } else { min + cell as f32 * self.lengths[axis] };
         let high = if cell == last { f32::INFINITY } else { min + (cell + 1) as f32 * self.lengths[axis] };
         // Allows for rounded cell edges.
-        let room = (self.world.max()[axis] - min) * 1e-6;
-        ((low - bounds.max[axis]).max(bounds.min[axis] - high) - room).max(0.0)
+        let margin = (self.world.max()[axis] - min) * 1e-6;
+        ((low - bounds.max[axis]).max(bounds.min[axis] - high) - margin).max(0.0)
     }
 
     /// Number of rows of cells along the first axis.
@@ -161,24 +161,24 @@ impl<const D: usize> Grid<D> {
         &self.items
     }
 
-    /// Sorts the points of each cell by the given keys of items. `room` is memory for reuse.
+    /// Sorts the points of each cell by the given keys of items. `scratch` is memory for reuse.
     pub(crate) fn sort_cells<K: Copy + Ord>(
         &mut self,
         by: impl Fn(usize) -> K,
-        room: &mut Vec<(K, u32, Point<D>)>,
+        scratch: &mut Vec<(K, u32, Point<D>)>,
     ) {
         for cell in 1..self.starts.len() {
             let slots = self.starts[cell - 1] as usize..self.starts[cell] as usize;
             if slots.len() < 2 {
                 continue;
             }
-            room.clear();
-            room.extend(slots.clone().map(|slot| {
+            scratch.clear();
+            scratch.extend(slots.clone().map(|slot| {
                 let item = self.items[slot];
                 (by(item as usize), item, self.slot(slot))
             }));
-            room.sort_unstable_by_key(|(key, item, _)| (*key, *item));
-            for (slot, (_, item, at)) in slots.zip(&*room) {
+            scratch.sort_unstable_by_key(|(key, item, _)| (*key, *item));
+            for (slot, (_, item, at)) in slots.zip(&*scratch) {
                 self.items[slot] = *item;
                 self.slots[*item as usize] = slot as u32;
                 self.at.iter_mut().zip(at).for_each(|(column, along)| column[slot] = *along);
@@ -187,14 +187,14 @@ impl<const D: usize> Grid<D> {
     }
 
     /// Replaces all points by `count` points from a function.
-    pub(crate) fn rebuild_of(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
+    pub(crate) fn rebuild_with(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
         self.starts.fill(0);
         // Holds each item's cell until the item has a slot.
         let mut slots = std::mem::take(&mut self.slots);
         slots.resize(count, 0);
-        for (item, place) in slots.iter_mut().enumerate() {
-            *place = self.cell(&point(item)) as u32;
-            self.starts[*place as usize + 1] += 1;
+        for (item, cell_or_slot) in slots.iter_mut().enumerate() {
+            *cell_or_slot = self.cell(&point(item)) as u32;
+            self.starts[*cell_or_slot as usize + 1] += 1;
         }
         for cell in 1..self.starts.len() {
             self.starts[cell] += self.starts[cell - 1];
@@ -202,11 +202,11 @@ impl<const D: usize> Grid<D> {
         self.items.resize(count, 0);
         self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
         // While items are placed, each start advances to the start of the next cell; afterwards it is restored.
-        for (item, place) in slots.iter_mut().enumerate() {
-            let start = &mut self.starts[*place as usize];
+        for (item, cell_or_slot) in slots.iter_mut().enumerate() {
+            let start = &mut self.starts[*cell_or_slot as usize];
             let slot = *start as usize;
             *start += 1;
-            *place = slot as u32;
+            *cell_or_slot = slot as u32;
             self.items[slot] = item as u32;
             let at = point(item);
             self.at.iter_mut().zip(at).for_each(|(column, along)| column[slot] = along);
@@ -245,13 +245,13 @@ impl<const D: usize> Grid<D> {
             if !self.search_ball(&at, item, &mut guess, nearest) {
                 self.search(&at, Some(item), nearest);
             }
-            let place = item as usize * count;
-            let places = found[place..place + count].iter_mut();
-            if places.zip(nearest.found()).map(|(place, near)| *place = near).count() < count {
+            let first = item as usize * count;
+            let slots = found[first..first + count].iter_mut();
+            if slots.zip(nearest.found()).map(|(slot, near)| *slot = near).count() < count {
                 return false;
             }
             // The search for the next item begins with a little more than the radius that this item needed.
-            guess = (nearest.reach().sqrt() * GUESS).max(cell / 8.0);
+            guess = (nearest.reach().sqrt() * RADIUS_GUESS).max(cell / 8.0);
         }
         true
     }
@@ -264,11 +264,11 @@ impl<const D: usize> Grid<D> {
         let extent = (0..D).fold(0.0_f32, |most, axis| most.max(high[axis] - low[axis]));
         let far = (0..D).fold(0.0_f32, |most, axis| most.max(low[axis].abs()).max(high[axis].abs()));
         // Allows for rounding at the ball's edges.
-        let room = far * 1e-6;
-        while *reach <= extent && *reach > room {
+        let margin = far * 1e-6;
+        while *reach <= extent && *reach > margin {
             nearest.clear();
             let within = *reach * *reach;
-            for slots in self.rows_around(Aabb { min: *at, max: *at }, *reach + room) {
+            for slots in self.rows_around(Aabb { min: *at, max: *at }, *reach + margin) {
                 let others = slots.clone().zip(&self.items[slots]);
                 for (slot, other) in others {
                     let distance = distance_sq(at, &self.slot(slot));
@@ -280,18 +280,18 @@ impl<const D: usize> Grid<D> {
             if nearest.is_full() {
                 return true;
             }
-            *reach *= GROWTH;
+            *reach *= RADIUS_GROWTH;
         }
         false
     }
 
     /// Searches a growing box around the point until nothing outside can be nearer.
-    fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut NearestItems) {
+    fn search(&self, at: &Point<D>, excluded: Option<u32>, nearest: &mut NearestItems) {
         let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
         loop {
             nearest.clear();
             self.rows(&Grid::box_around(at, reach), |slots| {
-                for slot in slots.filter(|slot| Some(self.items[*slot]) != but) {
+                for slot in slots.filter(|slot| Some(self.items[*slot]) != excluded) {
                     nearest.offer(distance_sq(at, &self.slot(slot)), self.items[slot]);
                 }
             });
@@ -333,13 +333,14 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
             let (layer, row) = (self.layer, self.row);
             let is_last = row >= self.last[0];
             (self.row, self.layer) = if is_last { (self.first_row, layer + 1) } else { (row + 1, layer) };
-            let beyond = if D == 3 { grid.apart(D - 1, layer, bounds) } else { 0.0 };
-            let beside = grid.apart(1, row, bounds);
+            let beyond = if D == 3 { grid.distance_to(D - 1, layer, bounds) } else { 0.0 };
+            let beside = grid.distance_to(1, row, bounds);
             let left_sq = self.reach * self.reach - (beyond * beyond + beside * beside);
             if left_sq >= 0.0 {
                 // The rounding error is less than the amount that was added to the reach.
                 let half = left_sq.sqrt();
-                let (low, high) = (grid.along(0, bounds.min[0] - half), grid.along(0, bounds.max[0] + half));
+                let (low, high) =
+                    (grid.cell_along(0, bounds.min[0] - half), grid.cell_along(0, bounds.max[0] + half));
                 let start = (layer * if D == 3 { grid.counts[1] } else { 0 } + row) * grid.counts[0];
                 return Some(grid.starts[start + low] as usize..grid.starts[start + high + 1] as usize);
             }
@@ -350,7 +351,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
 
 impl<const D: usize> SpatialIndex<D> for Grid<D> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
-        self.rebuild_of(points[0].len(), |item| point_at(&points, item));
+        self.rebuild_with(points[0].len(), |item| point_at(&points, item));
     }
 
     fn len(&self) -> usize {
@@ -360,7 +361,7 @@ impl<const D: usize> SpatialIndex<D> for Grid<D> {
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
         let everywhere = Aabb { min: [f32::NEG_INFINITY; D], max: [f32::INFINITY; D] };
         self.rows(&shape.bounds().unwrap_or(everywhere), |slots| {
-            found.extend(slots.filter(|slot| shape.holds(&self.slot(*slot))).map(|slot| self.items[slot]));
+            found.extend(slots.filter(|slot| shape.contains(&self.slot(*slot))).map(|slot| self.items[slot]));
         });
     }
 

@@ -16,9 +16,9 @@ impl<const D: usize> LinearScan<D> {
         LinearScan { points: Vec::new() }
     }
 
-    fn search(&self, at: &Point<D>, but: Option<usize>, nearest: &mut NearestItems) {
+    fn search(&self, at: &Point<D>, excluded: Option<usize>, nearest: &mut NearestItems) {
         nearest.clear();
-        for (item, point) in self.points.iter().enumerate().filter(|(item, _)| Some(*item) != but) {
+        for (item, point) in self.points.iter().enumerate().filter(|(item, _)| Some(*item) != excluded) {
             nearest.offer(distance_sq(at, point), item as u32);
         }
     }
@@ -35,7 +35,8 @@ impl<const D: usize> SpatialIndex<D> for LinearScan<D> {
     }
 
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
-        found.extend((0..).zip(&self.points).filter(|(_, point)| shape.holds(point)).map(|(item, _)| item));
+        found
+            .extend((0..).zip(&self.points).filter(|(_, point)| shape.contains(point)).map(|(item, _)| item));
     }
 
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {

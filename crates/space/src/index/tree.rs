@@ -14,7 +14,7 @@
 //! cells and much smaller than the cube around a tetrahedron.
 
 mod build;
-mod each;
+mod nearest_of_each;
 
 use super::{Columns, NearItem, NearestItems, SpatialIndex};
 use crate::curve::{Curve, Morton, Tetrahedral};
@@ -65,12 +65,12 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         &self.keys
     }
 
-    /// Visits the leaves that `wanted` accepts.
+    /// Visits the leaves that `accept` accepts.
     #[inline(always)]
-    fn walk(&self, mut wanted: impl FnMut(&Aabb<D>) -> bool, mut visit: impl FnMut(&Node<D>)) {
+    fn walk(&self, mut accept: impl FnMut(&Aabb<D>) -> bool, mut visit: impl FnMut(&Node<D>)) {
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
-            if !wanted(&node.bounds) {
+            if !accept(&node.bounds) {
                 next = node.after as usize;
             } else {
                 if node.leaf {
@@ -110,8 +110,8 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
 
 impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
-        self.order(&points);
-        self.grow();
+        self.sort_points(&points);
+        self.build_nodes();
     }
 
     fn len(&self) -> usize {
@@ -120,11 +120,11 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
 
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
         self.walk(
-            |bounds| shape.meets(bounds),
+            |bounds| shape.intersects(bounds),
             |leaf| {
                 let slots = leaf.first as usize..leaf.end as usize;
                 found.extend(
-                    slots.filter(|slot| shape.holds(&self.slot(*slot))).map(|slot| self.keys[slot].1),
+                    slots.filter(|slot| shape.contains(&self.slot(*slot))).map(|slot| self.keys[slot].1),
                 );
             },
         );
@@ -133,10 +133,10 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
     /// First looks at points with similar keys. Their distances limit the part of the tree that has to be walked.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
-        let key = C::key(self.world.place(at));
+        let key = C::key(self.world.grid_point(at));
         let slot = self.keys.partition_point(|(other, _)| *other < key);
-        let around = slot.saturating_sub(count)..(slot + count).min(self.len());
-        self.offer(around, at, &mut nearest);
+        let candidates = slot.saturating_sub(count)..(slot + count).min(self.len());
+        self.offer(candidates, at, &mut nearest);
         let reach = nearest.reach();
         nearest.clear();
         self.find(at, count, reach, &mut nearest);

@@ -57,53 +57,58 @@ impl<const D: usize> Scene<D> {
 
     /// Applies a region's update and appends the changes. After an error, the update may be applied in part; the viewer
     /// must then watch again.
-    pub fn take(
+    pub fn apply(
         &mut self,
-        sight: &ViewerUpdate<'_>,
+        update: &ViewerUpdate<'_>,
         changes: &mut Vec<SceneChange>,
     ) -> Result<(), StateError> {
-        let known = self.epochs.entry(sight.region).or_insert(sight.epoch);
-        if sight.epoch < *known {
+        let known = self.epochs.entry(update.region).or_insert(update.epoch);
+        if update.epoch < *known {
             return Ok(());
         }
         // Entities of this region that were known before it restarted and have not entered again.
         let mut before: HashSet<EntityId> = HashSet::new();
-        if std::mem::replace(known, sight.epoch) < sight.epoch {
-            before = self.of(sight.region).collect();
+        if std::mem::replace(known, update.epoch) < update.epoch {
+            before = self.ids_of(update.region).collect();
         }
-        for glimpse in ViewerEvent::<D>::decode_all(sight.glimpses) {
-            match glimpse? {
-                ViewerEvent::Begin => before = self.of(sight.region).collect(),
+        for event in ViewerEvent::<D>::decode_all(update.events) {
+            match event? {
+                ViewerEvent::Begin => before = self.ids_of(update.region).collect(),
                 ViewerEvent::Enter { id, generation, state } => {
                     let parcel = Parcel { id, generation, state: state.into() };
-                    let was_there = self.visible.insert(id, self.whole(&parcel, sight)?).is_some();
+                    let existed = self.visible.insert(id, self.decode_entity(&parcel, update)?).is_some();
                     before.remove(&id);
-                    changes.push(if was_there { SceneChange::Moved(id) } else { SceneChange::Entered(id) });
+                    changes.push(if existed { SceneChange::Moved(id) } else { SceneChange::Entered(id) });
                 }
                 ViewerEvent::Update { id, position, velocity } => {
                     if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
                         return Err(SpaceDecodeError::NotFinite.into());
                     }
-                    if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == sight.region)
+                    if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == update.region)
                     {
-                        (visible.tick, visible.position, visible.velocity) = (sight.tick, position, velocity);
+                        (visible.tick, visible.position, visible.velocity) =
+                            (update.tick, position, velocity);
                         changes.push(SceneChange::Moved(id));
                     }
                 }
-                ViewerEvent::Leave { id } => self.leave(id, sight.region, changes),
+                ViewerEvent::Leave { id } => self.leave(id, update.region, changes),
             }
         }
-        before.into_iter().for_each(|id| self.leave(id, sight.region, changes));
+        before.into_iter().for_each(|id| self.leave(id, update.region, changes));
         Ok(())
     }
 
-    fn whole(&self, parcel: &Parcel, sight: &ViewerUpdate<'_>) -> Result<VisibleEntity<D>, StateError> {
+    fn decode_entity(
+        &self,
+        parcel: &Parcel,
+        update: &ViewerUpdate<'_>,
+    ) -> Result<VisibleEntity<D>, StateError> {
         let Entity { kind, position, velocity, components, .. } = Entity::of_parcel(parcel, &self.schema)?;
-        let (region, tick, components) = (sight.region, sight.tick, components.to_vec());
+        let (region, tick, components) = (update.region, update.tick, components.to_vec());
         Ok(VisibleEntity { region, tick, kind, position, velocity, components })
     }
 
-    fn of(&self, region: RegionId) -> impl Iterator<Item = EntityId> {
+    fn ids_of(&self, region: RegionId) -> impl Iterator<Item = EntityId> {
         self.visible.iter().filter(move |(_, one)| one.region == region).map(|(id, _)| *id)
     }
 

@@ -46,14 +46,16 @@ impl SurroundingsWatch {
     }
 
     /// Whether both watches are equal.
-    pub(super) fn is(&self, other: &SurroundingsWatch) -> bool {
+    pub(super) fn equals(&self, other: &SurroundingsWatch) -> bool {
         let numbers =
             |watch: &SurroundingsWatch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
-        self.rule.is(&other.rule) && self.allowed.is(&other.allowed) && numbers(self) == numbers(other)
+        self.rule.equals(&other.rule)
+            && self.allowed.equals(&other.allowed)
+            && numbers(self) == numbers(other)
     }
 
-    pub(super) fn shows(&self, id: EntityId, kind: u32) -> bool {
-        self.allowed.shows(id, kind) && self.rule.shows(id, kind)
+    pub(super) fn allows(&self, id: EntityId, kind: u32) -> bool {
+        self.allowed.allows(id, kind) && self.rule.allows(id, kind)
     }
 }
 
@@ -72,7 +74,7 @@ pub enum VisibilityRule {
 }
 
 impl VisibilityRule {
-    fn is(&self, other: &VisibilityRule) -> bool {
+    fn equals(&self, other: &VisibilityRule) -> bool {
         match (self, other) {
             (VisibilityRule::All, VisibilityRule::All) => true,
             (VisibilityRule::OfKind(own), VisibilityRule::OfKind(others)) => own == others,
@@ -84,7 +86,7 @@ impl VisibilityRule {
         }
     }
 
-    fn shows(&self, id: EntityId, kind: u32) -> bool {
+    fn allows(&self, id: EntityId, kind: u32) -> bool {
         match self {
             VisibilityRule::All => true,
             VisibilityRule::OfKind(shown) => kind == *shown,
@@ -99,21 +101,21 @@ pub(super) struct ViewerState {
     pub(super) watch: SurroundingsWatch,
     pub(super) seen: HashMap<EntityId, KnownEntity>,
     /// Whether `Begin` was sent.
-    pub(super) begun: bool,
+    pub(super) has_begun: bool,
 }
 
 /// An entity that a viewer knows of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownEntity {
     /// The tick of the last update that was sent for the entity.
-    pub(super) told: u64,
+    pub(super) updated_tick: u64,
     /// Last tick in which the entity was in sight.
-    pub(super) looked: u64,
+    pub(super) visible_tick: u64,
 }
 
 impl ViewerState {
     pub(super) fn new(watch: SurroundingsWatch) -> ViewerState {
-        ViewerState { watch, seen: HashMap::new(), begun: false }
+        ViewerState { watch, seen: HashMap::new(), has_begun: false }
     }
 }
 
@@ -187,7 +189,7 @@ impl ViewerEvent<'_, 0> {
         9 + 8 * dimensions
     }
 
-    pub(super) fn enter<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
+    pub(super) fn encode_enter<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
         out.push(1);
         put_u64(out, store.ids()[row].0);
         put_u32(out, store.generation(row));
@@ -196,18 +198,18 @@ impl ViewerEvent<'_, 0> {
         put_bytes(out, &state);
     }
 
-    pub(super) fn update<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
+    pub(super) fn encode_update<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
         out.push(2);
         put_u64(out, store.ids()[row].0);
         put_point(out, &store.position(row));
         put_point(out, &store.velocity(row));
     }
 
-    pub(super) fn begin(out: &mut Vec<u8>) {
+    pub(super) fn encode_begin(out: &mut Vec<u8>) {
         out.push(BEGIN);
     }
 
-    pub(super) fn leave(id: EntityId, out: &mut Vec<u8>) {
+    pub(super) fn encode_leave(id: EntityId, out: &mut Vec<u8>) {
         out.push(3);
         put_u64(out, id.0);
     }

@@ -12,7 +12,7 @@ use crate::world::{Point, WorldBox};
 /// Morton key of the smallest cell that holds a point.
 #[inline(always)]
 pub(super) fn key<const D: usize>(world: &WorldBox<D>, at: &Point<D>) -> u64 {
-    Morton::key(world.place(at))
+    Morton::key(world.grid_point(at))
 }
 
 /// Whether a point's key is outside these keys.
@@ -25,27 +25,27 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Offers all entities that are in another region's stretch at once, for example after a new cut of the curve.
     pub fn offer_misplaced_entities(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
-        self.may_act(now_ns)?;
+        self.check_authority(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());
         let elsewhere = |row: &u32| {
             let at = store.position(*row as usize);
-            !self.home.holds(&at) && is_beyond(&self.setup.world, &at, stretch)
+            !self.interior.surely_contains(&at) && is_beyond(&self.setup.world, &at, stretch)
         };
-        self.noted.crossed = (0..store.len() as u32).filter(elsewhere).collect();
+        self.changes.crossed = (0..store.len() as u32).filter(elsewhere).collect();
         self.offer_crossed(now_ns, out);
-        self.carry_out(out);
+        self.apply_effects(out);
         Ok(())
     }
 
     /// Offers entities that crossed the border to their new regions, in one batch for each region.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
-        let crossed = std::mem::take(&mut self.noted.crossed);
+        let crossed = std::mem::take(&mut self.changes.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
         let (tick, store) = (self.state.tick(), self.state.store());
         for row in crossed
             .iter()
             .map(|row| *row as usize)
-            .filter(|row| store.moves(*row) && !store.rests(*row, tick))
+            .filter(|row| store.can_move(*row) && !store.is_cooling_down(*row, tick))
         {
             let at = store.position(row);
             let to = self.partition.owner(key(&self.setup.world, &at));
@@ -53,7 +53,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                 leaving.entry(to).or_default().push(store.parcel(row));
             }
         }
-        self.noted.crossed = crossed;
+        self.changes.crossed = crossed;
         for (to, mut parcels) in leaving {
             while !parcels.is_empty() {
                 let rest = parcels.split_off(parcels.len().min(self.setup.limits.handover.batch_max));
@@ -98,13 +98,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let (mut row, mut end, columns) = (0, 0, store.positions());
         while row < store.len() {
             if row == end {
-                row = self.home.first_near(&columns, row);
+                row = self.interior.skip_unseen(&columns, row);
                 end = row + LANES;
                 continue;
             }
             let (number, at) = (row as u32, store.position(row));
             row += 1;
-            if self.home.hides(&at) {
+            if self.interior.is_unseen(&at) {
                 continue;
             }
             for beside in self.strip.near(&at, region, partition) {

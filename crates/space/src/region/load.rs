@@ -14,7 +14,7 @@ const SAMPLE_MAX: usize = 1_024;
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Counts the entities inside and outside the region's stretch. The report contains keys that divide the entities
     /// inside the stretch evenly.
-    pub fn weight(&self) -> LoadReport {
+    pub fn load_report(&self) -> LoadReport {
         let (store, (first, end)) = (self.state.store(), self.stretch());
         let step = store.len().div_ceil(SAMPLE_MAX).max(1);
         let of = |row: usize| key(&self.setup.world, &store.position(row));

@@ -1,7 +1,7 @@
 //! Moves rows, and records the changes of each row.
 
 use super::crossing::is_beyond;
-use super::home::InteriorCells;
+use super::interior::InteriorCells;
 use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
@@ -31,7 +31,7 @@ impl TickChanges {
     }
 
     #[inline(always)]
-    fn turn(&mut self, row: usize, listed_max: usize) {
+    fn record_turned(&mut self, row: usize, listed_max: usize) {
         self.turned_count += 1;
         if self.turned_count <= listed_max {
             self.turned.push(row as u32);
@@ -60,8 +60,8 @@ pub(super) struct Mover<'a, const D: usize> {
     pub(super) rows: StoreRows<'a, D>,
     world: WorldBox<D>,
     stretch: (u64, u64),
-    home: &'a InteriorCells<D>,
-    noted: &'a mut TickChanges,
+    interior: &'a InteriorCells<D>,
+    changes: &'a mut TickChanges,
     listed_max: usize,
 }
 
@@ -69,11 +69,11 @@ impl<'a, const D: usize> Mover<'a, D> {
     pub(super) fn new(
         rows: StoreRows<'a, D>,
         (world, stretch): (WorldBox<D>, (u64, u64)),
-        home: &'a InteriorCells<D>,
-        noted: &'a mut TickChanges,
+        interior: &'a InteriorCells<D>,
+        changes: &'a mut TickChanges,
     ) -> Mover<'a, D> {
         let listed_max = rows.ids.len() / LISTED_PART;
-        Mover { rows, world, stretch, home, noted, listed_max }
+        Mover { rows, world, stretch, interior, changes, listed_max }
     }
 
     #[inline(always)]
@@ -106,13 +106,13 @@ impl<'a, const D: usize> Mover<'a, D> {
         Some(OwnEntityLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
     }
 
-    /// Does the same as [`Mover::put`] of each lane.
+    /// Does the same as [`Mover::store_motion`] of each lane.
     #[inline(always)]
-    pub(super) fn put_lanes(&mut self, row: usize, own: &OwnEntityLanes<D>, next: &OwnEntityLanes<D>) {
+    pub(super) fn store_lanes(&mut self, row: usize, own: &OwnEntityLanes<D>, next: &OwnEntityLanes<D>) {
         let (low, high) = (self.world.min(), self.world.max());
         let (mut inside, mut finite, mut held) = (next.position, [true; LANES], [true; LANES]);
         let (mut moved, mut turned) = ([0_u32; LANES], [0_u32; LANES]);
-        let core = self.home.core();
+        let core = self.interior.core();
         for axis in 0..D {
             for lane in 0..LANES {
                 let (position, velocity) = (next.position[axis][lane], next.velocity[axis][lane]);
@@ -129,24 +129,24 @@ impl<'a, const D: usize> Mover<'a, D> {
         if !all(&finite) || !all(&held) {
             for lane in 0..LANES {
                 let OwnEntity { position, velocity, .. } = next.own(lane);
-                self.put(row + lane, &own.own(lane), &Motion { position, velocity });
+                self.store_motion(row + lane, &own.own(lane), &Motion { position, velocity });
             }
             return;
         }
-        self.noted.moved |= any(&moved) || any(&turned);
+        self.changes.moved |= any(&moved) || any(&turned);
         if any(&turned) {
             let lanes = (0..LANES).filter(|lane| turned[*lane] != 0);
-            lanes.for_each(|lane| self.noted.turn(row + lane, self.listed_max));
-            put_lanes(&mut self.rows.velocity, row, &next.velocity);
+            lanes.for_each(|lane| self.changes.record_turned(row + lane, self.listed_max));
+            store_lanes(&mut self.rows.velocity, row, &next.velocity);
         }
-        put_lanes(&mut self.rows.position, row, &inside);
+        store_lanes(&mut self.rows.position, row, &inside);
     }
 
     /// Moves a row to the position that its behaviour returned.
     #[inline(always)]
-    pub(super) fn put(&mut self, row: usize, own: &OwnEntity<D>, motion: &Motion<D>) {
+    pub(super) fn store_motion(&mut self, row: usize, own: &OwnEntity<D>, motion: &Motion<D>) {
         if !is_finite(motion) {
-            self.noted.misplaced.push(row as u32);
+            self.changes.misplaced.push(row as u32);
             return;
         }
         let (low, high) = (self.world.min(), self.world.max());
@@ -155,22 +155,22 @@ impl<'a, const D: usize> Mover<'a, D> {
             inside[axis] = inside[axis].max(low[axis]).min(high[axis]);
         }
         let turned = differ(&motion.velocity, &own.velocity);
-        self.noted.moved |= turned || differ(&inside, &own.position);
+        self.changes.moved |= turned || differ(&inside, &own.position);
         if turned {
-            self.noted.turn(row, self.listed_max);
+            self.changes.record_turned(row, self.listed_max);
         }
         for axis in 0..D {
             self.rows.position[axis][row] = inside[axis];
             self.rows.velocity[axis][row] = motion.velocity[axis];
         }
-        if !self.home.holds(&inside) && is_beyond(&self.world, &inside, self.stretch) {
-            self.noted.crossed.push(row as u32);
+        if !self.interior.surely_contains(&inside) && is_beyond(&self.world, &inside, self.stretch) {
+            self.changes.crossed.push(row as u32);
         }
     }
 }
 
 #[inline(always)]
-fn put_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &[Lanes; D]) {
+fn store_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &[Lanes; D]) {
     for axis in 0..D {
         if let Some(places) = columns[axis].get_mut(row..).and_then(<[f32]>::first_chunk_mut) {
             *places = lanes[axis];

@@ -151,8 +151,8 @@ impl<const D: usize> RegionState<D> {
     }
 
     /// Copies the state for a new standby, with the number of handover entries in it.
-    pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
-        let (handover, entries) = self.handover.standby_starts();
+    pub fn copy_for_standby(&mut self) -> (RegionState<D>, u64) {
+        let (handover, entries) = self.handover.copy_for_standby();
         (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
     }
 
@@ -168,15 +168,22 @@ impl<const D: usize> RegionState<D> {
         self.tick = tick;
     }
 
-    pub(super) fn hear(&mut self, message: HandoverMessage, now: u64, effects: &mut Vec<HandoverEffect>) {
+    pub(super) fn receive_handover(
+        &mut self,
+        message: HandoverMessage,
+        now: u64,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         self.handover.receive(message, &self.store, now, effects);
     }
 
     /// Applies a handover's effect to the entities. This cannot fail, because there is room for prepared entities.
-    pub(super) fn carry_out(&mut self, effect: HandoverEffect) {
+    pub(super) fn apply_effect(&mut self, effect: HandoverEffect) {
         match effect {
-            HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
-            HandoverEffect::Release(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, false)),
+            HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_suspended(id, true)),
+            HandoverEffect::Release(ids) => {
+                ids.into_iter().for_each(|id| self.store.set_suspended(id, false))
+            }
             HandoverEffect::Depart(ids) => ids.into_iter().for_each(|id| drop(self.store.remove(id))),
             HandoverEffect::Admit(parcels) => {
                 for parcel in parcels {
@@ -235,7 +242,7 @@ impl<const D: usize> RegionState<D> {
             match step {
                 Step::HandoverEntry(entry) => {
                     self.handover.follow(entry, &mut effects);
-                    effects.drain(..).for_each(|effect| self.carry_out(effect));
+                    effects.drain(..).for_each(|effect| self.apply_effect(effect));
                 }
                 Step::Insert(parcel) => drop(self.store.insert_parcel(&parcel)?),
                 Step::Put(parcel) => self.store.overwrite_parcel(&parcel)?,

@@ -13,12 +13,12 @@ use crate::store::{Entity, EntityStore, StoreError};
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
-    come: HashSet<EntityId>,
-    gone: HashSet<EntityId>,
+    inserted: HashSet<EntityId>,
+    removed: HashSet<EntityId>,
     /// Whether any record was checked before.
-    any: bool,
+    has_records: bool,
     /// Whether a checked record replaces the whole state. No other record may then be in the same batch.
-    anew: bool,
+    replaces_state: bool,
 }
 
 impl<const D: usize> RegionState<D> {
@@ -26,10 +26,10 @@ impl<const D: usize> RegionState<D> {
         RecordTrial {
             state: self,
             handover: None,
-            come: HashSet::new(),
-            gone: HashSet::new(),
-            any: false,
-            anew: false,
+            inserted: HashSet::new(),
+            removed: HashSet::new(),
+            has_records: false,
+            replaces_state: false,
         }
     }
 }
@@ -38,29 +38,29 @@ impl<const D: usize> RecordTrial<'_, D> {
     /// Checks a record against the state and the records before it.
     pub(crate) fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let mut sections = Sections::new(record);
-        if self.anew {
+        if self.replaces_state {
             return Err(RecordError::NotAlone);
         }
-        let mut first = !std::mem::replace(&mut self.any, true);
+        let mut first = !std::mem::replace(&mut self.has_records, true);
         while let Some(step) = sections.next::<D>()? {
             match step {
-                Step::HandoverEntry(entry) => self.enter(entry)?,
+                Step::HandoverEntry(entry) => self.apply_entry(entry)?,
                 Step::Insert(parcel) => self.insert(&parcel)?,
                 Step::Put(parcel) => {
-                    self.expect(parcel.id)?;
+                    self.check_exists(parcel.id)?;
                     Entity::<D>::of_parcel(&parcel, self.state.store().schema()).map_err(StoreError::from)?;
                 }
                 Step::Remove(id) => self.remove(id)?,
                 Step::Sort(window) => check_window(window, self.len())?,
                 Step::Tick(_) => {}
                 Step::Moved(moved) => moved.check(self.len())?,
-                Step::Frozen(id, _) => self.expect(id)?,
+                Step::Frozen(id, _) => self.check_exists(id)?,
                 Step::Whole(snapshot) => {
                     if !first || !sections.is_empty() {
                         return Err(RecordError::NotAlone);
                     }
                     drop(self.state.read(snapshot)?);
-                    self.anew = true;
+                    self.replaces_state = true;
                 }
             }
             first = false;
@@ -73,20 +73,20 @@ impl<const D: usize> RecordTrial<'_, D> {
     }
 
     fn len(&self) -> usize {
-        self.store().len() + self.come.len() - self.gone.len()
+        self.store().len() + self.inserted.len() - self.removed.len()
     }
 
-    fn has(&self, id: EntityId) -> bool {
-        self.come.contains(&id) || (self.store().row(id).is_some() && !self.gone.contains(&id))
+    fn contains(&self, id: EntityId) -> bool {
+        self.inserted.contains(&id) || (self.store().row(id).is_some() && !self.removed.contains(&id))
     }
 
-    fn expect(&self, id: EntityId) -> Result<(), RecordError> {
-        if self.has(id) { Ok(()) } else { Err(StoreError::Unknown(id).into()) }
+    fn check_exists(&self, id: EntityId) -> Result<(), RecordError> {
+        if self.contains(id) { Ok(()) } else { Err(StoreError::Unknown(id).into()) }
     }
 
     fn insert(&mut self, parcel: &Parcel) -> Result<(), RecordError> {
         Entity::<D>::of_parcel(parcel, self.store().schema()).map_err(StoreError::from)?;
-        if self.has(parcel.id) {
+        if self.contains(parcel.id) {
             return Err(StoreError::Duplicate(parcel.id).into());
         }
         let max = self.store().limits().entities_max;
@@ -94,28 +94,28 @@ impl<const D: usize> RecordTrial<'_, D> {
             return Err(StoreError::Full { max }.into());
         }
         // An entity that was removed and inserted again counts as an entity in the store.
-        if !self.gone.remove(&parcel.id) {
-            self.come.insert(parcel.id);
+        if !self.removed.remove(&parcel.id) {
+            self.inserted.insert(parcel.id);
         }
         Ok(())
     }
 
     fn remove(&mut self, id: EntityId) -> Result<(), RecordError> {
-        self.expect(id)?;
-        if !self.come.remove(&id) {
-            self.gone.insert(id);
+        self.check_exists(id)?;
+        if !self.inserted.remove(&id) {
+            self.removed.insert(id);
         }
         Ok(())
     }
 
-    fn enter(&mut self, entry: HandoverEntry) -> Result<(), RecordError> {
+    fn apply_entry(&mut self, entry: HandoverEntry) -> Result<(), RecordError> {
         let mut effects = Vec::new();
         let handover = self.handover.get_or_insert_with(|| self.state.handover().clone());
         handover.follow(entry, &mut effects);
         for effect in effects {
             match effect {
                 HandoverEffect::Suspend(ids) | HandoverEffect::Release(ids) => {
-                    ids.into_iter().try_for_each(|id| self.expect(id))?;
+                    ids.into_iter().try_for_each(|id| self.check_exists(id))?;
                 }
                 HandoverEffect::Depart(ids) => ids.into_iter().try_for_each(|id| self.remove(id))?,
                 HandoverEffect::Admit(parcels) => {

@@ -32,8 +32,8 @@ pub(super) struct VisibleEntities<const D: usize> {
     /// Ghosts, whose items come after all rows.
     others: Vec<Ghost<D>>,
     /// Velocity and kind by slot.
-    looks: Vec<SeenState<D>>,
-    room: Vec<(EntityId, u32, Point<D>)>,
+    states: Vec<SeenState<D>>,
+    scratch: Vec<(EntityId, u32, Point<D>)>,
 }
 
 impl<const D: usize> VisibleEntities<D> {
@@ -42,13 +42,13 @@ impl<const D: usize> VisibleEntities<D> {
             sight,
             grid: Grid::for_sight(world, if sight > 0.0 { sight } else { f32::MAX }),
             others: Vec::new(),
-            looks: Vec::new(),
-            room: Vec::new(),
+            states: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
     /// Rebuilds the view after `tick`, with ticks of `seconds` seconds.
-    pub(super) fn look(
+    pub(super) fn rebuild(
         &mut self,
         store: &EntityStore<D>,
         ghosts: &Ghosts<D>,
@@ -57,7 +57,7 @@ impl<const D: usize> VisibleEntities<D> {
         ticks_max: u64,
     ) {
         self.others.clear();
-        ghosts.each(tick, seconds, ticks_max, |ghost| {
+        ghosts.for_each(tick, seconds, ticks_max, |ghost| {
             if store.row(ghost.id).is_none() {
                 self.others.push(*ghost);
             }
@@ -65,9 +65,9 @@ impl<const D: usize> VisibleEntities<D> {
         let (own, others) = (store.len(), &self.others);
         let point = |item: usize| if item < own { store.position(item) } else { others[item - own].position };
         let id = |item: usize| if item < own { store.ids()[item] } else { others[item - own].id };
-        self.grid.rebuild_of(own + others.len(), point);
-        self.grid.sort_cells(id, &mut self.room);
-        let look = |item: &u32| {
+        self.grid.rebuild_with(own + others.len(), point);
+        self.grid.sort_cells(id, &mut self.scratch);
+        let state = |item: &u32| {
             let item = *item as usize;
             if item < own {
                 SeenState { velocity: store.velocity(item), kind: store.kinds()[item] }
@@ -75,8 +75,8 @@ impl<const D: usize> VisibleEntities<D> {
                 SeenState { velocity: others[item - own].velocity, kind: others[item - own].kind }
             }
         };
-        self.looks.clear();
-        self.looks.extend(self.grid.items().iter().map(look));
+        self.states.clear();
+        self.states.extend(self.grid.items().iter().map(state));
     }
 
     /// The distance up to which each entity of the region sees others.
@@ -121,10 +121,10 @@ impl<const D: usize> VisibleEntities<D> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let slots = self.looks.capacity() * size_of::<SeenState<D>>();
+        let slots = self.states.capacity() * size_of::<SeenState<D>>();
         let others = self.others.capacity() * size_of::<Ghost<D>>();
-        let room = self.room.capacity() * size_of::<(EntityId, u32, Point<D>)>();
-        self.grid.bytes() + slots + others + room
+        let scratch = self.scratch.capacity() * size_of::<(EntityId, u32, Point<D>)>();
+        self.grid.bytes() + slots + others + scratch
     }
 }
 
@@ -138,16 +138,16 @@ pub(super) struct SlotsInSight<'a, const D: usize> {
 /// Number of slots that are compared together.
 const LANES: usize = 8;
 /// Capacity of the buffer of entities within sight.
-const NOTED_MAX: usize = 56;
+const BUFFER_MAX: usize = 56;
 
 impl<const D: usize> NearbyEntities<D> for SlotsInSight<'_, D> {
     /// Entities within sight are first collected without a branch, which would often be mispredicted, and visited
     /// afterwards.
     #[inline(always)]
-    fn each(&self, mut visit: impl FnMut(&OtherEntity<D>)) {
+    fn for_each(&self, mut visit: impl FnMut(&OtherEntity<D>)) {
         let sight = self.view.sight;
         let here = Aabb { min: self.position, max: self.position };
-        let mut noted = SightBuffer { slots: [(0, 0.0); NOTED_MAX + LANES], count: 0 };
+        let mut buffer = SightBuffer { slots: [(0, 0.0); BUFFER_MAX + LANES], count: 0 };
         for slots in self.view.grid.rows_around(here, self.view.reach(&here)) {
             let columns = self.view.grid.columns().map(|column| &column[slots.clone()]);
             let mut first = slots.start;
@@ -155,10 +155,10 @@ impl<const D: usize> NearbyEntities<D> for SlotsInSight<'_, D> {
             for chunk in 0..whole {
                 let at = chunk * LANES..(chunk + 1) * LANES;
                 let distances = distances::<D>(&columns.map(|column| &column[at.clone()]), &self.position);
-                noted.note(first, &distances, sight * sight);
+                buffer.push_visible(first, &distances, sight * sight);
                 first += LANES;
-                if noted.count > NOTED_MAX - LANES {
-                    self.visit(&mut noted, &mut visit);
+                if buffer.count > BUFFER_MAX - LANES {
+                    self.visit(&mut buffer, &mut visit);
                 }
             }
             let at = whole * LANES..slots.len();
@@ -167,28 +167,28 @@ impl<const D: usize> NearbyEntities<D> for SlotsInSight<'_, D> {
                 rest[axis][..at.len()].copy_from_slice(&columns[axis][at.clone()]);
             }
             let distances = distances::<D>(&rest.each_ref().map(|column| &column[..]), &self.position);
-            noted.note(first, &distances[..at.len()], sight * sight);
-            if noted.count > NOTED_MAX - LANES {
-                self.visit(&mut noted, &mut visit);
+            buffer.push_visible(first, &distances[..at.len()], sight * sight);
+            if buffer.count > BUFFER_MAX - LANES {
+                self.visit(&mut buffer, &mut visit);
             }
         }
-        self.visit(&mut noted, &mut visit);
+        self.visit(&mut buffer, &mut visit);
     }
 }
 
 impl<const D: usize> SlotsInSight<'_, D> {
     #[inline(always)]
-    fn visit(&self, noted: &mut SightBuffer, visit: &mut impl FnMut(&OtherEntity<D>)) {
+    fn visit(&self, buffer: &mut SightBuffer, visit: &mut impl FnMut(&OtherEntity<D>)) {
         let (view, columns) = (self.view, self.view.grid.columns());
-        for (slot, distance_sq) in &noted.slots[..noted.count] {
+        for (slot, distance_sq) in &buffer.slots[..buffer.count] {
             let slot = *slot as usize;
             if slot != self.own {
-                let SeenState { velocity, kind } = view.looks[slot];
+                let SeenState { velocity, kind } = view.states[slot];
                 let offset = std::array::from_fn(|axis| columns[axis][slot] - self.position[axis]);
                 visit(&OtherEntity { kind, offset, distance_sq: *distance_sq, velocity });
             }
         }
-        noted.count = 0;
+        buffer.count = 0;
     }
 }
 
@@ -207,13 +207,13 @@ fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LA
 
 /// Slots within sight, with squared distances.
 struct SightBuffer {
-    slots: [(u32, f32); NOTED_MAX + LANES],
+    slots: [(u32, f32); BUFFER_MAX + LANES],
     count: usize,
 }
 
 impl SightBuffer {
     #[inline(always)]
-    fn note(&mut self, first: usize, distances: &[f32], most: f32) {
+    fn push_visible(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
             // The next slot overwrites this entry if the present one is too far away.
             self.slots[self.count] = ((first + lane) as u32, *distance_sq);
@@ -227,5 +227,5 @@ pub(super) struct NoNearbyEntities;
 
 impl<const D: usize> NearbyEntities<D> for NoNearbyEntities {
     #[inline(always)]
-    fn each(&self, _: impl FnMut(&OtherEntity<D>)) {}
+    fn for_each(&self, _: impl FnMut(&OtherEntity<D>)) {}
 }

@@ -27,17 +27,17 @@ impl SortWindow {
     pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<SortWindow> {
         let every = u64::from(every.max(1));
         let (nth, sweep) = ((tick % every) as usize, tick / every % 3);
-        let each = rows.div_ceil(every as usize).max(ROWS_MIN);
-        let parts = rows.div_ceil(each);
+        let part_rows = rows.div_ceil(every as usize).max(ROWS_MIN);
+        let parts = rows.div_ceil(part_rows);
         let (first, step) = match sweep {
             0 => (nth, parts),
-            1 => (nth * each, 1),
-            _ => (nth * each + each / 2, 1),
+            1 => (nth * part_rows, 1),
+            _ => (nth * part_rows + part_rows / 2, 1),
         };
         if nth >= parts || first >= rows {
             return None;
         }
-        let count = (rows - first).div_ceil(step).min(each);
+        let count = (rows - first).div_ceil(step).min(part_rows);
         let [first, step, count] = [first, step, count].map(|number| u32::try_from(number).ok());
         let window = SortWindow { first: first?, step: step?, count: count? };
         (window.count > 1).then_some(window)
@@ -78,20 +78,22 @@ impl<const D: usize> EntityStore<D> {
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
         // The buffers for sorting are not kept between calls, because they need as much memory as the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
-        let mut order: Vec<(u64, u32)> =
-            rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();
+        let mut order: Vec<(u64, u32)> = rows
+            .clone()
+            .map(|row| (Morton::key(world.grid_point(&self.position(row))), row as u32))
+            .collect();
         <Morton as Curve<D>>::sort(&mut order, &mut Vec::new());
         for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
             run.sort_unstable_by_key(|(_, row)| self.ids[*row as usize]);
         }
         let moves = rows.zip(&order).map(|(to, (_, from))| RowMove { from: *from, to: to as u32 });
-        let moves: Vec<RowMove> = moves.filter(|one| one.from != one.to).collect();
+        let moves: Vec<RowMove> = moves.filter(|moved| moved.from != moved.to).collect();
         self.renumber(&moves);
         permute(&mut self.ids, &moves);
         permute(&mut self.generations, &moves);
         permute(&mut self.kinds, &moves);
         permute(&mut self.flags, &moves);
-        permute(&mut self.rests_until, &moves);
+        permute(&mut self.cooldown_until, &moves);
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| permute(column, &moves));
         self.components.iter_mut().for_each(|column| column.permute(&moves));
     }
@@ -100,20 +102,21 @@ impl<const D: usize> EntityStore<D> {
     fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
         // Finds all entries before it changes any, because equal hashes are distinguished by their rows.
-        let place =
-            |one: &RowMove| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
-        let places: Vec<Option<usize>> = moves.iter().map(place).collect();
-        for (place, one) in places.into_iter().zip(moves) {
-            if let Some(row) = place.and_then(|place| rows.get_bucket_mut(place)) {
-                *row = one.to;
+        let bucket = |moved: &RowMove| {
+            rows.find_bucket_index(hash(ids[moved.from as usize]), |row| *row == moved.from)
+        };
+        let buckets: Vec<Option<usize>> = moves.iter().map(bucket).collect();
+        for (bucket, moved) in buckets.into_iter().zip(moves) {
+            if let Some(row) = bucket.and_then(|bucket| rows.get_bucket_mut(bucket)) {
+                *row = moved.to;
             }
         }
     }
 }
 
 pub(super) fn permute<T: Copy>(column: &mut [T], moves: &[RowMove]) {
-    let taken: Vec<T> = moves.iter().map(|one| column[one.from as usize]).collect();
-    moves.iter().zip(taken).for_each(|(one, taken)| column[one.to as usize] = taken);
+    let values: Vec<T> = moves.iter().map(|moved| column[moved.from as usize]).collect();
+    moves.iter().zip(values).for_each(|(moved, value)| column[moved.to as usize] = value);
 }
 
 #[cfg(test)]
@@ -138,7 +141,7 @@ mod tests {
 
     /// Mean distance of rows from their place in the sorted order.
     fn disorder(store: &EntityStore<3>, world: &WorldBox<3>) -> f64 {
-        let key = |row: &usize| (Morton::key(world.place(&store.position(*row))), store.ids[*row]);
+        let key = |row: &usize| (Morton::key(world.grid_point(&store.position(*row))), store.ids[*row]);
         let mut order: Vec<usize> = (0..store.len()).collect();
         order.sort_by_key(key);
         order.iter().enumerate().map(|(at, row)| at.abs_diff(*row) as f64).sum::<f64>() / store.len() as f64
@@ -156,10 +159,10 @@ mod tests {
                     assert!(window.end() <= rows, "{window:?}");
                     (0..window.count as usize).for_each(|nth| seen[window.row(nth)] += 1);
                 }
-                let left_out = seen.iter().filter(|count| **count == 0).count();
+                let missed = seen.iter().filter(|count| **count == 0).count();
                 let most = rows.div_ceil(every as usize).max(ROWS_MIN);
                 assert!(seen.iter().all(|count| *count <= 1), "{rows} {every} {sweep}");
-                assert!(left_out <= if sweep == 2 { most } else { 1 }, "{rows} {every} {sweep}: {left_out}");
+                assert!(missed <= if sweep == 2 { most } else { 1 }, "{rows} {every} {sweep}: {missed}");
             }
         }
     }

@@ -5,7 +5,7 @@
 //!  ids u64, generations u32, kinds u32, flags u8, positions by axis f32, velocities by axis f32, components
 //! ```
 
-use super::{EntityStore, FROZEN, STILL, StoreError};
+use super::{EntityStore, FROZEN, SUSPENDED, StoreError};
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 use crate::limits::RegionLimits;
@@ -60,8 +60,8 @@ impl<const D: usize> EntityStore<D> {
                 frozen: rows.flags[row] & FROZEN != 0,
                 components: &rows.components[row * size..(row + 1) * size],
             })?;
-            if rows.flags[row] & STILL != 0 {
-                store.set_still(rows.ids[row], true);
+            if rows.flags[row] & SUSPENDED != 0 {
+                store.set_suspended(rows.ids[row], true);
             }
         }
         Ok(store)

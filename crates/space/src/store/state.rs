@@ -140,7 +140,11 @@ impl<const D: usize> EntityStore<D> {
         world: &WorldBox<D>,
     ) -> Result<usize, StoreError> {
         super::finite(entity.id, "its position", &entity.position)?;
-        if world.holds(&entity.position) { self.insert(entity) } else { Err(StoreError::Outside(entity.id)) }
+        if world.contains(&entity.position) {
+            self.insert(entity)
+        } else {
+            Err(StoreError::Outside(entity.id))
+        }
     }
 
     /// Replaces a row's components; the bytes must have the registered size.

@@ -33,10 +33,12 @@ fn no_fault_loses_or_duplicates_an_entity_with_standbys() {
     let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();
     // A run of few seeds may have too few faults for these checks.
     if stages.len() >= 30 {
-        assert!(sum(|stage| stage.told.kills) > 30 && sum(|stage| stage.told.taken_over) > 15);
-        assert!(sum(|stage| stage.told.reclaimed) > 0);
-        assert!(sum(|stage| stage.told.moved_over) > 300 && sum(|stage| stage.told.refused) > 0);
-        assert!(sum(|stage| stage.told.lost_messages) > 300 && sum(|stage| stage.told.late_messages) > 30);
+        assert!(sum(|stage| stage.counters.kills) > 30 && sum(|stage| stage.counters.taken_over) > 15);
+        assert!(sum(|stage| stage.counters.reclaimed) > 0);
+        assert!(sum(|stage| stage.counters.moved_over) > 300 && sum(|stage| stage.counters.refused) > 0);
+        assert!(
+            sum(|stage| stage.counters.lost_messages) > 300 && sum(|stage| stage.counters.late_messages) > 30
+        );
     }
     assert_eq!(sum(|stage| stage.ledger.lost.len() as u64), 0);
 }
@@ -46,7 +48,7 @@ fn only_a_killed_process_without_standby_loses_its_entities() {
     let stages =
         seeds("without standbys", |seed| Simulation::new(seed, StandbyMode::None, Faults::all()).run());
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
-    let reclaimed: u64 = stages.iter().map(|stage| stage.told.reclaimed).sum();
+    let reclaimed: u64 = stages.iter().map(|stage| stage.counters.reclaimed).sum();
     assert!(stages.len() < 30 || reclaimed > 10, "an owner that comes back loses nothing");
     assert!(stages.len() < 30 || lost > 0, "kills without a standby lose what was held");
 }
@@ -55,7 +57,7 @@ fn only_a_killed_process_without_standby_loses_its_entities() {
 fn every_handover_succeeds_without_faults() {
     for seed in 0..5 {
         let stage = Simulation::new(seed, StandbyMode::Required, Faults::none()).run().unwrap();
-        assert_eq!((stage.told.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");
-        assert!(stage.told.moved_over > 10, "seed {seed}");
+        assert_eq!((stage.counters.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");
+        assert!(stage.counters.moved_over > 10, "seed {seed}");
     }
 }

@@ -32,12 +32,12 @@ fn refused() -> Vec<RefusedEntity> {
 }
 
 fn messages() -> Vec<(&'static str, HandoverMessage)> {
-    let message = |saying| HandoverMessage {
+    let message = |body| HandoverMessage {
         from: RegionId(5),
         epoch: 6,
         settled: TransferId { epoch: 6, number: 1 },
         transfer: TransferId { epoch: 6, number: 2 },
-        saying,
+        body,
     };
     vec![
         ("prepare", message(MessageBody::Prepare(parcels()))),
@@ -45,9 +45,9 @@ fn messages() -> Vec<(&'static str, HandoverMessage)> {
         ("commit", message(MessageBody::Commit)),
         ("taken", message(MessageBody::Taken(refused()))),
         ("abort", message(MessageBody::Abort)),
-        ("ask_target", message(MessageBody::AskTarget { addressed: 4 })),
+        ("ask_target", message(MessageBody::QueryTarget { addressed: 4 })),
         ("not_taken", message(MessageBody::NotTaken)),
-        ("ask_source", message(MessageBody::AskSource)),
+        ("ask_source", message(MessageBody::QuerySource)),
         ("unknown", message(MessageBody::Unknown)),
         ("settled", message(MessageBody::Settled)),
     ]
@@ -64,7 +64,7 @@ fn entries() -> Vec<(&'static str, HandoverEntry)> {
         ("entry_staged", entry(HandoverStep::Staged { parcels: parcels(), refused: refused() })),
         ("entry_taken", entry(HandoverStep::Taken)),
         ("entry_dropped", entry(HandoverStep::Dropped)),
-        ("entry_passed", entry(HandoverStep::Passed)),
+        ("entry_passed", entry(HandoverStep::PeerSettled)),
     ]
 }
 

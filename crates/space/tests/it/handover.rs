@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 100 * MS, resend_ns: 20 * MS, ask_ns: 200 * MS };
+const TIMING: HandoverTiming =
+    HandoverTiming { prepare_ns: 100 * MS, resend_ns: 20 * MS, query_ns: 200 * MS };
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
 /// A target without entities, which accepts all entities except the given one.
-struct Takes(Option<(EntityId, EntityRefusal)>);
+struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
-impl AdmissionCheck for Takes {
+impl AdmissionCheck for TargetStub {
     fn refusal(&self, parcel: &Parcel, _: usize) -> Option<EntityRefusal> {
         self.0.filter(|(id, _)| *id == parcel.id).map(|(_, why)| why)
     }
@@ -25,8 +26,8 @@ fn parcel(id: u64) -> Parcel {
 fn pair(standby: StandbyMode) -> (Handover, Handover) {
     let (mut source, mut target) =
         (Handover::new(A, 1, standby, TIMING), Handover::new(B, 1, standby, TIMING));
-    source.meet(B, 1, 0, &mut Vec::new());
-    target.meet(A, 1, 0, &mut Vec::new());
+    source.record_peer_epoch(B, 1, 0, &mut Vec::new());
+    target.record_peer_epoch(A, 1, 0, &mut Vec::new());
     (source, target)
 }
 
@@ -44,20 +45,25 @@ fn sent(effects: &[HandoverEffect]) -> Vec<HandoverMessage> {
     effects.iter().filter_map(message).collect()
 }
 
-fn hear(side: &mut Handover, messages: Vec<HandoverMessage>, takes: &Takes, now: u64) -> Vec<HandoverEffect> {
+fn receive_all(
+    side: &mut Handover,
+    messages: Vec<HandoverMessage>,
+    target_stub: &TargetStub,
+    now: u64,
+) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
-    messages.into_iter().for_each(|message| side.receive(message, takes, now, &mut effects));
+    messages.into_iter().for_each(|message| side.receive(message, target_stub, now, &mut effects));
     effects
 }
 
-fn knows(side: &mut Handover, now: u64) -> Vec<HandoverEffect> {
+fn acknowledge(side: &mut Handover, now: u64) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
     side.standby_acknowledged(side.written(), now, &mut effects);
     effects
 }
 
-fn sayings(effects: &[HandoverEffect]) -> Vec<MessageBody> {
-    sent(effects).into_iter().map(|message| message.saying).collect()
+fn bodies(effects: &[HandoverEffect]) -> Vec<MessageBody> {
+    sent(effects).into_iter().map(|message| message.body).collect()
 }
 
 #[test]
@@ -65,15 +71,15 @@ fn handover_without_standbys_takes_two_messages_each_way() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     assert!(prepare.contains(&HandoverEffect::Suspend(vec![EntityId(7)])));
-    let prepared = hear(&mut target, sent(&prepare), &Takes(None), 0);
-    let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
+    let prepared = receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
+    let commit = receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);
     assert!(commit.contains(&HandoverEffect::Depart(vec![EntityId(7)])));
-    let taken = hear(&mut target, sent(&commit), &Takes(None), 0);
+    let taken = receive_all(&mut target, sent(&commit), &TargetStub(None), 0);
     assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7)])));
-    assert_eq!(sayings(&taken), [MessageBody::Taken(vec![])]);
-    let over = hear(&mut source, sent(&taken), &Takes(None), 0);
-    hear(&mut target, sent(&over), &Takes(None), 0);
-    assert_eq!((source.under_way(), target.under_way()), ((0, 0), (0, 0)));
+    assert_eq!(bodies(&taken), [MessageBody::Taken(vec![])]);
+    let settled = receive_all(&mut source, sent(&taken), &TargetStub(None), 0);
+    receive_all(&mut target, sent(&settled), &TargetStub(None), 0);
+    assert_eq!((source.in_progress(), target.in_progress()), ((0, 0), (0, 0)));
     assert_eq!((source.counts().departed, target.counts().admitted), (1, 1));
 }
 
@@ -81,17 +87,17 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 fn handover_is_committed_once_both_standbys_have_received_it() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
-    let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
-    assert_eq!(sayings(&staged), [], "the target's standby does not have it yet");
-    let prepared = knows(&mut target, 0);
-    let waits = hear(&mut source, sent(&prepared), &Takes(None), 0);
-    assert_eq!(sayings(&waits), [], "the source's standby would still move it");
-    let commit = knows(&mut source, 0);
-    assert_eq!(sayings(&commit), [MessageBody::Commit]);
-    let admitted = hear(&mut target, sent(&commit), &Takes(None), 0);
+    let staged = receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
+    assert_eq!(bodies(&staged), [], "the target's standby does not have it yet");
+    let prepared = acknowledge(&mut target, 0);
+    let pending = receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);
+    assert_eq!(bodies(&pending), [], "the source's standby would still move it");
+    let commit = acknowledge(&mut source, 0);
+    assert_eq!(bodies(&commit), [MessageBody::Commit]);
+    let admitted = receive_all(&mut target, sent(&commit), &TargetStub(None), 0);
     assert!(admitted.contains(&HandoverEffect::Admit(vec![parcel(7)])));
-    assert_eq!(sayings(&admitted), [], "the standby would ask and receive Unknown");
-    assert_eq!(sayings(&knows(&mut target, 0)), [MessageBody::Taken(vec![])]);
+    assert_eq!(bodies(&admitted), [], "the standby would ask and receive Unknown");
+    assert_eq!(bodies(&acknowledge(&mut target, 0)), [MessageBody::Taken(vec![])]);
 }
 
 #[test]
@@ -99,16 +105,16 @@ fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     let mut effects = Vec::new();
-    source.elapse(99 * MS, &mut effects);
+    source.advance_time(99 * MS, &mut effects);
     assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    source.elapse(100 * MS, &mut effects);
+    source.advance_time(100 * MS, &mut effects);
     assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     // The offer and the target's response to it arrive only after the deadline.
-    let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
-    let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
-    assert_eq!(sayings(&abort), [MessageBody::Abort]);
-    hear(&mut target, sent(&abort), &Takes(None), 100 * MS);
-    assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
+    let prepared = receive_all(&mut target, sent(&prepare), &TargetStub(None), 100 * MS);
+    let abort = receive_all(&mut source, sent(&prepared), &TargetStub(None), 100 * MS);
+    assert_eq!(bodies(&abort), [MessageBody::Abort]);
+    receive_all(&mut target, sent(&abort), &TargetStub(None), 100 * MS);
+    assert_eq!((target.in_progress(), target.counts().admitted), ((0, 0), 0));
 }
 
 /// The reserved ids of an earlier handover must not block the same handover for ever.
@@ -117,9 +123,9 @@ fn entity_can_be_handed_over_back_and_forth_many_times() {
     let (mut source, mut target) = pair(StandbyMode::None);
     for round in 1..=20 {
         let mut effects = offer(&mut source, &[7], round);
-        for turn in 0..6 {
-            let side = if turn % 2 == 0 { &mut target } else { &mut source };
-            effects = hear(side, sent(&effects), &Takes(None), round);
+        for step in 0..6 {
+            let side = if step % 2 == 0 { &mut target } else { &mut source };
+            effects = receive_all(side, sent(&effects), &TargetStub(None), round);
         }
         assert_eq!(target.counts().admitted, round);
     }
@@ -128,15 +134,15 @@ fn entity_can_be_handed_over_back_and_forth_many_times() {
 #[test]
 fn refused_entities_of_a_batch_handover_stay_and_others_leave() {
     let (mut source, mut target) = pair(StandbyMode::None);
-    let takes = Takes(Some((EntityId(8), EntityRefusal::Held)));
+    let target_stub = TargetStub(Some((EntityId(8), EntityRefusal::Held)));
     let prepare = offer(&mut source, &[7, 8, 9, 9], 0);
-    let prepared = hear(&mut target, sent(&prepare), &takes, 0);
-    let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
+    let prepared = receive_all(&mut target, sent(&prepare), &target_stub, 0);
+    let commit = receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);
     assert!(commit.contains(&HandoverEffect::Depart(vec![EntityId(7), EntityId(9)])));
     assert!(commit.contains(&HandoverEffect::Release(vec![EntityId(8), EntityId(9)])));
     let refused = vec![(EntityId(8), EntityRefusal::Held), (EntityId(9), EntityRefusal::Held)];
     assert!(commit.contains(&HandoverEffect::Refused(refused)));
-    let taken = hear(&mut target, sent(&commit), &takes, 0);
+    let taken = receive_all(&mut target, sent(&commit), &target_stub, 0);
     assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7), parcel(9)])));
 }
 
@@ -144,10 +150,10 @@ fn refused_entities_of_a_batch_handover_stay_and_others_leave() {
 fn repeated_handover_messages_change_nothing() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let mut effects = offer(&mut source, &[7], 0);
-    for turn in 0..6 {
+    for step in 0..6 {
         let twice = [sent(&effects), sent(&effects)].concat();
-        let side = if turn % 2 == 0 { &mut target } else { &mut source };
-        effects = hear(side, twice, &Takes(None), 0);
+        let side = if step % 2 == 0 { &mut target } else { &mut source };
+        effects = receive_all(side, twice, &TargetStub(None), 0);
     }
     assert_eq!((source.counts().departed, target.counts().admitted), (1, 1));
 }
@@ -156,9 +162,9 @@ fn repeated_handover_messages_change_nothing() {
 fn handover_messages_of_a_replaced_owner_are_ignored() {
     let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
-    target.meet(A, 2, 0, &mut Vec::new());
-    let answer = hear(&mut target, sent(&prepare), &Takes(None), 0);
-    assert_eq!((answer, target.counts().fenced), (vec![], 1));
+    target.record_peer_epoch(A, 2, 0, &mut Vec::new());
+    let response = receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
+    assert_eq!((response, target.counts().fenced), (vec![], 1));
 }
 
 /// After the source's new owner has asked, messages of the previous owner come too late.
@@ -166,33 +172,33 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 fn late_commit_is_ignored_if_the_new_owner_keeps_the_entity() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
-    let (mut heir, _) = source.standby_starts();
-    hear(&mut target, sent(&prepare), &Takes(None), 0);
-    let prepared = knows(&mut target, 0);
-    hear(&mut source, sent(&prepared), &Takes(None), 0);
-    let commit = knows(&mut source, 0);
-    assert_eq!(sayings(&commit), [MessageBody::Commit]);
+    let (mut heir, _) = source.copy_for_standby();
+    receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
+    let prepared = acknowledge(&mut target, 0);
+    receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);
+    let commit = acknowledge(&mut source, 0);
+    assert_eq!(bodies(&commit), [MessageBody::Commit]);
     let mut effects = Vec::new();
     heir.take_over(2, false, &[(B, 1)], MS, &mut effects);
-    assert!(matches!(sayings(&effects)[..], [MessageBody::AskTarget { .. }]));
-    let answer = hear(&mut target, sent(&effects), &Takes(None), MS);
-    assert!(sayings(&answer).contains(&MessageBody::NotTaken));
-    let released = hear(&mut heir, sent(&answer), &Takes(None), MS);
+    assert!(matches!(bodies(&effects)[..], [MessageBody::QueryTarget { .. }]));
+    let response = receive_all(&mut target, sent(&effects), &TargetStub(None), MS);
+    assert!(bodies(&response).contains(&MessageBody::NotTaken));
+    let released = receive_all(&mut heir, sent(&response), &TargetStub(None), MS);
     assert!(released.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    let late = hear(&mut target, sent(&commit), &Takes(None), 2 * MS);
+    let late = receive_all(&mut target, sent(&commit), &TargetStub(None), 2 * MS);
     assert_eq!((late, target.counts().admitted), (vec![], 0));
 }
 
 #[test]
 fn clock_set_back_changes_no_deadline() {
     let (mut source, _) = pair(StandbyMode::None);
-    source.elapse(50 * MS, &mut Vec::new());
+    source.advance_time(50 * MS, &mut Vec::new());
     offer(&mut source, &[7], 10 * MS);
     let mut effects = Vec::new();
-    source.elapse(149 * MS, &mut effects);
+    source.advance_time(149 * MS, &mut effects);
     assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    source.elapse(0, &mut effects);
-    source.elapse(150 * MS, &mut effects);
+    source.advance_time(0, &mut effects);
+    source.advance_time(150 * MS, &mut effects);
     assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
 }
 
@@ -202,7 +208,7 @@ fn handover_offers_beyond_a_limit_are_refused_with_the_limit() {
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();
     assert_eq!(source.offer(B, vec![parcel(1)], 0, &mut effects), Err(OfferError::UnknownPeer(B)));
-    source.meet(B, 1, 0, &mut effects);
+    source.record_peer_epoch(B, 1, 0, &mut effects);
     assert_eq!(source.offer(B, vec![], 0, &mut effects), Err(OfferError::Batch { count: 0, max: 2 }));
     let three = vec![parcel(1), parcel(2), parcel(3)];
     assert_eq!(source.offer(B, three, 0, &mut effects), Err(OfferError::Batch { count: 3, max: 2 }));

@@ -41,26 +41,26 @@ fn found<const D: usize>(index: &impl SpatialIndex<D>, shape: &impl Shape<D>) ->
 
 /// The queries of one test case.
 #[derive(Debug, Clone)]
-struct Questions<const D: usize> {
+struct Queries<const D: usize> {
     at: Point<D>,
     to: Point<D>,
     size: f32,
     count: usize,
 }
 
-fn questions<const D: usize>() -> impl Strategy<Value = Questions<D>> {
+fn queries<const D: usize>() -> impl Strategy<Value = Queries<D>> {
     let point = || {
         prop::collection::vec(coordinate(), D)
             .prop_map(|along| Point::<D>::try_from(along).unwrap_or([0.0; D]))
     };
     let size = prop_oneof![Just(0.0_f32), Just(6.25), Just(12.5), 0.0_f32..60.0];
-    (point(), point(), size, 0_usize..14).prop_map(|(at, to, size, count)| Questions { at, to, size, count })
+    (point(), point(), size, 0_usize..14).prop_map(|(at, to, size, count)| Queries { at, to, size, count })
 }
 
 fn agrees<const D: usize>(
     index: &impl SpatialIndex<D>,
     scan: &LinearScan<D>,
-    q: &Questions<D>,
+    q: &Queries<D>,
 ) -> Result<(), TestCaseError> {
     prop_assert_eq!(index.len(), scan.len());
     let corners = |low: bool| {
@@ -93,7 +93,7 @@ fn agrees<const D: usize>(
 fn nearest_agree<const D: usize>(
     index: &impl SpatialIndex<D>,
     scan: &LinearScan<D>,
-    q: &Questions<D>,
+    q: &Queries<D>,
 ) -> Result<(), TestCaseError> {
     let (mut nearest, mut all) = (Vec::new(), Vec::new());
     index.nearest(&q.at, q.count, &mut nearest);
@@ -115,7 +115,7 @@ fn nearest_agree<const D: usize>(
 fn all_agree<const D: usize>(
     points: &[Point<D>],
     later: &[Point<D>],
-    q: &Questions<D>,
+    q: &Queries<D>,
 ) -> Result<(), TestCaseError> {
     let world = WorldBox::cube(100.0).unwrap();
     let mut octree = built(Octree::new(world), points);
@@ -137,14 +137,14 @@ proptest! {
 
     #[test]
     fn indexes_in_three_dimensions_equal_a_full_scan(
-        points in points::<3>(), later in points::<3>(), q in questions::<3>(),
+        points in points::<3>(), later in points::<3>(), q in queries::<3>(),
     ) {
         all_agree(&points, &later, &q)?;
     }
 
     #[test]
     fn indexes_in_two_dimensions_equal_a_full_scan(
-        points in points::<2>(), later in points::<2>(), q in questions::<2>(),
+        points in points::<2>(), later in points::<2>(), q in queries::<2>(),
     ) {
         all_agree(&points, &later, &q)?;
     }
@@ -155,7 +155,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
     let mut points: Vec<Point<3>> = (0..200).map(|at| [at as f32 / 2.0, 50.0, 50.0]).collect();
     points[17] = [f32::NAN; 3];
     points[18] = [f32::NAN, 1.0, 2.0];
-    let q = Questions { at: [8.0, 50.0, 50.0], to: [9.5, 51.0, 50.0], size: 5.0, count: 7 };
+    let q = Queries { at: [8.0, 50.0, 50.0], to: [9.5, 51.0, 50.0], size: 5.0, count: 7 };
     let world = WorldBox::cube(100.0).unwrap();
     let scan = built(LinearScan::new(), &points);
     let ball = Ball { center: q.at, radius: q.size };

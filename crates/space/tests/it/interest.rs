@@ -18,13 +18,13 @@ fn store(dice: &mut Dice, count: u64) -> EntityStore<2> {
 
 /// A viewer's scene: the entities in sight, each with the tick of its last update.
 #[derive(Default)]
-struct Knows(BTreeMap<EntityId, u64>);
+struct ViewerModel(BTreeMap<EntityId, u64>);
 
-impl Knows {
-    fn take(&mut self, bytes: &[u8], tick: u64) -> usize {
+impl ViewerModel {
+    fn apply(&mut self, bytes: &[u8], tick: u64) -> usize {
         let mut updates = 0;
-        for glimpse in ViewerEvent::<2>::decode_all(bytes) {
-            match glimpse.unwrap() {
+        for event in ViewerEvent::<2>::decode_all(bytes) {
+            match event.unwrap() {
                 ViewerEvent::Enter { id, .. } => {
                     assert_eq!(self.0.insert(id, tick), None, "{id} enters twice")
                 }
@@ -78,19 +78,19 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
         (VisibilityRule::NotOfKind(2), |kind| kind != 2),
         (VisibilityRule::Where(|_, kind| kind != 0), |kind| kind != 0),
     ] {
-        let (mut dice, mut knows) = (Dice(4), Knows::default());
+        let (mut dice, mut viewer) = (Dice(4), ViewerModel::default());
         let mut store = store(&mut dice, 300);
         let mut interests = Interests::new(world, 25.0, 10);
         interests.watch(VIEWER, watch(rule, 400)).unwrap();
         for tick in 1..40 {
-            interests.tell(&store, tick, |_, bytes| _ = knows.take(bytes, tick));
-            let known: Vec<EntityId> = knows.0.keys().copied().collect();
+            interests.send_updates(&store, tick, |_, bytes| _ = viewer.apply(bytes, tick));
+            let known: Vec<EntityId> = viewer.0.keys().copied().collect();
             assert_eq!(known, in_sight(&store, shown));
             store = shuffle(&store, &mut dice, 8.0);
         }
         store.remove(EntityId(0)).unwrap();
-        interests.tell(&store, 40, |_, bytes| _ = knows.take(bytes, 40));
-        assert_eq!(knows.0.len(), 0, "a viewer without its center sees no entity");
+        interests.send_updates(&store, 40, |_, bytes| _ = viewer.apply(bytes, 40));
+        assert_eq!(viewer.0.len(), 0, "a viewer without its center sees no entity");
     }
 }
 
@@ -100,16 +100,16 @@ fn viewer_gets_more_updates_of_near_entities_but_some_of_all() {
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);
     interests.watch(VIEWER, watch(VisibilityRule::All, 10 * 25)).unwrap();
-    let mut knows = Knows::default();
-    interests.tell(&store, 1, |_, bytes| _ = knows.take(bytes, 1));
-    let (mut told, mut oldest) = (BTreeMap::<EntityId, u64>::new(), 0);
+    let mut viewer = ViewerModel::default();
+    interests.send_updates(&store, 1, |_, bytes| _ = viewer.apply(bytes, 1));
+    let (mut update_counts, mut oldest) = (BTreeMap::<EntityId, u64>::new(), 0);
     for tick in 2..400 {
-        interests.tell(&store, tick, |_, bytes| {
+        interests.send_updates(&store, tick, |_, bytes| {
             assert!(bytes.len() <= 250);
-            assert_eq!(knows.take(bytes, tick), 10);
+            assert_eq!(viewer.apply(bytes, tick), 10);
         });
-        for (id, last) in &knows.0 {
-            *told.entry(*id).or_default() += u64::from(*last == tick);
+        for (id, last) in &viewer.0 {
+            *update_counts.entry(*id).or_default() += u64::from(*last == tick);
             oldest = oldest.max(tick - last);
         }
     }
@@ -119,13 +119,16 @@ fn viewer_gets_more_updates_of_near_entities_but_some_of_all() {
         (at[0] - center[0]).hypot(at[1] - center[1])
     };
     let mean = |near: bool| {
-        let counts: Vec<u64> =
-            told.iter().filter(|(id, _)| (far(id) < 12.5) == near).map(|(_, count)| *count).collect();
+        let counts: Vec<u64> = update_counts
+            .iter()
+            .filter(|(id, _)| (far(id) < 12.5) == near)
+            .map(|(_, count)| *count)
+            .collect();
         counts.iter().sum::<u64>() as f64 / counts.len() as f64
     };
     assert!(mean(true) > 1.3 * mean(false), "{} {}", mean(true), mean(false));
-    assert!(told.values().all(|count| *count > 0), "every entity gets updates");
-    assert!(oldest < 10 * knows.0.len() as u64 / 10 * 3, "{oldest}");
+    assert!(update_counts.values().all(|count| *count > 0), "every entity gets updates");
+    assert!(oldest < 10 * viewer.0.len() as u64 / 10 * 3, "{oldest}");
 }
 
 #[test]
@@ -138,20 +141,20 @@ fn excess_viewers_and_invalid_radii_are_refused() {
         interests.watch(ViewerId(2), watch(VisibilityRule::All, 1)),
         Err(InterestError::TooMany { max: 1 })
     );
-    assert!(interests.forget(VIEWER) && !interests.forget(VIEWER));
+    assert!(interests.remove(VIEWER) && !interests.remove(VIEWER));
 }
 
 /// A region's update for a viewer after a tick.
 struct RegionUpdate {
     epoch: u64,
-    glimpses: Vec<u8>,
+    events: Vec<u8>,
 }
 
-fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &RegionUpdate) -> Vec<SceneChange> {
+fn apply_update(scene: &mut Scene<2>, region: u32, tick: u64, update: &RegionUpdate) -> Vec<SceneChange> {
     let mut changes = Vec::new();
-    let RegionUpdate { epoch, glimpses } = said;
+    let RegionUpdate { epoch, events } = update;
     scene
-        .take(&ViewerUpdate { region: RegionId(region), epoch: *epoch, tick, glimpses }, &mut changes)
+        .apply(&ViewerUpdate { region: RegionId(region), epoch: *epoch, tick, events }, &mut changes)
         .unwrap();
     changes.sort_by_key(|change| match change {
         SceneChange::Entered(id) | SceneChange::Moved(id) | SceneChange::Left(id) => *id,
@@ -160,14 +163,14 @@ fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &RegionUpdate) -> Ve
 }
 
 /// An update of a region with these entities, for a viewer that starts from the beginning.
-fn anew(epoch: u64, ids: &[u64]) -> RegionUpdate {
+fn first_update(epoch: u64, ids: &[u64]) -> RegionUpdate {
     let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
     let mut interests = Interests::new(WorldBox::cube(100.0).unwrap(), 90.0, 1);
     interests.watch(VIEWER, SurroundingsWatch::around(EntityId(ids[0]), 90.0)).unwrap();
-    let mut glimpses = Vec::new();
-    interests.tell(&store, 1, |_, bytes| glimpses = bytes.to_vec());
-    RegionUpdate { epoch, glimpses }
+    let mut events = Vec::new();
+    interests.send_updates(&store, 1, |_, bytes| events = bytes.to_vec());
+    RegionUpdate { epoch, events }
 }
 
 #[test]
@@ -176,16 +179,20 @@ fn viewer_shows_a_handed_over_entity_as_its_new_region_reports() {
     use SceneChange::{Entered, Left, Moved};
     let id = EntityId;
     assert_eq!(
-        hear(&mut scene, 1, 1, &anew(5, &[1, 2, 3])),
+        apply_update(&mut scene, 1, 1, &first_update(5, &[1, 2, 3])),
         [Entered(id(1)), Entered(id(2)), Entered(id(3))]
     );
     // Entity 2 is handed over: its new region sends `Enter` first.
-    assert_eq!(hear(&mut scene, 2, 2, &anew(6, &[2])), [Moved(id(2))]);
-    assert_eq!(hear(&mut scene, 1, 2, &anew(5, &[1, 3])), [Moved(id(1)), Moved(id(3))]);
+    assert_eq!(apply_update(&mut scene, 2, 2, &first_update(6, &[2])), [Moved(id(2))]);
+    assert_eq!(apply_update(&mut scene, 1, 2, &first_update(5, &[1, 3])), [Moved(id(1)), Moved(id(3))]);
     assert!(scene.visible().contains_key(&id(2)));
     // A new owner of region 1 does not have entity 3.
-    assert_eq!(hear(&mut scene, 1, 3, &anew(7, &[1])), [Moved(id(1)), Left(id(3))]);
-    assert_eq!(hear(&mut scene, 1, 3, &anew(5, &[3])), [], "updates of the former owner are ignored");
+    assert_eq!(apply_update(&mut scene, 1, 3, &first_update(7, &[1])), [Moved(id(1)), Left(id(3))]);
+    assert_eq!(
+        apply_update(&mut scene, 1, 3, &first_update(5, &[3])),
+        [],
+        "updates of the former owner are ignored"
+    );
     assert_eq!(scene.visible().len(), 2);
 }
 
@@ -212,12 +219,12 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     let (mut scene, mut homes, mut changes) = (Scene::<2>::new(Schema::default()), Vec::new(), Vec::new());
     for tick in 1..260 {
         stage.tick().unwrap();
-        let mut told: std::collections::BTreeSet<EntityId> = scene.visible().keys().copied().collect();
+        let mut known: std::collections::BTreeSet<EntityId> = scene.visible().keys().copied().collect();
         changes.clear();
         for (region, _) in stage.regions_mut() {
             let (epoch, id) = (region.handover().epoch(), region.handover().region());
-            region.send_viewer_updates(|_, glimpses| {
-                scene.take(&ViewerUpdate { region: id, epoch, tick, glimpses }, &mut changes).unwrap();
+            region.send_viewer_updates(|_, events| {
+                scene.apply(&ViewerUpdate { region: id, epoch, tick, events }, &mut changes).unwrap();
             });
         }
         let at = |id: EntityId| {
@@ -234,12 +241,12 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         assert_eq!(seen.collect::<BTreeMap<_, _>>(), shown, "after tick {tick}");
         for change in &changes {
             match change {
-                SceneChange::Entered(id) => assert!(told.insert(*id), "{id} enters twice"),
-                SceneChange::Left(id) => assert!(told.remove(id), "{id} leaves, but was not in sight"),
-                SceneChange::Moved(id) => assert!(told.contains(id), "{id} moves, and is not in sight"),
+                SceneChange::Entered(id) => assert!(known.insert(*id), "{id} enters twice"),
+                SceneChange::Left(id) => assert!(known.remove(id), "{id} leaves, but was not in sight"),
+                SceneChange::Moved(id) => assert!(known.contains(id), "{id} moves, and is not in sight"),
             }
         }
-        assert!(told.iter().eq(shown.keys()));
+        assert!(known.iter().eq(shown.keys()));
         let home =
             |region: &Region<2, _>| region.store().row(EntityId(0)).map(|_| region.handover().region());
         homes.extend(stage.regions().find_map(home));

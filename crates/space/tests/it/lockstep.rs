@@ -46,7 +46,7 @@ fn run<const D: usize, B: Behaviour<D> + Clone>(
     ledgers
 }
 
-fn same_on_any_number<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) {
+fn assert_region_count_changes_nothing<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) {
     let one = run::<D, B>(behaviour, strip, 1);
     assert_ne!(one[0], one[39]);
     for regions in [2, 3, 8] {
@@ -57,8 +57,8 @@ fn same_on_any_number<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, st
 #[test]
 fn region_count_does_not_change_flocks() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
-    same_on_any_number::<3, _>(&flock, 9.0);
-    same_on_any_number::<2, _>(&flock, 9.0);
+    assert_region_count_changes_nothing::<3, _>(&flock, 9.0);
+    assert_region_count_changes_nothing::<2, _>(&flock, 9.0);
 }
 
 /// A behaviour that moves each entity alone, without lanes.
@@ -74,27 +74,31 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
         &self,
         own: &OwnEntity<D>,
         around: &impl NearbyEntities<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
-        self.0.step(own, around, moment)
+        self.0.step(own, around, context)
     }
 }
 
 /// Runs entities in groups, and asserts that the result equals that of single entities.
-fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
-    let together = run::<D, _>(behaviour, strip, 3);
+fn run_in_groups<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
+    let grouped = run::<D, _>(behaviour, strip, 3);
     assert!(
-        together == run::<D, _>(&Alone(behaviour.clone()), strip, 3),
+        grouped == run::<D, _>(&Alone(behaviour.clone()), strip, 3),
         "groups and single entities must move alike"
     );
-    together[39].iter().fold(0, |sum, (id, _, state)| sum.rotate_left(5) ^ id.0 ^ state)
+    grouped[39].iter().fold(0, |sum, (id, _, state)| sum.rotate_left(5) ^ id.0 ^ state)
 }
 
 #[test]
 fn batched_and_single_steps_are_equal_on_any_processor() {
     let near = Flock { sight: 9.0, ..Flock::default() };
     let far = Flock { sight: 60.0, apart: 20.0, ..Flock::default() };
-    let states = [together::<3, _>(&near, 9.0), together::<2, _>(&near, 9.0), together::<3, _>(&far, 60.0)];
+    let states = [
+        run_in_groups::<3, _>(&near, 9.0),
+        run_in_groups::<2, _>(&near, 9.0),
+        run_in_groups::<3, _>(&far, 60.0),
+    ];
     assert_eq!(
         states.map(|state| format!("{state:016x}")),
         ["238e235c325d4e33", "ec44ed2bda4038df", "8ccab7510086a06c"]
@@ -114,7 +118,7 @@ fn batched_and_single_steps_of_sightless_entities_are_equal() {
 
 #[test]
 fn region_count_does_not_change_predators_and_prey() {
-    same_on_any_number::<3, _>(
+    assert_region_count_changes_nothing::<3, _>(
         &Prey { sight: 12.0, flock: Flock { sight: 9.0, ..Flock::default() }, ..Prey::default() },
         12.0,
     );
@@ -122,8 +126,8 @@ fn region_count_does_not_change_predators_and_prey() {
 
 #[test]
 fn region_count_does_not_change_walks_and_oscillations() {
-    same_on_any_number::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
-    same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
+    assert_region_count_changes_nothing::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
+    assert_region_count_changes_nothing::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
 /// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.

@@ -49,8 +49,8 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Sees<B> {
         &self,
         own: &OwnEntity<D>,
         around: &impl NearbyEntities<D>,
-        moment: &TickContext<D>,
+        context: &TickContext<D>,
     ) -> Motion<D> {
-        self.0.step(own, around, moment)
+        self.0.step(own, around, context)
     }
 }

@@ -41,9 +41,9 @@ fn splits_and_merges_leave_no_region_empty() {
 fn crowd(dice: &mut Dice) -> Vec<u64> {
     let world = WorldBox::<2>::cube(100.0).unwrap();
     let mut keys: Vec<u64> = (0..20_000)
-        .map(|who| {
-            let spread = if who % 5 == 0 { 100.0 } else { 8.0 };
-            Morton::key(world.place(&[30.0 + dice.unit() * spread, 60.0 + dice.unit() * spread]))
+        .map(|nth| {
+            let spread = if nth % 5 == 0 { 100.0 } else { 8.0 };
+            Morton::key(world.grid_point(&[30.0 + dice.unit() * spread, 60.0 + dice.unit() * spread]))
         })
         .collect();
     keys.sort_unstable();
@@ -96,7 +96,7 @@ fn small_load_differences_move_no_region_border() {
 fn moving_region_borders_neither_loses_nor_changes_entities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
-    let run = |cut_anew: bool| {
+    let run = |rebalances: bool| {
         let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 4.0), &flock, 4);
         let mut dice = Dice(8);
         for id in 0..500 {
@@ -105,13 +105,13 @@ fn moving_region_borders_neither_loses_nor_changes_entities() {
         }
         for tick in 0..30 {
             stage.tick().unwrap();
-            if cut_anew && tick % 5 == 0 {
+            if rebalances && tick % 5 == 0 {
                 let mut keys: Vec<u64> = stage
                     .regions()
                     .flat_map(|region| {
                         (0..region.store().len()).map(|row| region.store().position(row)).collect::<Vec<_>>()
                     })
-                    .map(|at| Morton::key(world.place(&at)))
+                    .map(|at| Morton::key(world.grid_point(&at)))
                     .collect();
                 keys.sort_unstable();
                 if let Some(next) = stage.partition().rebalance(&loads(stage.partition(), &keys), 1.1) {
@@ -130,38 +130,38 @@ fn moving_region_borders_neither_loses_nor_changes_entities() {
 fn rebalance_waits_until_strayed_entities_have_moved() {
     let partition = Partition::even(2, &ids(2));
     let balance = BalancePolicy { spare: 50.0, fresh_ns: 1_000, ..BalancePolicy::default() };
-    let weight = |region, amount, strayed, version| {
+    let report = |region, amount, strayed, version| {
         let load = RegionLoad { region: RegionId(region), amount, quantiles: vec![u64::from(region)] };
         LoadReport { load, version, strayed }
     };
-    let next = |weights: [LoadReport; 2], now_ns| {
-        let mut scales = LoadReports::default();
-        weights.into_iter().for_each(|weight| {
+    let next = |reports: [LoadReport; 2], now_ns| {
+        let mut load_reports = LoadReports::default();
+        reports.into_iter().for_each(|report| {
             let mut bytes = Vec::new();
-            weight.encode(&mut bytes);
+            report.encode(&mut bytes);
             assert!((0..bytes.len()).all(|part| LoadReport::decode(&bytes[..part]).is_err()));
-            assert_eq!(LoadReport::decode(&bytes).as_ref(), Ok(&weight));
-            scales.hear(weight, 500);
+            assert_eq!(LoadReport::decode(&bytes).as_ref(), Ok(&report));
+            load_reports.record(report, 500);
         });
-        scales.next(&partition, &balance, now_ns)
+        load_reports.next(&partition, &balance, now_ns)
     };
-    let cut = next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 1)], 600).unwrap();
+    let cut = next([report(1, 1_500.0, 0.0, 1), report(2, 500.0, 0.0, 1)], 600).unwrap();
     assert_eq!(cut.version(), 2);
     let mut bytes = Vec::new();
     cut.encode(&mut bytes);
     assert_eq!(Partition::decode(2, &bytes), Ok(cut));
     assert!(Partition::decode(2, &bytes[..bytes.len() - 1]).is_err());
     let none = [
-        next([weight(1, 1_500.0, 100.0, 1), weight(2, 500.0, 0.0, 1)], 600),
-        next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 2)], 600),
-        next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 1)], 1_500),
-        next([weight(1, 1_050.0, 0.0, 1), weight(2, 950.0, 0.0, 1)], 600),
-        next([weight(1, 75.0, 0.0, 1), weight(2, 25.0, 0.0, 1)], 600),
+        next([report(1, 1_500.0, 100.0, 1), report(2, 500.0, 0.0, 1)], 600),
+        next([report(1, 1_500.0, 0.0, 1), report(2, 500.0, 0.0, 2)], 600),
+        next([report(1, 1_500.0, 0.0, 1), report(2, 500.0, 0.0, 1)], 1_500),
+        next([report(1, 1_050.0, 0.0, 1), report(2, 950.0, 0.0, 1)], 600),
+        next([report(1, 75.0, 0.0, 1), report(2, 25.0, 0.0, 1)], 600),
     ];
     assert!(none.iter().all(Option::is_none), "{none:?}");
     assert_eq!(LoadReports::default().next(&partition, &balance, 600), None, "no region has reported");
     let mut endless = Vec::new();
-    weight(1, f64::INFINITY, 0.0, 1).encode(&mut endless);
+    report(1, f64::INFINITY, 0.0, 1).encode(&mut endless);
     assert!(LoadReport::decode(&endless).is_err());
 }
 
@@ -179,8 +179,8 @@ fn region_load_counts_strayed_entities_separately() {
         let at = [(nth % 97) as f32, high];
         region.spawn(&Entity::at(nth, at), &mut out).unwrap();
     }
-    let weight = region.weight();
-    assert!((weight.load.amount - 2_000.0).abs() < 30.0, "{weight:?}");
-    assert!((weight.load.amount + weight.strayed - 3_000.0).abs() < 1e-6);
-    assert!(weight.load.quantiles.is_sorted() && weight.load.quantiles.len() == 63);
+    let report = region.load_report();
+    assert!((report.load.amount - 2_000.0).abs() < 30.0, "{report:?}");
+    assert!((report.load.amount + report.strayed - 3_000.0).abs() < 1e-6);
+    assert!(report.load.quantiles.is_sorted() && report.load.quantiles.len() == 63);
 }

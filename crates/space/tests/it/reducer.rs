@@ -133,8 +133,8 @@ fn invalid_records_are_refused_and_change_nothing() {
     let mut beyond = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[2]].concat();
     beyond.resize(beyond.len() + rows as usize * 12, 0);
     beyond.extend([1, rows].into_iter().flat_map(u32::to_le_bytes).chain([0; 12]));
-    let (spoken_of, held) = (rows + 1, rows);
-    let refused = format!("the record is for {spoken_of} entities, but the region has {held}");
+    let (recorded, held) = (rows + 1, rows);
+    let refused = format!("the record is for {recorded} entities, but the region has {held}");
     assert_eq!(apply(&mut reducer, &beyond).unwrap_err(), refused);
     // Records that sort rows which do not exist, and a record with a step of zero.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();

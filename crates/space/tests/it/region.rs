@@ -6,9 +6,9 @@ use super::*;
 struct Fails;
 
 impl Behaviour<3> for Fails {
-    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, context: &TickContext<3>) -> Motion<3> {
         assert!(own.id.0 != 3, "of all entities this one");
-        let mut motion = moment.fly(&own.position, &own.velocity);
+        let mut motion = context.move_straight(&own.position, &own.velocity);
         if own.id.0 == 5 {
             motion.position[1] = f32::NAN;
         }
@@ -32,21 +32,21 @@ impl Behaviour<3> for FailsTogether {
         &self,
         own: &OwnEntity<3>,
         around: &impl NearbyEntities<3>,
-        moment: &TickContext<3>,
+        context: &TickContext<3>,
     ) -> Motion<3> {
-        Fails.step(own, around, moment)
+        Fails.step(own, around, context)
     }
 
     fn step_lanes(
         &self,
         own: &OwnEntityLanes<3>,
         around: &impl NearbyEntityLanes<3>,
-        moment: &TickContext<3>,
+        context: &TickContext<3>,
     ) -> Option<[Motion<3>; LANES]> {
         assert!(around.others().all(|other| other.kind == 0), "all entities are of one kind");
         assert!(own.ids.iter().all(|id| ![3, 5, 6].contains(&id.0)), "one of these is among them");
         let each = |lane| own.own(lane);
-        Some(std::array::from_fn(|lane| moment.fly(&each(lane).position, &each(lane).velocity)))
+        Some(std::array::from_fn(|lane| context.move_straight(&each(lane).position, &each(lane).velocity)))
     }
 }
 
@@ -54,7 +54,10 @@ fn world() -> WorldBox<3> {
     WorldBox::cube(100.0).unwrap()
 }
 
-fn lone<B: Behaviour<3>>(behaviour: B, change: impl FnOnce(&mut RegionSetup<3>)) -> (Region<3, B>, Outputs) {
+fn single_region<B: Behaviour<3>>(
+    behaviour: B,
+    change: impl FnOnce(&mut RegionSetup<3>),
+) -> (Region<3, B>, Outputs) {
     let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
     change(&mut setup);
     let partition = Partition::even(3, &[RegionId(1)]);
@@ -68,12 +71,12 @@ fn flying(id: u64) -> Entity<'static, 3> {
 
 #[test]
 fn failing_behaviour_freezes_only_the_entity_that_it_moves() {
-    freezes_those_that_fail(Fails);
-    freezes_those_that_fail(FailsTogether);
+    assert_failing_entities_freeze(Fails);
+    assert_failing_entities_freeze(FailsTogether);
 }
 
-fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
-    let (mut region, mut out) = lone(behaviour, |_| {});
+fn assert_failing_entities_freeze(behaviour: impl Behaviour<3>) {
+    let (mut region, mut out) = single_region(behaviour, |_| {});
     for id in 0..8 {
         region.spawn(&flying(id), &mut out).unwrap();
     }
@@ -90,7 +93,10 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
             6 => [100.0; 3],
             _ => [50.4, 50.0, 50.0],
         };
-        assert!(at.iter().zip(&expected).all(|(at, wanted)| (at - wanted).abs() < 1e-3), "{id} is at {at:?}");
+        assert!(
+            at.iter().zip(&expected).all(|(at, expected_along)| (at - expected_along).abs() < 1e-3),
+            "{id} is at {at:?}"
+        );
     }
 }
 
@@ -100,8 +106,8 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
 struct Strays;
 
 impl Behaviour<3> for Strays {
-    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
-        let mut motion = moment.fly(&own.position, &own.velocity);
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, context: &TickContext<3>) -> Motion<3> {
+        let mut motion = context.move_straight(&own.position, &own.velocity);
         match own.id.0 {
             13 => motion.velocity[2] = f32::INFINITY,
             14 => motion.position = [-1e9; 3],
@@ -113,7 +119,7 @@ impl Behaviour<3> for Strays {
 
 #[test]
 fn entity_is_frozen_alone_if_its_move_is_not_finite() {
-    let (mut region, mut out) = lone(Strays, |_| {});
+    let (mut region, mut out) = single_region(Strays, |_| {});
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();
     region.tick(1, &mut out).unwrap();
@@ -125,14 +131,17 @@ fn entity_is_frozen_alone_if_its_move_is_not_finite() {
             14 => [0.0; 3],
             _ => [50.2, 50.0, 50.0],
         };
-        assert!(at.iter().zip(&expected).all(|(at, wanted)| (at - wanted).abs() < 1e-3), "{id} is at {at:?}");
+        assert!(
+            at.iter().zip(&expected).all(|(at, expected_along)| (at - expected_along).abs() < 1e-3),
+            "{id} is at {at:?}"
+        );
         assert!(region.store().velocity(row).iter().all(|along| along.is_finite()));
     }
 }
 
 #[test]
 fn invalid_entities_are_refused_and_change_nothing() {
-    let (mut region, mut out) = lone(Fails, |setup| setup.limits.entities_max = 2);
+    let (mut region, mut out) = single_region(Fails, |setup| setup.limits.entities_max = 2);
     region.spawn(&flying(1), &mut out).unwrap();
     out.clear();
     let mut refused = |entity: Entity<'_, 3>| region.spawn(&entity, &mut out).unwrap_err();
@@ -157,33 +166,33 @@ fn invalid_entities_are_refused_and_change_nothing() {
 #[test]
 fn velocity_below_the_coordinate_resolution_is_refused() {
     let world = WorldBox::cube(4.0e7).unwrap();
-    let (mut region, mut out) = lone(Fails, |setup| setup.world = world);
+    let (mut region, mut out) = single_region(Fails, |setup| setup.world = world);
     region.spawn(&flying(1), &mut out).unwrap();
     let far = [3.9e7; 3];
-    let mut put = |position, velocity: Option<[f32; 3]>| {
+    let mut apply_command = |position, velocity: Option<[f32; 3]>| {
         let command = EntityCommand { position, velocity, ..EntityCommand::of(EntityId(1)) };
         region.apply_client_command(&command, 0, &mut out)
     };
-    let refused = put(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
+    let refused = apply_command(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "entity 1 would not move: adjacent coordinates at its position are 4 units apart, \
          more than it moves in a tick; use a speed of at least 200 units per second, or a position nearer to 0"
     );
-    put(Some(far), Some([0.0, 200.0, 0.0])).unwrap();
-    put(Some(far), Some([0.0; 3])).unwrap();
-    put(Some([5.0; 3]), Some([10.0, 0.0, 0.0])).unwrap();
+    apply_command(Some(far), Some([0.0, 200.0, 0.0])).unwrap();
+    apply_command(Some(far), Some([0.0; 3])).unwrap();
+    apply_command(Some([5.0; 3]), Some([10.0, 0.0, 0.0])).unwrap();
 }
 
 #[test]
 fn region_without_a_lease_neither_ticks_nor_sends() {
-    let (mut region, mut out) = lone(Fails, |_| {});
+    let (mut region, mut out) = single_region(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
     region.tick(999, &mut out).unwrap();
     let (before, bytes) = (region.store().ledger(), out.record.len());
     let refused = Err(StepError::NoAuthority { region: RegionId(1), now_ns: 1_000 });
     assert_eq!(region.tick(1_000, &mut out), refused);
-    assert_eq!(region.elapse(1_000, &mut out), refused);
+    assert_eq!(region.advance_time(1_000, &mut out), refused);
     region.set_authority(Some(RegionAuthority { epoch: 2, until_ns: 9_000 }));
     assert!(region.tick(1_000, &mut out).is_err(), "a lease of another epoch belongs to another owner");
     assert_eq!((region.store().ledger(), out.record.len()), (before, bytes));
@@ -193,7 +202,7 @@ fn region_without_a_lease_neither_ticks_nor_sends() {
 
 #[test]
 fn owner_is_at_most_one_tick_ahead_of_its_standby() {
-    let (mut region, mut out) = lone(Fails, |setup| setup.standby = StandbyMode::Required);
+    let (mut region, mut out) = single_region(Fails, |setup| setup.standby = StandbyMode::Required);
     region.tick(1, &mut out).unwrap();
     assert_eq!(region.tick(2, &mut out), Err(StepError::StandbyBehind { known: 0, next: 2 }));
     region.standby_acknowledged(0, 1, 3, &mut out);
@@ -205,8 +214,8 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
 fn standby_continues_after_the_last_tick_that_it_received() {
     let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) =
-        lone(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));
-    let (mut twin, _) = owner.standby_starts();
+        single_region(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));
+    let (mut twin, _) = owner.copy_for_standby();
     for id in 0..50 {
         owner.spawn(&flying(id), &mut out).unwrap();
     }
@@ -227,7 +236,7 @@ fn standby_continues_after_the_last_tick_that_it_received() {
     let mut heir = Region::take_over(setup, walk, partition, twin, &succession, &mut out);
     assert_eq!((heir.store().ledger(), heir.tick_number()), (known, 10));
     assert_eq!(heir.tick(12, &mut out), Err(StepError::StandbyBehind { known: 0, next: 11 }));
-    let (_, entries) = heir.standby_starts();
+    let (_, entries) = heir.copy_for_standby();
     heir.standby_acknowledged(entries, 10, 12, &mut out);
     heir.tick(12, &mut out).unwrap();
     // The same inputs give the same result again.
@@ -236,7 +245,7 @@ fn standby_continues_after_the_last_tick_that_it_received() {
 
 #[test]
 fn malformed_messages_are_refused_and_change_nothing() {
-    let (mut region, mut out) = lone(Fails, |_| {});
+    let (mut region, mut out) = single_region(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
     let before = region.store().ledger();
     assert_eq!(region.receive(&[], 1, &mut out), Err(SpaceDecodeError::Short.into()));
@@ -263,22 +272,22 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
     let owner = |region, epoch| {
         Region::new(setup(region), Fails, partition.clone(), RegionAuthority { epoch, until_ns: u64::MAX })
     };
-    let (mut seer, mut out) = (owner(RegionId(1), 1), Outputs::default());
-    seer.meet(RegionId(2), 2, 0, &mut out).unwrap();
-    for (epoch, seen) in [(1, None), (2, Some(1)), (1, Some(1))] {
+    let (mut observer, mut out) = (owner(RegionId(1), 1), Outputs::default());
+    observer.record_peer_epoch(RegionId(2), 2, 0, &mut out).unwrap();
+    for (epoch, known_tick) in [(1, None), (2, Some(1)), (1, Some(1))] {
         let mut other = owner(RegionId(2), epoch);
         other.spawn(&Entity::at(9, [50.0, 50.0, 51.0]), &mut out).unwrap();
         other.tick(1, &mut out).unwrap();
         other.send_ghosts(&mut out);
         for (_, message) in std::mem::take(&mut out.messages) {
-            seer.receive(&message, 1, &mut out).unwrap();
+            observer.receive(&message, 1, &mut out).unwrap();
         }
-        assert_eq!(seer.ghosts().last_known_tick(RegionId(2)), seen);
+        assert_eq!(observer.ghosts().last_known_tick(RegionId(2)), known_tick);
     }
-    assert_eq!(seer.ghosts().stale(), 2);
+    assert_eq!(observer.ghosts().stale(), 2);
     let count = |tick| {
         let mut count = 0;
-        seer.ghosts().each(tick, 0.02, 25, |_| count += 1);
+        observer.ghosts().for_each(tick, 0.02, 25, |_| count += 1);
         count
     };
     assert_eq!((count(1), count(25), count(26)), (1, 1, 0), "after 25 ticks the ghost is not visible");
@@ -293,7 +302,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
         Region::new(RegionSetup::new(region, world(), 20.0), Fails, partition.clone(), authority)
     };
     let (mut early, mut late, mut out) = (owner(RegionId(1)), owner(RegionId(2)), Outputs::default());
-    early.meet(RegionId(2), 1, 0, &mut out).unwrap();
+    early.record_peer_epoch(RegionId(2), 1, 0, &mut out).unwrap();
     (0..100).for_each(|now| early.tick(now, &mut out).unwrap());
     late.spawn(&Entity::at(9, [50.0, 50.0, 51.0]), &mut out).unwrap();
     late.tick(1, &mut out).unwrap();
@@ -303,7 +312,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
     }
     let count = |tick| {
         let mut count = 0;
-        early.ghosts().each(tick, 0.02, 25, |_| count += 1);
+        early.ghosts().for_each(tick, 0.02, 25, |_| count += 1);
         count
     };
     assert_eq!((count(100), count(125), count(126)), (1, 1, 0));
@@ -316,32 +325,37 @@ fn ghost_error_is_bounded_by_its_acceleration() {
     struct Brakes;
     const FORCE: f32 = 8.0;
     impl Behaviour<3> for Brakes {
-        fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
-            let velocity = [own.velocity[0] - FORCE * moment.seconds, own.velocity[1], own.velocity[2]];
-            moment.fly(&own.position, &velocity)
+        fn step(
+            &self,
+            own: &OwnEntity<3>,
+            _: &impl NearbyEntities<3>,
+            context: &TickContext<3>,
+        ) -> Motion<3> {
+            let velocity = [own.velocity[0] - FORCE * context.seconds, own.velocity[1], own.velocity[2]];
+            context.move_straight(&own.position, &velocity)
         }
     }
     let mut setup = RegionSetup::new(RegionId(0), world(), 30.0);
     setup.ghosts_every = 10;
     let mut stage = Lockstep::new(&setup, &Brakes, 2);
     stage.spawn(&Entity { velocity: [10.0, 1.0, 0.0], ..Entity::at(1, [50.0, 50.0, 45.0]) }).unwrap();
-    let mut seen = 0;
+    let mut ghost_count = 0;
     for tick in 1..=60 {
         stage.tick().unwrap();
         let regions: Vec<_> = stage.regions().collect();
         let Some(owner) = regions.iter().position(|region| region.store().len() == 1) else { continue };
         let at = regions[owner].store().position(0);
-        regions[1 - owner].ghosts().each(tick, 0.02, 25, |ghost| {
+        regions[1 - owner].ghosts().for_each(tick, 0.02, 25, |ghost| {
             let seconds = (tick - tick / 10 * 10) as f32 * 0.02;
             let off = (0..3).map(|axis| (ghost.position[axis] - at[axis]).powi(2)).sum::<f32>().sqrt();
             // In each tick, an entity moves by the velocity that it has at the end of the tick. This adds half the
             // change of velocity in a tick.
             let bound = FORCE * seconds * (seconds + 0.02) / 2.0 + 1e-3;
             assert!(off <= bound, "tick {tick}: off by {off}, bound {bound}");
-            seen += 1;
+            ghost_count += 1;
         });
     }
-    assert!(seen > 40, "{seen}");
+    assert!(ghost_count > 40, "{ghost_count}");
 }
 
 #[test]
@@ -368,7 +382,7 @@ fn flock_member_takes_at_most_128_bytes() {
     // With this sight, an entity has 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let flock = dunlin_space::behaviour::Flock { sight, ..Default::default() };
-    let (mut region, mut out) = lone(flock, |setup| setup.sort_every = 4);
+    let (mut region, mut out) = single_region(flock, |setup| setup.sort_every = 4);
     let mut dice = Dice(3);
     for id in 0..COUNT {
         let place = std::array::from_fn(|_| dice.unit() * 100.0);

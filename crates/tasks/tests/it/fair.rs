@@ -6,13 +6,13 @@ use super::*;
 
 /// Runs a saturated pool of workers, whose tasks cost `cost_us` of their tenant. Returns the number and cost
 /// of completed tasks by tenant.
-fn run(
+fn run_saturated(
     scene: &mut Scene,
     workers: u32,
     rounds: usize,
     cost_us: impl Fn(&str) -> u64,
 ) -> BTreeMap<String, (u64, u64)> {
-    let mut done: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut totals: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     scene.join_with(NewWorker {
         kinds: vec![b"work"],
         credit: workers,
@@ -33,15 +33,15 @@ fn run(
         let tenant = text(&scene.state.get(start.task).unwrap().tenant);
         let cost_us = cost_us(&tenant);
         scene.complete(&start, cost_us).unwrap();
-        let entry = done.entry(tenant).or_default();
+        let entry = totals.entry(tenant).or_default();
         (entry.0, entry.1) = (entry.0 + 1, entry.1 + cost_us);
     }
-    done
+    totals
 }
 
-fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
+fn add_tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
     for (name, weight) in weights {
-        scene.tenant(TenantSettings { weight: *weight, ..TenantSettings::new(name.as_bytes()) });
+        scene.set_tenant(TenantSettings { weight: *weight, ..TenantSettings::new(name.as_bytes()) });
         scene.submit_all(name, vec![work(); each]);
     }
 }
@@ -49,13 +49,13 @@ fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
 #[test]
 fn tenant_shares_divide_task_cost_and_not_task_counts() {
     let mut scene = Scene::default();
-    tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
+    add_tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
     let cost = |tenant: &str| if tenant == "a" { 20_000 } else { 5_000 };
-    let done = run(&mut scene, 8, 6_000, cost);
-    let costs: Vec<f64> = done.values().map(|(_, cost)| *cost as f64).collect();
+    let totals = run_saturated(&mut scene, 8, 6_000, cost);
+    let costs: Vec<f64> = totals.values().map(|(_, cost)| *cost as f64).collect();
     let fairness = jain(&costs, &[1e12; 3], &[1.0, 1.0, 2.0]);
-    assert!(fairness > 0.999, "{fairness} {done:?}");
-    assert!(done["b"].0 > 3 * done["a"].0);
+    assert!(fairness > 0.999, "{fairness} {totals:?}");
+    assert!(totals["b"].0 > 3 * totals["a"].0);
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn thousand_tenants_get_equal_shares() {
     let mut scene = Scene::default();
     let names: Vec<String> = (0..1_000).map(|at| format!("t{at}")).collect();
     for name in &names {
-        scene.tenant(TenantSettings::new(name.as_bytes()));
+        scene.set_tenant(TenantSettings::new(name.as_bytes()));
         scene.submit_all(name, vec![work(); 40]);
     }
-    let done = run(&mut scene, 64, 20_000, |tenant| 1_000 + tenant.len() as u64 * 1_000);
-    let costs: Vec<f64> = done.values().map(|(_, cost)| *cost as f64).collect();
+    let totals = run_saturated(&mut scene, 64, 20_000, |tenant| 1_000 + tenant.len() as u64 * 1_000);
+    let costs: Vec<f64> = totals.values().map(|(_, cost)| *cost as f64).collect();
     let fairness = jain(&costs, &[1e12; 1_000], &[1.0; 1_000]);
     assert!(costs.len() == 1_000 && fairness > 0.99, "{fairness}");
 }
@@ -75,22 +75,22 @@ fn thousand_tenants_get_equal_shares() {
 #[test]
 fn tenant_gets_no_larger_share_after_it_was_idle() {
     let mut scene = Scene::default();
-    tenants(&mut scene, &[("a", 1)], 4_000);
-    scene.tenant(TenantSettings::new(b"b"));
-    run(&mut scene, 4, 2_000, |_| 10_000);
+    add_tenants(&mut scene, &[("a", 1)], 4_000);
+    scene.set_tenant(TenantSettings::new(b"b"));
+    run_saturated(&mut scene, 4, 2_000, |_| 10_000);
     scene.submit_all("b", vec![work(); 2_000]);
     scene.effects.clear();
-    let held = scene.state.workers().next().unwrap().worker;
-    scene.done(TaskCommand::Leave { worker: held });
-    let done = run(&mut scene, 4, 1_000, |_| 10_000);
-    let (a, b) = (done["a"].0 as i64, done["b"].0 as i64);
-    assert!((a - b).abs() <= 8, "{done:?}");
+    let worker = scene.state.workers().next().unwrap().worker;
+    scene.must_apply(TaskCommand::Leave { worker });
+    let totals = run_saturated(&mut scene, 4, 1_000, |_| 10_000);
+    let (a, b) = (totals["a"].0 as i64, totals["b"].0 as i64);
+    assert!((a - b).abs() <= 8, "{totals:?}");
 }
 
 #[test]
 fn higher_priorities_run_first_and_ageing_prevents_starving() {
     let mut scene = Scene::with(SchedulerLimits { ageing_ms: 1_000, ..SchedulerLimits::default() });
-    scene.tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"a"));
     let task = |priority| NewTask { priority, ..work() };
     let low = scene.submit(task(2));
     scene.advance(500);
@@ -111,14 +111,14 @@ fn higher_priorities_run_first_and_ageing_prevents_starving() {
 #[test]
 fn changed_tenant_weight_applies_to_tasks_that_already_wait() {
     let mut scene = Scene::default();
-    tenants(&mut scene, &[("a", 1), ("b", 1)], 9_000);
-    run(&mut scene, 4, 1_000, |_| 10_000);
-    scene.tenant(TenantSettings { weight: 3, ..TenantSettings::new(b"b") });
+    add_tenants(&mut scene, &[("a", 1), ("b", 1)], 9_000);
+    run_saturated(&mut scene, 4, 1_000, |_| 10_000);
+    scene.set_tenant(TenantSettings { weight: 3, ..TenantSettings::new(b"b") });
     scene.effects.clear();
-    let held = scene.state.workers().next().unwrap().worker;
-    scene.done(TaskCommand::Leave { worker: held });
-    let done = run(&mut scene, 4, 2_000, |_| 10_000);
-    assert!((done["b"].0 as i64 - 1_500).abs() < 10, "{done:?}");
+    let worker = scene.state.workers().next().unwrap().worker;
+    scene.must_apply(TaskCommand::Leave { worker });
+    let totals = run_saturated(&mut scene, 4, 2_000, |_| 10_000);
+    assert!((totals["b"].0 as i64 - 1_500).abs() < 10, "{totals:?}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn commands() -> Vec<(&'static str, TaskCommand<'static>)> {
     let needs = vec![Label { key: b"gpu", value: b"a100" }];
     let needing = NewTask { needs: needs.clone(), ..task.clone() };
     let labelled = NewWorker { labels: needs, tenants: vec![b"tenant"], ..worker.clone() };
-    let answer =
+    let report =
         AttemptReport { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
     vec![
         ("tenant", TaskCommand::Tenant { tenant }),
@@ -80,9 +80,9 @@ fn commands() -> Vec<(&'static str, TaskCommand<'static>)> {
         ("discard", TaskCommand::Discard { tenant: b"tenant", count: 4 }),
         ("join", TaskCommand::Join { worker }),
         ("pull", TaskCommand::Pull { worker: 5, credit: 6 }),
-        ("beat", TaskCommand::Beat { workers: vec![7, 8] }),
-        ("complete", TaskCommand::Complete { answer, result: b"result" }),
-        ("fail", TaskCommand::Fail { answer, error: b"error", retry: true }),
+        ("beat", TaskCommand::Renew { workers: vec![7, 8] }),
+        ("complete", TaskCommand::Complete { report, result: b"result" }),
+        ("fail", TaskCommand::Fail { report, error: b"error", retry: true }),
         ("progress", TaskCommand::Progress { worker: 1, task: 2, token: 3, permille: 4, note: b"note" }),
         ("extend", TaskCommand::Extend { worker: 1, task: 2, token: 3, timeout_ms: 4 }),
         ("drain", TaskCommand::Drain { worker: 1 }),
@@ -94,7 +94,7 @@ fn commands() -> Vec<(&'static str, TaskCommand<'static>)> {
         ("clock", TaskCommand::Clock { unix_ms: 3 }),
         ("begin_restored", TaskCommand::BeginRestored { unix_ms: 4 }),
         ("limit", TaskCommand::Limit { limits: SchedulerLimits::default() }),
-        ("found", TaskCommand::Found { tenant: b"tenant" }),
+        ("found", TaskCommand::EnsureTenant { tenant: b"tenant" }),
         ("submit_needs", TaskCommand::Submit { tenant: b"tenant", tasks: vec![needing.clone(), work()] }),
         ("join_labels", TaskCommand::Join { worker: labelled }),
         (
@@ -132,7 +132,7 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
             CommandReply::Submitted { tasks: vec![SubmittedTask { task: 1, known: true }], slow_down_ms: 2 },
         ),
         ("reply_joined", CommandReply::Joined { worker: 3 }),
-        ("reply_beaten", CommandReply::Beaten { gone: vec![4] }),
+        ("reply_beaten", CommandReply::Renewed { gone: vec![4] }),
         ("reply_changed", CommandReply::Changed { tasks: 5, more: true }),
     ];
     for (name, reply) in replies {
@@ -150,7 +150,7 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
         task: 1,
         tenant: 2,
         at_ms: 3,
-        what: TaskEventKind::Retrying { why: AttemptFailure::TimedOut, delay_ms: 4 },
+        kind: TaskEventKind::Retrying { why: AttemptFailure::TimedOut, delay_ms: 4 },
     };
     let mut bytes = Vec::new();
     event.encode(&mut bytes);
@@ -158,7 +158,7 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
     check("event", &bytes);
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
-    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
+    scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
     scene.submit_all("b", vec![work(), work()]);
     scene.join(1);
     scene.starts();
@@ -189,7 +189,7 @@ fn snapshot_of_a_version_without_needed_labels_is_read() {
     // of each other kind.
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
-    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
+    scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
     scene.submit_all("b", vec![work(), work()]);
     scene.join(1);
     scene.starts();

@@ -6,12 +6,12 @@ use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
-fn task_is_given_to_a_worker_and_completed() {
+fn task_is_assigned_to_a_worker_and_completed() {
     let mut scene = Scene::new();
-    let task = scene.plain();
+    let task = scene.submit_plain();
     assert_eq!(scene.stage(task), TaskStage::Ready);
     let worker = scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     assert_eq!((start.task, start.worker, start.attempt), (task, worker, 1));
     assert_eq!((text(&start.kind), text(&start.payload)), ("work".into(), "payload".into()));
     assert_eq!(scene.stage(task), TaskStage::Running);
@@ -32,11 +32,11 @@ fn task_is_given_to_a_worker_and_completed() {
 fn idle_worker_gets_a_new_task_at_once() {
     let mut scene = Scene::new();
     scene.join(2);
-    let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
+    let tasks: Vec<_> = (0..3).map(|_| scene.submit_plain()).collect();
     let starts = scene.starts();
     assert_eq!(starts.iter().map(|start| start.task).collect::<Vec<_>>(), tasks[..2]);
     scene.complete(&starts[0], 1_000).unwrap();
-    assert_eq!(scene.one_start().task, tasks[2]);
+    assert_eq!(scene.only_start().task, tasks[2]);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
     let task = scene.submit(NewTask { retry: Some(retry), ..work() });
     scene.join(1);
     for attempt in 1..=3 {
-        let start = scene.one_start();
+        let start = scene.only_start();
         assert_eq!(start.attempt, attempt);
         scene.fail(&start, true).unwrap();
         if attempt < 3 {
@@ -58,18 +58,18 @@ fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
         }
     }
     assert_eq!(scene.stage(task), TaskStage::Dead);
-    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Failed }));
+    assert_eq!(scene.events_of(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Failed }));
 }
 
 #[test]
 fn restored_scheduler_issues_much_higher_fencing_tokens() {
     let mut scene = Scene::new();
     scene.join(2);
-    scene.plain();
-    let before = scene.one_start();
-    scene.ask(TaskCommand::BeginRestored { unix_ms: 1 }).unwrap();
-    scene.plain();
-    let after = scene.one_start();
+    scene.submit_plain();
+    let before = scene.only_start();
+    scene.apply(TaskCommand::BeginRestored { unix_ms: 1 }).unwrap();
+    scene.submit_plain();
+    let after = scene.only_start();
     assert_eq!(after.token, before.token + 1_000_000_001);
     scene.complete(&before, 1).unwrap();
 }
@@ -80,35 +80,35 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
 fn restored_state_reuses_no_task_or_worker_id() {
     let mut scene = Scene::new();
     // Ids of tasks and of workers are numbered separately.
-    let (mut given, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));
+    let (mut task_ids, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));
     for round in 0..4 {
         let dead_letter = |scene: &mut Scene| {
-            let task = scene.plain();
-            let start = scene.one_start();
+            let task = scene.submit_plain();
+            let start = scene.only_start();
             scene.fail(&start, false).unwrap();
             task
         };
-        assert!(given.insert(dead_letter(&mut scene)));
+        assert!(task_ids.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
             // Frees the slot of a task that is in the backup, and then the slots of later tasks.
-            scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
+            scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
-            assert!(given.insert(task), "{task:x} in round {round}");
+            assert!(task_ids.insert(task), "{task:x} in round {round}");
         }
         let new = scene.submit_all("a", vec![NewTask { not_before_ms: u64::MAX >> 1, ..work() }; 3]);
         for id in new {
-            assert!(given.insert(id), "{id:x} in round {round}");
+            assert!(task_ids.insert(id), "{id:x} in round {round}");
         }
         assert!(workers.insert(scene.join(0)), "a worker in round {round}");
         if round < 2 {
-            assert!(given.iter().all(|id| *id < 1 << 53), "a JSON number holds the ids after one restore");
+            assert!(task_ids.iter().all(|id| *id < 1 << 53), "a JSON number holds the ids after one restore");
         }
         scene = Scene { state: restored(&backup).unwrap(), ..Scene::default() };
-        scene.done(TaskCommand::BeginRestored { unix_ms: 1 });
-        let kept = blocks(&scene.state);
-        scene.state = restored(&kept).unwrap();
-        assert_eq!(blocks(&scene.state), kept);
+        scene.must_apply(TaskCommand::BeginRestored { unix_ms: 1 });
+        let snapshot = blocks(&scene.state);
+        scene.state = restored(&snapshot).unwrap();
+        assert_eq!(blocks(&scene.state), snapshot);
     }
 }
 
@@ -141,9 +141,9 @@ fn retry_delays_grow_and_have_the_same_jitter_for_a_task() {
 #[test]
 fn failure_that_forbids_retries_makes_a_dead_letter() {
     let mut scene = Scene::new();
-    let task = scene.plain();
+    let task = scene.submit_plain();
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.fail(&start, false).unwrap();
     assert_eq!(scene.stage(task), TaskStage::Dead);
 }
@@ -151,14 +151,14 @@ fn failure_that_forbids_retries_makes_a_dead_letter() {
 #[test]
 fn spent_retry_budget_makes_retries_use_the_longest_delay() {
     let mut scene = Scene::default();
-    scene.tenant(TenantSettings { retry_percent: 1, ..TenantSettings::new(b"a") });
+    scene.set_tenant(TenantSettings { retry_percent: 1, ..TenantSettings::new(b"a") });
     let retry = RetryPolicy { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
     scene.submit_all("a", vec![NewTask { retry: Some(retry), ..work() }; 50]);
     scene.join(50);
     for start in scene.starts() {
         scene.fail(&start, true).unwrap();
     }
-    let delays = scene.effects.events.iter().filter_map(|event| match event.what {
+    let delays = scene.effects.events.iter().filter_map(|event| match event.kind {
         TaskEventKind::Retrying { delay_ms, .. } => Some(delay_ms),
         _ => None,
     });
@@ -171,17 +171,17 @@ fn timed_out_task_is_stopped_and_its_late_result_refused() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     let worker = scene.join(1);
-    let start = scene.one_start();
-    scene.done(TaskCommand::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
+    let start = scene.only_start();
+    scene.must_apply(TaskCommand::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
     scene.advance(1_500);
     assert_eq!(scene.stage(task), TaskStage::Running);
     scene.advance(2_000);
     let stop = WorkerOrder::Stop { worker, task, token: start.token };
     assert_eq!(scene.effects.orders, [stop]);
     assert_eq!(scene.stage(task), TaskStage::Delayed);
-    scene.done(TaskCommand::Pull { worker, credit: 1 });
+    scene.must_apply(TaskCommand::Pull { worker, credit: 1 });
     scene.advance(9_000);
-    let again = scene.one_start();
+    let again = scene.only_start();
     assert_eq!((again.task, again.attempt), (task, 2));
     let late = scene.complete(&start, 1_000);
     assert_eq!(late, Err(TaskRefusal::StaleToken { task, token: start.token }));
@@ -201,9 +201,9 @@ fn task_waits_for_its_start_time_and_dies_at_its_deadline() {
     assert_eq!(scene.stage(hurried), TaskStage::Dead);
     assert_eq!(scene.starts(), []);
     scene.advance(5_000);
-    assert_eq!(scene.one_start().task, later);
+    assert_eq!(scene.only_start().task, later);
     // A restarted dead letter has no deadline.
-    scene.done(TaskCommand::Retry { task: hurried });
+    scene.must_apply(TaskCommand::Retry { task: hurried });
     assert_eq!(scene.stage(hurried), TaskStage::Ready);
 }
 
@@ -213,7 +213,7 @@ fn retry_beyond_the_deadline_is_not_scheduled() {
     let retry = RetryPolicy { retries: 5, backoff: Backoff::Fixed { delay_ms: 4_000 } };
     let task = scene.submit(NewTask { deadline_ms: 4_000, retry: Some(retry), ..work() });
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.fail(&start, true).unwrap();
     assert_eq!(scene.stage(task), TaskStage::Dead);
 }
@@ -253,22 +253,23 @@ fn tasks_after_a_dead_letter_wait_until_redrive_or_discard() {
         let mut scene = Scene::new();
         let after = vec![TaskDependency::Batch { index: 0 }];
         let tasks = scene.submit_all("a", vec![work(), NewTask { after: after.clone(), ..work() }]);
-        let far = scene.submit(NewTask { after: vec![TaskDependency::Task { task: tasks[1] }], ..work() });
+        let dependent =
+            scene.submit(NewTask { after: vec![TaskDependency::Task { task: tasks[1] }], ..work() });
         scene.join(1);
-        let start = scene.one_start();
+        let start = scene.only_start();
         scene.fail(&start, false).unwrap();
         assert_eq!((scene.stage(tasks[0]), scene.stage(tasks[1])), (TaskStage::Dead, TaskStage::Blocked));
         if redriven {
-            let changed = scene.ask(TaskCommand::Redrive { tenant: b"a", count: 0 });
+            let changed = scene.apply(TaskCommand::Redrive { tenant: b"a", count: 0 });
             assert_eq!(changed, Ok(CommandReply::Changed { tasks: 1, more: false }));
-            let start = scene.one_start();
+            let start = scene.only_start();
             scene.complete(&start, 1_000).unwrap();
-            assert_eq!(scene.one_start().task, tasks[1]);
+            assert_eq!(scene.only_start().task, tasks[1]);
         } else {
-            scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
+            scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
             assert_eq!(scene.state.get(tasks[0]), Err(TaskRefusal::NoTask { task: tasks[0] }));
             assert_eq!(
-                (scene.stage(tasks[1]), scene.stage(far)),
+                (scene.stage(tasks[1]), scene.stage(dependent)),
                 (TaskStage::Cancelled, TaskStage::Cancelled)
             );
         }
@@ -278,18 +279,18 @@ fn tasks_after_a_dead_letter_wait_until_redrive_or_discard() {
 #[test]
 fn cancelled_task_uses_quota_until_its_worker_confirms() {
     let mut scene = Scene::new();
-    let task = scene.plain();
+    let task = scene.submit_plain();
     let next = scene.submit(NewTask { after: vec![TaskDependency::Task { task }], ..work() });
     let worker = scene.join(1);
-    let start = scene.one_start();
-    scene.done(TaskCommand::Cancel { task });
+    let start = scene.only_start();
+    scene.must_apply(TaskCommand::Cancel { task });
     assert_eq!(scene.effects.orders, [WorkerOrder::Stop { worker, task, token: start.token }]);
     assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Stopping, TaskStage::Blocked));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 1);
     scene.fail(&start, true).unwrap();
     assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Cancelled, TaskStage::Cancelled));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 0);
-    assert_eq!(scene.ask(TaskCommand::Cancel { task }), Err(TaskRefusal::Over { task }));
+    assert_eq!(scene.apply(TaskCommand::Cancel { task }), Err(TaskRefusal::Over { task }));
 }
 
 #[test]
@@ -298,7 +299,7 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     scene.join(1);
     scene.starts();
-    scene.done(TaskCommand::Cancel { task });
+    scene.must_apply(TaskCommand::Cancel { task });
     scene.advance(999);
     assert_eq!(scene.stage(task), TaskStage::Stopping);
     scene.advance(1_000);
@@ -308,11 +309,11 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
 #[test]
 fn idempotency_key_returns_the_same_task_while_it_is_kept() {
     let mut scene = Scene::with(SchedulerLimits { finished_ms: 10_000, ..SchedulerLimits::default() });
-    scene.tenant(TenantSettings::new(b"a"));
-    scene.tenant(TenantSettings::new(b"b"));
+    scene.set_tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"b"));
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
     let first = scene.submit(keyed());
-    let reply = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
+    let reply = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
     let Ok(CommandReply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!([tasks[0], tasks[2]], [SubmittedTask { task: first, known: true }; 2]);
     assert!(!tasks[1].known);
@@ -325,15 +326,15 @@ fn idempotency_key_returns_the_same_task_while_it_is_kept() {
     assert_eq!(scene.submit(keyed()), first);
     scene.advance(10_000);
     assert_ne!(scene.submit(keyed()), first);
-    let twice = scene.submit_all("a", vec![NewTask { idempotency_key: b"8", ..work() }; 2]);
-    assert_eq!(twice[0], twice[1]);
+    let duplicates = scene.submit_all("a", vec![NewTask { idempotency_key: b"8", ..work() }; 2]);
+    assert_eq!(duplicates[0], duplicates[1]);
 }
 
 #[test]
 fn publish_task_repeats_its_publication_until_confirmed() {
     let mut scene = Scene::new();
-    let soon = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
-    let task = scene.submit(soon);
+    let task = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
+    let task = scene.submit(task);
     scene.advance(2_999);
     assert_eq!(scene.effects.publishes, []);
     scene.advance(3_000);
@@ -342,7 +343,7 @@ fn publish_task_repeats_its_publication_until_confirmed() {
     assert_eq!(scene.effects.publishes, std::slice::from_ref(&publish));
     scene.advance(8_000);
     assert_eq!(scene.effects.publishes, [publish.clone(), publish]);
-    scene.done(TaskCommand::Published { tasks: vec![task, 77] });
+    scene.must_apply(TaskCommand::Published { tasks: vec![task, 77] });
     assert_eq!(scene.stage(task), TaskStage::Completed);
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 2);
@@ -352,55 +353,55 @@ fn publish_task_repeats_its_publication_until_confirmed() {
 fn refused_publish_makes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
-    scene.done(TaskCommand::Unpublished { task, error: b"no permission" });
+    scene.must_apply(TaskCommand::Unpublished { task, error: b"no permission" });
     assert_eq!(scene.stage(task), TaskStage::Dead);
     assert_eq!(text(&scene.state.get(task).unwrap().outcome.unwrap().bytes), "no permission");
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 1, "the publication is not repeated");
-    scene.done(TaskCommand::Unpublished { task: 77, error: b"" });
+    scene.must_apply(TaskCommand::Unpublished { task: 77, error: b"" });
 }
 
 #[test]
 fn dependency_on_a_task_of_another_tenant_is_unknown() {
     let mut scene = Scene::new();
-    let others = scene.plain();
-    scene.tenant(TenantSettings::new(b"b"));
+    let others = scene.submit_plain();
+    scene.set_tenant(TenantSettings::new(b"b"));
     let after = |task| vec![NewTask { after: vec![TaskDependency::Task { task }], ..work() }];
     let submit = |scene: &mut Scene, task| {
-        scene.ask(TaskCommand::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
+        scene.apply(TaskCommand::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
     };
     let unknown = |task| TaskRefusal::DependencyUnknown { index: 0, task };
     for task in [others + 7, others] {
         assert_eq!(submit(&mut scene, task), unknown(task));
     }
-    scene.done(TaskCommand::Cancel { task: others });
+    scene.must_apply(TaskCommand::Cancel { task: others });
     assert_eq!(submit(&mut scene, others), unknown(others));
 }
 
 #[test]
 fn progress_is_shown_and_published_as_an_event() {
     let mut scene = Scene::new();
-    let task = scene.plain();
+    let task = scene.submit_plain();
     let worker = scene.join(1);
-    let token = scene.one_start().token;
-    scene.done(TaskCommand::Progress { worker, task, token, permille: 420, note: b"page 42" });
+    let token = scene.only_start().token;
+    scene.must_apply(TaskCommand::Progress { worker, task, token, permille: 420, note: b"page 42" });
     let (permille, note) = scene.state.get(task).unwrap().progress;
     assert_eq!((permille, text(&note.unwrap())), (420, "page 42".into()));
-    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Progressed { permille: 420 }));
+    assert_eq!(scene.events_of(task).last(), Some(&TaskEventKind::Progressed { permille: 420 }));
 }
 
 #[test]
 fn dead_letters_and_finished_tasks_are_bounded() {
     let limits = SchedulerLimits { dead_max: 3, finished_max: 2, ..SchedulerLimits::default() };
     let mut scene = Scene::with(limits);
-    scene.tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"a"));
     scene.join(20);
     scene.submit_all("a", vec![NewTask { labels: vec![Label { key: b"k", value: b"v" }], ..work() }; 20]);
     for (at, start) in scene.starts().into_iter().enumerate() {
         let _ = if at % 2 == 0 { scene.complete(&start, 9) } else { scene.fail(&start, false) };
     }
     assert_eq!(scene.state.len(), 5);
-    scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
+    scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
     scene.advance(1 << 40);
     assert_eq!((scene.state.len(), scene.state.bytes()), (0, 0));
 }
@@ -416,29 +417,29 @@ fn idempotency_key_of_another_or_cancelled_task_is_refused() {
         NewTask { kind: b"another", ..keyed() },
         NewTask { queue: b"another", ..keyed() },
     ] {
-        let refused = scene.ask(submit(vec![work(), other.clone()]));
+        let refused = scene.apply(submit(vec![work(), other.clone()]));
         assert_eq!(refused, Err(TaskRefusal::KeyReused { index: 1, task }), "{other:?}");
     }
-    let together = vec![
+    let batch = vec![
         NewTask { idempotency_key: b"8", ..work() },
         work(),
         NewTask { idempotency_key: b"8", payload: b"another", ..work() },
     ];
-    assert_eq!(scene.ask(submit(together)), Err(TaskRefusal::KeyInBatch { index: 2, before: 0 }));
+    assert_eq!(scene.apply(submit(batch)), Err(TaskRefusal::KeyInBatch { index: 2, before: 0 }));
     assert_eq!(scene.submit(NewTask { priority: 9, ..keyed() }), task, "what is to be done is the same");
-    scene.done(TaskCommand::Cancel { task });
-    assert_eq!(scene.ask(submit(vec![keyed()])), Err(TaskRefusal::KeyCancelled { index: 0, task }));
+    scene.must_apply(TaskCommand::Cancel { task });
+    assert_eq!(scene.apply(submit(vec![keyed()])), Err(TaskRefusal::KeyCancelled { index: 0, task }));
 }
 
 #[test]
 fn task_time_in_seconds_or_microseconds_is_refused() {
     let mut scene = Scene::new();
     let now_ms = 1_795_000_000_000;
-    scene.done(TaskCommand::Clock { unix_ms: now_ms });
+    scene.must_apply(TaskCommand::Clock { unix_ms: now_ms });
     for at_ms in [now_ms / 1_000, now_ms * 1_000, 1] {
         let refused = Err(TaskRefusal::TimeFar { at_ms, now_ms });
         for task in [NewTask { not_before_ms: at_ms, ..work() }, NewTask { deadline_ms: at_ms, ..work() }] {
-            assert_eq!(scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![task] }), refused);
+            assert_eq!(scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![task] }), refused);
         }
     }
     let year_ms = 365 * 86_400_000;
@@ -448,20 +449,20 @@ fn task_time_in_seconds_or_microseconds_is_refused() {
 #[test]
 fn safe_redrive_excludes_poisoned_dead_letters() {
     let mut scene = Scene::with(SchedulerLimits { poison_max: 1, ..SchedulerLimits::default() });
-    scene.tenant(TenantSettings::new(b"a"));
-    let poisoned = scene.plain();
+    scene.set_tenant(TenantSettings::new(b"a"));
+    let poisoned = scene.submit_plain();
     let worker = scene.join(1);
-    assert_eq!(scene.one_start().task, poisoned);
-    scene.done(TaskCommand::Leave { worker });
+    assert_eq!(scene.only_start().task, poisoned);
+    scene.must_apply(TaskCommand::Leave { worker });
     scene.join(1);
-    let failed = scene.plain();
-    let start = scene.one_start();
+    let failed = scene.submit_plain();
+    let start = scene.only_start();
     scene.fail(&start, false).unwrap();
     assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead; 2]);
-    let safe = scene.ask(TaskCommand::RedriveSafe { tenant: b"a", count: 0 });
+    let safe = scene.apply(TaskCommand::RedriveSafe { tenant: b"a", count: 0 });
     assert_eq!(safe, Ok(CommandReply::Changed { tasks: 1, more: false }));
     assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead, TaskStage::Running]);
-    let all = scene.ask(TaskCommand::Redrive { tenant: b"a", count: 0 });
+    let all = scene.apply(TaskCommand::Redrive { tenant: b"a", count: 0 });
     assert_eq!(all, Ok(CommandReply::Changed { tasks: 1, more: false }));
     assert_eq!(scene.stage(poisoned), TaskStage::Ready);
 }
@@ -469,7 +470,7 @@ fn safe_redrive_excludes_poisoned_dead_letters() {
 #[test]
 fn task_view_shows_every_submitted_setting() {
     let mut scene = Scene::new();
-    scene.done(TaskCommand::Clock { unix_ms: 1_795_000_000_000 });
+    scene.must_apply(TaskCommand::Clock { unix_ms: 1_795_000_000_000 });
     let retry = RetryPolicy { retries: 7, backoff: Backoff::Fixed { delay_ms: 250 } };
     let task = scene.submit(NewTask {
         not_before_ms: 1_795_000_060_000,

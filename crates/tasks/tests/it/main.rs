@@ -1,18 +1,18 @@
 //! Tests of the scheduler through its public interface.
 
-mod ahead;
 mod classes;
 mod fair;
 mod golden;
-mod hostile;
+mod key_limits;
 mod lifecycle;
 mod limits;
+mod malformed;
 mod messages;
 mod model;
 mod needs;
-mod places;
-mod play;
 mod policies;
+mod prefetch;
+mod random_commands;
 mod rates;
 mod refused;
 mod reserved;
@@ -41,25 +41,25 @@ impl Scene {
     /// Creates a state with one tenant, `a`.
     fn new() -> Scene {
         let mut scene = Scene::default();
-        scene.tenant(TenantSettings::new(b"a"));
+        scene.set_tenant(TenantSettings::new(b"a"));
         scene
     }
 
-    fn ask(&mut self, command: TaskCommand<'_>) -> Result<CommandReply, TaskRefusal> {
+    fn apply(&mut self, command: TaskCommand<'_>) -> Result<CommandReply, TaskRefusal> {
         self.state.apply(&command, &mut self.effects)
     }
 
-    fn done(&mut self, command: TaskCommand<'_>) {
-        let asked = format!("{command:?}");
-        assert!(self.ask(command).is_ok(), "{asked}");
+    fn must_apply(&mut self, command: TaskCommand<'_>) {
+        let command_text = format!("{command:?}");
+        assert!(self.apply(command).is_ok(), "{command_text}");
     }
 
-    fn tenant(&mut self, tenant: TenantSettings<'_>) {
-        self.done(TaskCommand::Tenant { tenant });
+    fn set_tenant(&mut self, tenant: TenantSettings<'_>) {
+        self.must_apply(TaskCommand::Tenant { tenant });
     }
 
     fn submit_all(&mut self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Vec<u64> {
-        match self.ask(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks }) {
+        match self.apply(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks }) {
             Ok(CommandReply::Submitted { tasks, .. }) => tasks.into_iter().map(|taken| taken.task).collect(),
             other => panic!("{other:?}"),
         }
@@ -70,12 +70,12 @@ impl Scene {
     }
 
     /// Submits a task of kind `work` of tenant `a`.
-    fn plain(&mut self) -> u64 {
+    fn submit_plain(&mut self) -> u64 {
         self.submit(work())
     }
 
     fn join_with(&mut self, worker: NewWorker<'_>) -> u64 {
-        match self.ask(TaskCommand::Join { worker }) {
+        match self.apply(TaskCommand::Join { worker }) {
             Ok(CommandReply::Joined { worker }) => worker,
             other => panic!("{other:?}"),
         }
@@ -102,18 +102,18 @@ impl Scene {
             .collect()
     }
 
-    fn one_start(&mut self) -> TaskStart {
+    fn only_start(&mut self) -> TaskStart {
         let starts = self.starts();
         assert_eq!(starts.len(), 1, "{starts:?}");
         starts.into_iter().next().unwrap()
     }
 
     fn complete(&mut self, start: &TaskStart, run_us: u64) -> Result<CommandReply, TaskRefusal> {
-        self.ask(TaskCommand::Complete { answer: answer(start, run_us), result: b"done" })
+        self.apply(TaskCommand::Complete { report: report(start, run_us), result: b"done" })
     }
 
     fn fail(&mut self, start: &TaskStart, retry: bool) -> Result<CommandReply, TaskRefusal> {
-        self.ask(TaskCommand::Fail { answer: answer(start, 1_000), error: b"no luck", retry })
+        self.apply(TaskCommand::Fail { report: report(start, 1_000), error: b"no luck", retry })
     }
 
     fn stage(&self, task: u64) -> TaskStage {
@@ -124,9 +124,9 @@ impl Scene {
         self.state.why(task).unwrap()
     }
 
-    fn happened(&mut self, task: u64) -> Vec<TaskEventKind> {
+    fn events_of(&mut self, task: u64) -> Vec<TaskEventKind> {
         let of_task = self.effects.events.iter().filter(|event| event.task == task);
-        of_task.map(|event| event.what).collect()
+        of_task.map(|event| event.kind).collect()
     }
 }
 
@@ -135,7 +135,7 @@ fn work() -> NewTask<'static> {
 }
 
 /// A report with one credit.
-fn answer(start: &TaskStart, run_us: u64) -> AttemptReport {
+fn report(start: &TaskStart, run_us: u64) -> AttemptReport {
     let TaskStart { worker, task, token, .. } = *start;
     AttemptReport { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }
 }

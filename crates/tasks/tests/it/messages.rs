@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn both_ways<T: PartialEq + std::fmt::Debug>(
-    whole: &T,
+fn check_round_trip<T: PartialEq + std::fmt::Debug>(
+    value: &T,
     encode: impl Fn(&T, &mut Vec<u8>),
     decode: impl Fn(&[u8]) -> Result<T, TaskDecodeError>,
 ) {
     let mut bytes = Vec::new();
-    encode(whole, &mut bytes);
-    assert_eq!(decode(&bytes).as_ref(), Ok(whole));
+    encode(value, &mut bytes);
+    assert_eq!(decode(&bytes).as_ref(), Ok(value));
     for len in 0..bytes.len() {
-        assert!(decode(&bytes[..len]).is_err(), "{len} of {} bytes of {whole:?}", bytes.len());
+        assert!(decode(&bytes[..len]).is_err(), "{len} of {} bytes of {value:?}", bytes.len());
     }
 }
 
@@ -38,8 +38,8 @@ fn every_query_and_its_result_are_read_back_as_written() {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         assert_eq!(TaskQuery::decode(&bytes).as_ref(), Ok(&query));
-        let found = scene.state.answer(&query).unwrap();
-        both_ways(&found, TaskQueryResult::encode, TaskQueryResult::decode);
+        let result = scene.state.answer(&query).unwrap();
+        check_round_trip(&result, TaskQueryResult::encode, TaskQueryResult::decode);
     }
     assert_eq!(scene.state.answer(&TaskQuery::Get { task: 9 }), Err(TaskRefusal::NoTask { task: 9 }));
     let none = scene.state.answer(&TaskQuery::Tenants { tenant: b"nobody" }).unwrap();
@@ -50,20 +50,20 @@ fn every_query_and_its_result_are_read_back_as_written() {
 fn task_list_is_paged_and_has_payloads_only_on_request() {
     let mut scene = Scene::new();
     let ids = scene.submit_all("a", vec![work(); 25]);
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     let mut from = Some(0);
     while let Some(at) = from {
         let query =
-            TaskQuery::List { filter: ListFilter::default(), from: at, limit: 10, whole: found.is_empty() };
+            TaskQuery::List { filter: ListFilter::default(), from: at, limit: 10, whole: result.is_empty() };
         let Ok(TaskQueryResult::Tasks { tasks, next, .. }) = scene.state.answer(&query) else {
             panic!("{query:?}")
         };
         assert!(tasks.len() <= 10);
-        found.extend(tasks);
+        result.extend(tasks);
         from = next;
     }
-    assert_eq!(found.iter().map(|task| task.task).collect::<Vec<_>>(), ids);
-    assert_eq!((&*found[0].payload, &*found[10].payload), (&b"payload"[..], &b""[..]));
+    assert_eq!(result.iter().map(|task| task.task).collect::<Vec<_>>(), ids);
+    assert_eq!((&*result[0].payload, &*result[10].payload), (&b"payload"[..], &b""[..]));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn held_tasks_and_stop_requests_are_read_back_as_written() {
     let starts = scene.starts();
     let held = scene.state.held(worker).unwrap();
     assert_eq!((&held.starts, held.credit, held.is_draining), (&starts, 2, false));
-    scene.done(TaskCommand::Cancel { task: starts[1].task });
+    scene.must_apply(TaskCommand::Cancel { task: starts[1].task });
     let stop = WorkerOrder::Stop { worker, task: starts[1].task, token: starts[1].token };
     assert_eq!(scene.state.held(worker).unwrap().stops, std::slice::from_ref(&stop));
     assert_eq!(scene.state.held(worker + 1), Err(TaskRefusal::NoWorker { worker: worker + 1 }));
@@ -93,23 +93,23 @@ fn held_tasks_and_stop_requests_are_read_back_as_written() {
 #[test]
 fn attach_messages_are_read_back_as_written() {
     let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
-    let attach = AttachRequest { worker: 1, life: 2, slots: 3, ahead: 6, has: vec![(4, 5)], new };
+    let attach = AttachRequest { worker: 1, epoch: 2, slots: 3, ahead: 6, held: vec![(4, 5)], new };
     let mut bytes = Vec::new();
     attach.encode(&mut bytes);
     assert_eq!(AttachRequest::decode(&bytes), Ok(attach));
-    let attached = AttachResponse { worker: 1, life: 2, lost: vec![(3, 4)] };
-    both_ways(&attached, AttachResponse::encode, AttachResponse::decode);
-    let answered = TaskCommandOutcome::from(Err(TaskRefusal::NoTenant));
-    both_ways(&answered, TaskCommandOutcome::encode, TaskCommandOutcome::decode);
+    let response = AttachResponse { worker: 1, epoch: 2, lost: vec![(3, 4)] };
+    check_round_trip(&response, AttachResponse::encode, AttachResponse::decode);
+    let outcome = TaskCommandOutcome::from(Err(TaskRefusal::NoTenant));
+    check_round_trip(&outcome, TaskCommandOutcome::encode, TaskCommandOutcome::decode);
 }
 
 #[test]
 fn creating_an_existing_tenant_again_keeps_its_settings() {
     let mut scene = Scene::default();
-    scene.done(TaskCommand::Found { tenant: b"new" });
-    scene.tenant(TenantSettings { weight: 7, ..TenantSettings::new(b"new") });
-    scene.done(TaskCommand::Found { tenant: b"new" });
+    scene.must_apply(TaskCommand::EnsureTenant { tenant: b"new" });
+    scene.set_tenant(TenantSettings { weight: 7, ..TenantSettings::new(b"new") });
+    scene.must_apply(TaskCommand::EnsureTenant { tenant: b"new" });
     let tenants: Vec<_> = scene.state.tenants().collect();
     assert_eq!((tenants.len(), tenants[0].weight), (1, 7));
-    assert_eq!(scene.ask(TaskCommand::Found { tenant: b"" }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.apply(TaskCommand::EnsureTenant { tenant: b"" }), Err(TaskRefusal::EmptyName));
 }

@@ -5,16 +5,16 @@
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-use crate::play::{Deed, play};
+use crate::random_commands::{CommandBytes, run_commands};
 
 const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
 
 fn cases() -> ProptestConfig {
-    let usual = ProptestConfig::default();
+    let default = ProptestConfig::default();
     ProptestConfig {
-        cases: if usual.cases == 256 { 100 } else { usual.cases },
+        cases: if default.cases == 256 { 100 } else { default.cases },
         failure_persistence: Some(Box::new(SEEDS)),
-        ..usual
+        ..default
     }
 }
 
@@ -23,8 +23,8 @@ proptest! {
 
     #[test]
     fn random_commands_lose_no_task_and_exceed_no_quota(
-        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
+        commands in prop::collection::vec(any::<[u8; 6]>().prop_map(CommandBytes), 1..200)
     ) {
-        play(&deeds);
+        run_commands(&commands);
     }
 }

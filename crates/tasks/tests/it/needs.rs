@@ -5,38 +5,41 @@ use super::*;
 const A100: Label<'static> = Label { key: b"gpu", value: b"a100" };
 const EU: Label<'static> = Label { key: b"zone", value: b"eu" };
 
-fn needing(needs: &[Label<'static>]) -> NewTask<'static> {
+fn task_needing(needs: &[Label<'static>]) -> NewTask<'static> {
     NewTask { needs: needs.to_vec(), ..work() }
 }
 
-fn having(labels: &[Label<'static>]) -> NewWorker<'static> {
+fn worker_with_labels(labels: &[Label<'static>]) -> NewWorker<'static> {
     let labels = labels.to_vec();
     NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, labels, ..NewWorker::default() }
 }
 
-fn of_tenants(tenants: &[&'static [u8]]) -> NewWorker<'static> {
-    NewWorker { tenants: tenants.to_vec(), ..having(&[]) }
+fn worker_of_tenants(tenants: &[&'static [u8]]) -> NewWorker<'static> {
+    NewWorker { tenants: tenants.to_vec(), ..worker_with_labels(&[]) }
 }
 
 fn tenants(names: &[&str]) -> Scene {
     let mut scene = Scene::default();
-    names.iter().for_each(|name| scene.tenant(TenantSettings::new(name.as_bytes())));
+    names.iter().for_each(|name| scene.set_tenant(TenantSettings::new(name.as_bytes())));
     scene
 }
 
 #[test]
 fn task_runs_only_on_a_worker_with_all_its_needed_labels() {
     let mut scene = Scene::new();
-    let (both, gpu, none) =
-        (scene.submit(needing(&[EU, A100])), scene.submit(needing(&[A100, A100])), scene.plain());
+    let (both, gpu, none) = (
+        scene.submit(task_needing(&[EU, A100])),
+        scene.submit(task_needing(&[A100, A100])),
+        scene.submit_plain(),
+    );
     let h100 = Label { value: b"h100", ..A100 };
-    scene.join_with(having(&[h100, EU]));
-    assert_eq!(scene.one_start().task, none, "the others need what it has not");
-    let worker = scene.join_with(having(&[A100]));
-    let start = scene.one_start();
+    scene.join_with(worker_with_labels(&[h100, EU]));
+    assert_eq!(scene.only_start().task, none, "the others need what it has not");
+    let worker = scene.join_with(worker_with_labels(&[A100]));
+    let start = scene.only_start();
     assert_eq!((start.worker, start.task), (worker, gpu));
-    let worker = scene.join_with(having(&[A100, EU, h100]));
-    let start = scene.one_start();
+    let worker = scene.join_with(worker_with_labels(&[A100, EU, h100]));
+    let start = scene.only_start();
     assert_eq!((start.worker, start.task), (worker, both));
     let needs: Vec<_> = scene.state.get(both).unwrap().needs;
     let texts: Vec<_> = needs.iter().map(|need| (text(&need.key), text(&need.value))).collect();
@@ -47,20 +50,20 @@ fn task_runs_only_on_a_worker_with_all_its_needed_labels() {
 fn needed_labels_do_not_change_a_tenants_priority_order() {
     let mut scene = Scene::new();
     let labels = [&[A100][..], &[], &[EU], &[A100, EU]];
-    let at = |at: usize| NewTask { priority: (at % 3) as u8, ..needing(labels[at % 4]) };
+    let at = |at: usize| NewTask { priority: (at % 3) as u8, ..task_needing(labels[at % 4]) };
     let ids = scene.submit_all("a", (0..24).map(at).collect());
     let mut wanted: Vec<_> = ids.iter().enumerate().map(|(at, id)| (2 - at % 3, at, *id)).collect();
     wanted.sort_unstable();
-    scene.join_with(having(&[A100, EU]));
-    let mut got = Vec::new();
+    scene.join_with(worker_with_labels(&[A100, EU]));
+    let mut started = Vec::new();
     for _ in &ids {
-        let start = scene.one_start();
-        got.push(start.task);
+        let start = scene.only_start();
+        started.push(start.task);
         scene.complete(&start, 1_000).unwrap();
     }
     let priority = |task: &u64| scene.state.get(*task).unwrap().priority;
     assert_eq!(
-        got.iter().map(priority).collect::<Vec<_>>(),
+        started.iter().map(priority).collect::<Vec<_>>(),
         wanted.iter().map(|(.., id)| priority(id)).collect::<Vec<_>>()
     );
     assert_eq!(scene.state.tenants().next().unwrap().account.completed, 24);
@@ -69,28 +72,28 @@ fn needed_labels_do_not_change_a_tenants_priority_order() {
 #[test]
 fn tenant_shares_hold_across_different_needed_labels() {
     let mut scene = tenants(&["a", "b"]);
-    scene.submit_all("a", vec![needing(&[A100]); 100]);
-    scene.submit_all("b", vec![needing(&[EU]); 100]);
-    scene.join_with(having(&[A100, EU]));
-    let mut got = [0, 0];
+    scene.submit_all("a", vec![task_needing(&[A100]); 100]);
+    scene.submit_all("b", vec![task_needing(&[EU]); 100]);
+    scene.join_with(worker_with_labels(&[A100, EU]));
+    let mut started = [0, 0];
     for _ in 0..60 {
-        let start = scene.one_start();
-        got[usize::from(*start.tenant == *b"b")] += 1;
+        let start = scene.only_start();
+        started[usize::from(*start.tenant == *b"b")] += 1;
         scene.complete(&start, 1_000).unwrap();
     }
-    assert_eq!(got, [30, 30]);
+    assert_eq!(started, [30, 30]);
 }
 
 #[test]
 fn least_specialised_worker_is_chosen_first() {
     let mut scene = tenants(&["a", "b"]);
-    let gpu = scene.join_with(having(&[A100]));
-    let plain = scene.join_with(having(&[]));
-    let own = scene.join_with(of_tenants(&[b"a"]));
+    let gpu = scene.join_with(worker_with_labels(&[A100]));
+    let plain = scene.join_with(worker_with_labels(&[]));
+    let own = scene.join_with(worker_of_tenants(&[b"a"]));
     let mut holders = Vec::new();
     for _ in 0..3 {
         scene.submit_all("a", vec![work()]);
-        holders.push(scene.one_start().worker);
+        holders.push(scene.only_start().worker);
     }
     assert_eq!(holders, [own, plain, gpu]);
 }
@@ -101,7 +104,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
     for name in ["c", "b", "a"] {
         scene.submit_all(name, vec![work(); 3]);
     }
-    let worker = NewWorker { credit: 10, ..of_tenants(&[b"a", b"b", b"later"]) };
+    let worker = NewWorker { credit: 10, ..worker_of_tenants(&[b"a", b"b", b"later"]) };
     let worker = scene.join_with(worker);
     let starts = scene.starts();
     let of = |name: &[u8]| starts.iter().filter(|start| *start.tenant == *name).count();
@@ -113,9 +116,9 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
         "waiting: all workers that could run it (1) serve only other tenants; 3 ahead of it"
     );
     // This tenant is created after the worker has joined.
-    scene.tenant(TenantSettings::new(b"later"));
+    scene.set_tenant(TenantSettings::new(b"later"));
     scene.submit_all("later", vec![work()]);
-    assert_eq!(scene.one_start().worker, worker);
+    assert_eq!(scene.only_start().worker, worker);
     let view = scene.state.workers().next().unwrap();
     assert_eq!(view.tenants.iter().map(|name| text(name)).collect::<Vec<_>>(), ["a", "b", "later"]);
 }
@@ -125,11 +128,11 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("b", vec![work(); 50]);
     scene.submit_all("a", vec![work(); 2]);
-    let worker = scene.join_with(NewWorker { credit: 0, ..of_tenants(&[b"a"]) });
-    scene.done(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
+    let worker = scene.join_with(NewWorker { credit: 0, ..worker_of_tenants(&[b"a"]) });
+    scene.must_apply(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
     assert_eq!(scene.starts().len(), 1, "one more task waits, and one worker exists");
     scene.submit_all("a", vec![work(); 4]);
-    scene.done(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
+    scene.must_apply(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
     let starts = scene.starts();
     assert_eq!(starts.len(), 3);
     assert!(starts.iter().all(|start| *start.tenant == *b"a"));
@@ -138,27 +141,27 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
 #[test]
 fn task_explanation_names_the_label_that_no_worker_has() {
     let mut scene = Scene::new();
-    let gpu = scene.submit(needing(&[A100]));
+    let gpu = scene.submit(task_needing(&[A100]));
     assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
-    scene.join_with(having(&[]));
-    scene.join_with(having(&[]));
-    scene.join_with(having(&[EU]));
+    scene.join_with(worker_with_labels(&[]));
+    scene.join_with(worker_with_labels(&[]));
+    scene.join_with(worker_with_labels(&[EU]));
     assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
-    let both = scene.submit(needing(&[A100, EU]));
+    let both = scene.submit(task_needing(&[A100, EU]));
     assert_eq!(scene.why(both), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
-    scene.join_with(NewWorker { credit: 0, ..having(&[A100]) });
+    scene.join_with(NewWorker { credit: 0, ..worker_with_labels(&[A100]) });
     assert_eq!(
         scene.why(both),
         "waiting: no worker has all of gpu=a100, zone=eu (4 workers, 0 fit); 0 ahead of it"
     );
     let other = Label { key: b"disk", value: b"ssd" };
-    let neither = scene.submit(needing(&[other, Label { value: b"us", ..EU }]));
+    let neither = scene.submit(task_needing(&[other, Label { value: b"us", ..EU }]));
     assert_eq!(
         scene.why(neither),
         "waiting: no worker has labels disk=ssd, zone=us (4 workers, 0 fit); 0 ahead of it"
     );
     let large = scene.submit(NewTask { cpu_milli: 9_000, kind: b"large", ..work() });
-    let worker = NewWorker { cpu_milli: 4_000, kinds: vec![b"large"], ..having(&[]) };
+    let worker = NewWorker { cpu_milli: 4_000, kinds: vec![b"large"], ..worker_with_labels(&[]) };
     scene.join_with(worker);
     assert_eq!(
         scene.why(large),
@@ -169,14 +172,14 @@ fn task_explanation_names_the_label_that_no_worker_has() {
 #[test]
 fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
     let mut scene = tenants(&["a", "b"]);
-    scene.submit_all("a", vec![needing(&[A100]); 3]);
+    scene.submit_all("a", vec![task_needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);
     scene.submit_all("b", vec![NewTask { memory_bytes: 1_000, ..work() }; 4]);
     assert_eq!(scene.state.signals().startable, 9, "without workers all tasks count");
     let busy = |worker: NewWorker<'static>| NewWorker { credit: 0, ..worker };
-    scene.join_with(busy(NewWorker { memory_bytes: 999, ..having(&[EU]) }));
+    scene.join_with(busy(NewWorker { memory_bytes: 999, ..worker_with_labels(&[EU]) }));
     assert_eq!(scene.state.signals().startable, 2);
-    scene.join_with(busy(having(&[A100])));
+    scene.join_with(busy(worker_with_labels(&[A100])));
     assert_eq!(scene.state.signals().startable, 9);
     let shapes: Vec<WorkerShape> = scene.state.workers().map(|view| WorkerShape::from(&view)).collect();
     assert_eq!(scene.state.signals_for(&shapes[..1]).startable, 2);
@@ -196,7 +199,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
         |at: usize| NewTask { needs: vec![Label { key: b"host", value: values[at].as_bytes() }], ..work() };
     let of_tenant = SchedulerLimits::DEMANDS_OF_TENANT_MAX as usize;
     scene.submit_all("a", (0..of_tenant).map(task).collect());
-    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
+    let refused = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
     let count = of_tenant as u64 + 1;
     let limit = Limit::DemandsOfTenant;
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
@@ -204,11 +207,11 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let all = SchedulerLimits::DEMANDS_MAX as usize;
     for from in (of_tenant..all).step_by(of_tenant) {
         let tenant = format!("t{from}");
-        scene.tenant(TenantSettings::new(tenant.as_bytes()));
+        scene.set_tenant(TenantSettings::new(tenant.as_bytes()));
         scene.submit_all(&tenant, (from..from + of_tenant).map(task).collect());
     }
-    scene.tenant(TenantSettings::new(b"last"));
-    let refused = scene.ask(TaskCommand::Submit { tenant: b"last", tasks: vec![task(all)] });
+    scene.set_tenant(TenantSettings::new(b"last"));
+    let refused = scene.apply(TaskCommand::Submit { tenant: b"last", tasks: vec![task(all)] });
     let (count, limit) = (all as u64 + 1, Limit::Demands);
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
     // A task may need labels that others need already.
@@ -218,8 +221,8 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
 #[test]
 fn workers_that_keep_changing_labels_cannot_use_up_worker_pools() {
     let mut scene = Scene::with(SchedulerLimits { pools_max: 3, ..SchedulerLimits::default() });
-    scene.tenant(TenantSettings::new(b"a"));
-    let kept = scene.join_with(having(&[]));
+    scene.set_tenant(TenantSettings::new(b"a"));
+    let unlabelled = scene.join_with(worker_with_labels(&[]));
     let mut others = Vec::new();
     for at in 0..20 {
         let host = at.to_string();
@@ -228,39 +231,39 @@ fn workers_that_keep_changing_labels_cannot_use_up_worker_pools() {
             NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 9_000, labels, ..NewWorker::default() };
         others.push(scene.join_with(worker));
         if others.len() > 1 {
-            scene.done(TaskCommand::Leave { worker: others.remove(0) });
+            scene.must_apply(TaskCommand::Leave { worker: others.remove(0) });
         }
     }
-    let task = |host: &'static [u8]| needing(&[Label { key: b"host", value: host }]);
+    let task = |host: &'static [u8]| task_needing(&[Label { key: b"host", value: host }]);
     scene.submit(task(b"3"));
     assert!(scene.starts().is_empty(), "the worker with that label is gone");
     scene.submit(task(b"19"));
-    assert_eq!(scene.one_start().worker, others[0]);
-    scene.plain();
-    assert_eq!(scene.one_start().worker, kept);
-    let third = scene.join_with(having(&[A100]));
-    let refused = scene.ask(TaskCommand::Join { worker: having(&[EU]) });
+    assert_eq!(scene.only_start().worker, others[0]);
+    scene.submit_plain();
+    assert_eq!(scene.only_start().worker, unlabelled);
+    let third = scene.join_with(worker_with_labels(&[A100]));
+    let refused = scene.apply(TaskCommand::Join { worker: worker_with_labels(&[EU]) });
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit: Limit::Pools, count: 4, count_max: 3 }));
-    scene.done(TaskCommand::Leave { worker: third });
-    scene.join_with(having(&[EU]));
-    let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
-    assert_eq!(snapshots::blocks(&again), snapshots::blocks(&scene.state));
+    scene.must_apply(TaskCommand::Leave { worker: third });
+    scene.join_with(worker_with_labels(&[EU]));
+    let restored_state = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
+    assert_eq!(snapshots::blocks(&restored_state), snapshots::blocks(&scene.state));
 }
 
 #[test]
 fn schedule_submits_tasks_with_needed_labels() {
     let mut scene = Scene::new();
-    scene.done(TaskCommand::Schedule {
+    scene.must_apply(TaskCommand::Schedule {
         tenant: b"a",
         name: b"n",
         cron: b"* * * * *",
-        task: needing(&[A100]),
+        task: task_needing(&[A100]),
     });
-    scene.join_with(having(&[]));
+    scene.join_with(worker_with_labels(&[]));
     scene.advance(120_000);
     assert!(scene.starts().is_empty());
-    let worker = scene.join_with(having(&[A100]));
-    assert_eq!(scene.one_start().worker, worker);
+    let worker = scene.join_with(worker_with_labels(&[A100]));
+    assert_eq!(scene.only_start().worker, worker);
 }
 
 #[test]
@@ -268,11 +271,17 @@ fn empty_labels_and_more_than_64_labels_are_refused() {
     let mut scene = Scene::new();
     let nameless = Label { key: b"", value: b"x" };
     let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![task] };
-    assert_eq!(scene.ask(submit(needing(&[nameless]))), Err(TaskRefusal::EmptyName));
-    assert_eq!(scene.ask(TaskCommand::Join { worker: having(&[nameless]) }), Err(TaskRefusal::EmptyName));
-    assert_eq!(scene.ask(TaskCommand::Join { worker: of_tenants(&[b""]) }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.apply(submit(task_needing(&[nameless]))), Err(TaskRefusal::EmptyName));
+    assert_eq!(
+        scene.apply(TaskCommand::Join { worker: worker_with_labels(&[nameless]) }),
+        Err(TaskRefusal::EmptyName)
+    );
+    assert_eq!(
+        scene.apply(TaskCommand::Join { worker: worker_of_tenants(&[b""]) }),
+        Err(TaskRefusal::EmptyName)
+    );
     let many = vec![A100; 65];
     let refusal = TaskRefusal::TooMany { limit: Limit::Labels, count: 65, count_max: 64 };
-    assert_eq!(scene.ask(submit(needing(&many))), Err(refusal));
-    assert_eq!(scene.ask(TaskCommand::Join { worker: having(&many) }), Err(refusal));
+    assert_eq!(scene.apply(submit(task_needing(&many))), Err(refusal));
+    assert_eq!(scene.apply(TaskCommand::Join { worker: worker_with_labels(&many) }), Err(refusal));
 }

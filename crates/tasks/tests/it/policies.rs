@@ -6,79 +6,79 @@ fn retry(delay_ms: u32) -> Option<RetryPolicy> {
     Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms } })
 }
 
-fn limited() -> Scene {
+fn scene_with_policy_limit() -> Scene {
     let mut scene = Scene::with(SchedulerLimits { policies_max: 3, ..SchedulerLimits::default() });
-    scene.tenant(TenantSettings::new(b"a"));
-    scene.tenant(TenantSettings::new(b"b"));
+    scene.set_tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"b"));
     scene
 }
 
 fn submit(scene: &mut Scene, tenant: &str, delay_ms: u32) -> Result<u64, TaskRefusal> {
     let task = NewTask { retry: retry(delay_ms), ..work() };
-    match scene.ask(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
+    match scene.apply(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
         CommandReply::Submitted { tasks, .. } => Ok(tasks[0].task),
         other => panic!("{other:?}"),
     }
 }
 
-fn full() -> TaskRefusal {
+fn too_many_policies() -> TaskRefusal {
     TaskRefusal::TooMany { limit: Limit::Policies, count: 4, count_max: 3 }
 }
 
 #[test]
 fn retry_policies_of_cancelled_tasks_are_freed() {
-    let mut scene = limited();
+    let mut scene = scene_with_policy_limit();
     for delay_ms in 0..5_000 {
         let task = submit(&mut scene, "a", delay_ms).unwrap();
-        scene.done(TaskCommand::Cancel { task });
+        scene.must_apply(TaskCommand::Cancel { task });
     }
     scene.join(1);
     for delay_ms in 0..10 {
         submit(&mut scene, "a", delay_ms).unwrap();
-        let start = scene.one_start();
+        let start = scene.only_start();
         scene.complete(&start, 1).unwrap();
     }
 }
 
 #[test]
 fn one_tenant_cannot_use_up_the_policies_of_another_tenant() {
-    let mut scene = limited();
-    let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
-    assert_eq!(submit(&mut scene, "a", 3), Err(full()));
+    let mut scene = scene_with_policy_limit();
+    let tasks: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
+    assert_eq!(submit(&mut scene, "a", 3), Err(too_many_policies()));
     assert!(submit(&mut scene, "a", 2).is_ok(), "one that is in use is no other");
-    scene.plain();
+    scene.submit_plain();
     for delay_ms in 10..13 {
         submit(&mut scene, "b", delay_ms).unwrap();
     }
-    scene.done(TaskCommand::Cancel { task: own[0] });
+    scene.must_apply(TaskCommand::Cancel { task: tasks[0] });
     assert!(submit(&mut scene, "a", 3).is_ok());
-    assert_eq!(submit(&mut scene, "a", 4), Err(full()));
+    assert_eq!(submit(&mut scene, "a", 4), Err(too_many_policies()));
 }
 
 #[test]
 fn dead_letter_keeps_its_policy_until_it_is_discarded() {
-    let mut scene = limited();
+    let mut scene = scene_with_policy_limit();
     let task = submit(&mut scene, "a", 0).unwrap();
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.fail(&start, false).unwrap();
     assert_eq!(scene.stage(task), TaskStage::Dead);
     for delay_ms in 1..3 {
         submit(&mut scene, "a", delay_ms).unwrap();
     }
-    assert_eq!(submit(&mut scene, "a", 3), Err(full()));
-    scene.done(TaskCommand::Discard { tenant: b"a", count: 1 });
+    assert_eq!(submit(&mut scene, "a", 3), Err(too_many_policies()));
+    scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 1 });
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
 /// The number of a finished task's policy is used again for a policy of another tenant.
 #[test]
 fn finished_task_shows_no_retry_policy_of_another_task() {
-    let mut scene = limited();
+    let mut scene = scene_with_policy_limit();
     let task = submit(&mut scene, "a", 1).unwrap();
     assert_eq!(scene.state.get(task).unwrap().retry, retry(1));
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.complete(&start, 1).unwrap();
     let other = submit(&mut scene, "b", 2).unwrap();
     assert_eq!(scene.state.get(other).unwrap().retry, retry(2));
@@ -87,9 +87,9 @@ fn finished_task_shows_no_retry_policy_of_another_task() {
 
 #[test]
 fn restored_state_has_the_same_room_for_retry_policies() {
-    let mut scene = limited();
-    let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
-    scene.done(TaskCommand::Cancel { task: own[1] });
+    let mut scene = scene_with_policy_limit();
+    let tasks: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
+    scene.must_apply(TaskCommand::Cancel { task: tasks[1] });
     let blocks = |state: &SchedulerState| {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         let written: Result<(), ()> = state.freeze().write(|block| {
@@ -99,26 +99,26 @@ fn restored_state_has_the_same_room_for_retry_policies() {
         written.unwrap();
         blocks
     };
-    let mut restoring = StateRestore::default();
-    blocks(&scene.state).iter().for_each(|block| restoring.take(block).unwrap());
-    let mut again = Scene { state: restoring.end().unwrap(), effects: TaskEffects::default() };
+    let mut restore = StateRestore::default();
+    blocks(&scene.state).iter().for_each(|block| restore.read_block(block).unwrap());
+    let mut restored_scene = Scene { state: restore.finish().unwrap(), effects: TaskEffects::default() };
     for delay_ms in [7, 8] {
-        assert_eq!(submit(&mut again, "a", delay_ms), submit(&mut scene, "a", delay_ms));
+        assert_eq!(submit(&mut restored_scene, "a", delay_ms), submit(&mut scene, "a", delay_ms));
     }
-    assert_eq!(blocks(&again.state), blocks(&scene.state));
+    assert_eq!(blocks(&restored_scene.state), blocks(&scene.state));
 }
 
 #[test]
 fn one_tenant_cannot_take_all_schedules() {
-    let mut scene = limited();
+    let mut scene = scene_with_policy_limit();
     let schedule = |scene: &mut Scene, tenant: &[u8], name: u32| {
         let name = name.to_string();
         let (name, cron) = (name.as_bytes(), &b"0 0 1 1 *"[..]);
-        scene.ask(TaskCommand::Schedule { tenant, name, cron, task: work() })
+        scene.apply(TaskCommand::Schedule { tenant, name, cron, task: work() })
     };
-    let most = SchedulerLimits::SCHEDULES_OF_TENANT_MAX;
-    (0..most).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
-    assert!(matches!(schedule(&mut scene, b"a", most), Err(TaskRefusal::TooMany { .. })));
+    let schedules_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX;
+    (0..schedules_max).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
+    assert!(matches!(schedule(&mut scene, b"a", schedules_max), Err(TaskRefusal::TooMany { .. })));
     assert!(schedule(&mut scene, b"a", 0).is_ok(), "an existing schedule is changed");
     assert!(schedule(&mut scene, b"b", 0).is_ok());
 }

@@ -12,10 +12,10 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ..SchedulerLimits::default()
     };
     let mut scene = Scene::with(limits);
-    scene.tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"a"));
     scene.advance(5_000);
-    let cancelled = scene.plain();
-    scene.done(TaskCommand::Cancel { task: cancelled });
+    let cancelled = scene.submit_plain();
+    scene.must_apply(TaskCommand::Cancel { task: cancelled });
     let long = [b'x'; 101];
     let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task] };
     let on = |index| vec![TaskDependency::Batch { index }];
@@ -137,7 +137,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
     scene.effects.clear();
     let before = snapshots::blocks(&scene.state);
     for (command, reason) in cases {
-        let refused = scene.ask(command.clone()).expect_err(reason);
+        let refused = scene.apply(command.clone()).expect_err(reason);
         assert_eq!(refused.to_string(), reason);
         assert_eq!(snapshots::blocks(&scene.state), before, "{command:?} left a trace");
         assert_eq!(scene.effects, TaskEffects::default());
@@ -155,11 +155,11 @@ fn dependency_cycle_is_refused_and_a_long_chain_is_accepted() {
         };
         (0..count).map(|index| NewTask { after: after(index), ..work() }).collect()
     };
-    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: link(5_000, true) });
+    let refused = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: link(5_000, true) });
     assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     let chain = scene.submit_all("a", link(5_000, false));
     // Cancels the chain from its first task to its last.
-    scene.done(TaskCommand::Cancel { task: chain[0] });
+    scene.must_apply(TaskCommand::Cancel { task: chain[0] });
     assert!(chain.iter().all(|&task| scene.stage(task) == TaskStage::Cancelled));
 }
 
@@ -168,17 +168,17 @@ fn task_that_depends_on_its_own_duplicate_is_refused() {
     let mut scene = Scene::new();
     let keyed = |after| NewTask { idempotency_key: b"k", after, ..work() };
     let tasks = vec![keyed(vec![TaskDependency::Batch { index: 1 }]), keyed(vec![])];
-    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks });
+    let refused = scene.apply(TaskCommand::Submit { tenant: b"a", tasks });
     assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     // Dependencies of the repeated task do not count.
     let tasks = vec![keyed(vec![]), keyed(vec![TaskDependency::Batch { index: 0 }])];
-    assert!(scene.ask(TaskCommand::Submit { tenant: b"a", tasks }).is_ok());
+    assert!(scene.apply(TaskCommand::Submit { tenant: b"a", tasks }).is_ok());
 }
 
 #[test]
 fn forward_clock_jump_expires_workers_but_loses_no_task() {
     let mut scene = Scene::new();
-    let tasks: Vec<_> = (0..10).map(|_| scene.plain()).collect();
+    let tasks: Vec<_> = (0..10).map(|_| scene.submit_plain()).collect();
     let worker = scene.join(4);
     let starts = scene.starts();
     scene.advance(1 << 50);

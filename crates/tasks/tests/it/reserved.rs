@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn need(cpu_milli: u32) -> NewTask<'static> {
+fn task_of_size(cpu_milli: u32) -> NewTask<'static> {
     NewTask { cpu_milli, ..work() }
 }
 
@@ -13,32 +13,33 @@ fn worker() -> NewWorker<'static> {
 /// Submits small tasks without end, and a large one of tenant `b`. Each task takes 4 s; on each worker, one ends in
 /// each second. Returns the large task, the second in which it started, and the number of completed tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
-    let large = scene.submit_all("b", vec![need(4_000)])[0];
-    let mut held: Vec<TaskStart> = scene.starts();
-    let (mut given, mut done) = (None, 0);
+    let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
+    let mut running: Vec<TaskStart> = scene.starts();
+    let (mut start_second, mut completed) = (None, 0);
     for second in 1..=seconds {
         scene.advance(second * 1_000);
-        let mut seen = std::collections::BTreeSet::new();
-        let (next, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(|start| seen.insert(start.worker));
-        held = rest;
+        let mut workers_seen = std::collections::BTreeSet::new();
+        let (next, rest): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|start| workers_seen.insert(start.worker));
+        running = rest;
         for start in next {
             scene.complete(&start, 4_000_000).unwrap();
-            scene.submit_all("a", vec![need(1_000)]);
-            done += 1;
+            scene.submit_all("a", vec![task_of_size(1_000)]);
+            completed += 1;
         }
         let starts = scene.starts();
         if starts.iter().any(|start| start.task == large) {
-            given = given.or(Some(second));
+            start_second = start_second.or(Some(second));
         }
-        held.extend(starts);
+        running.extend(starts);
     }
-    (large, given, done)
+    (large, start_second, completed)
 }
 
-fn two_tenants(workers: usize) -> Scene {
+fn scene_with_two_tenants(workers: usize) -> Scene {
     let mut scene = Scene::new();
-    scene.tenant(TenantSettings::new(b"b"));
-    scene.submit_all("a", vec![need(1_000); 50]);
+    scene.set_tenant(TenantSettings::new(b"b"));
+    scene.submit_all("a", vec![task_of_size(1_000); 50]);
     for _ in 0..workers {
         scene.join_with(worker());
     }
@@ -48,61 +49,61 @@ fn two_tenants(workers: usize) -> Scene {
 #[test]
 fn large_task_runs_despite_a_stream_of_small_ones() {
     for workers in [1, 2, 8] {
-        let mut scene = two_tenants(workers);
-        let (_, given, _) = flood(&mut scene, 60);
-        let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
+        let mut scene = scene_with_two_tenants(workers);
+        let (_, start_second, _) = flood(&mut scene, 60);
+        let start_second = start_second.unwrap_or_else(|| panic!("never, on {workers} workers"));
         // After 5 s, one worker is reserved for the large task. The tasks of this worker end within 4 s.
-        assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
+        assert!((5..=11).contains(&start_second), "after {start_second} s on {workers} workers");
     }
 }
 
 #[test]
 fn reserving_a_worker_for_a_large_task_idles_no_other_worker() {
-    let mut scene = two_tenants(8);
-    let (_, given, done) = flood(&mut scene, 60);
-    assert!(given.is_some());
+    let mut scene = scene_with_two_tenants(8);
+    let (_, start_second, completed) = flood(&mut scene, 60);
+    assert!(start_second.is_some());
     // One worker takes no new task for some seconds, and then takes the large task instead of small ones.
-    assert!(done >= 60 * 8 - 16, "{done}");
+    assert!(completed >= 60 * 8 - 16, "{completed}");
 }
 
 #[test]
 fn worker_reserved_for_a_cancelled_task_takes_other_tasks() {
-    let mut scene = two_tenants(1);
-    let large = scene.submit_all("b", vec![need(4_000)])[0];
-    let held = scene.starts();
-    assert_eq!(held.len(), 4);
+    let mut scene = scene_with_two_tenants(1);
+    let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
+    let running = scene.starts();
+    assert_eq!(running.len(), 4);
     scene.advance(6_000);
-    scene.complete(&held[0], 1_000).unwrap();
+    scene.complete(&running[0], 1_000).unwrap();
     assert_eq!(scene.starts(), []);
     let why = scene.why(large);
     assert_eq!(
         why,
         "waiting: a worker is reserved for it, and takes no other task until 4000 mCPU and 0 bytes are free"
     );
-    scene.done(TaskCommand::Cancel { task: large });
+    scene.must_apply(TaskCommand::Cancel { task: large });
     assert_eq!(scene.starts().len(), 1, "a small one");
 }
 
 #[test]
 fn no_worker_is_reserved_for_a_task_too_large_for_all() {
-    let mut scene = two_tenants(1);
-    scene.submit_all("b", vec![need(5_000)]);
-    let held = scene.starts();
+    let mut scene = scene_with_two_tenants(1);
+    scene.submit_all("b", vec![task_of_size(5_000)]);
+    let running = scene.starts();
     scene.advance(60_000);
-    scene.complete(&held[0], 1_000).unwrap();
+    scene.complete(&running[0], 1_000).unwrap();
     assert_eq!(scene.starts().len(), 1);
 }
 
 #[test]
 fn reservation_of_a_departed_worker_moves_to_another_worker() {
-    let mut scene = two_tenants(2);
-    let large = scene.submit_all("b", vec![need(4_000)])[0];
-    let held = scene.starts();
+    let mut scene = scene_with_two_tenants(2);
+    let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
+    let running = scene.starts();
     scene.advance(6_000);
-    scene.complete(&held[0], 1_000).unwrap();
-    scene.done(TaskCommand::Leave { worker: held[0].worker });
+    scene.complete(&running[0], 1_000).unwrap();
+    scene.must_apply(TaskCommand::Leave { worker: running[0].worker });
     // The other worker is reserved instead.
-    let others: Vec<_> = held.iter().filter(|start| start.worker != held[0].worker).collect();
+    let others: Vec<_> = running.iter().filter(|start| start.worker != running[0].worker).collect();
     for start in others {
         scene.complete(start, 1_000).unwrap();
     }

@@ -13,14 +13,14 @@ fn shards() -> Vec<Scene> {
 }
 
 /// Sends a command to its shards, as a node does.
-fn ask(shards: &mut [Scene], command: &TaskCommand<'_>) -> TaskCommandOutcome {
+fn apply(shards: &mut [Scene], command: &TaskCommand<'_>) -> TaskCommandOutcome {
     let all = 0..shards.len();
     let at = match command.route(SHARDS) {
         ShardRoute::One(shard) => usize::from(shard)..usize::from(shard) + 1,
         ShardRoute::All => all,
     };
-    let parts = shards[at].iter_mut().map(|shard| shard.state.apply(command, &mut shard.effects).into());
-    TaskCommandOutcome::join(parts.collect()).unwrap()
+    let outcomes = shards[at].iter_mut().map(|shard| shard.state.apply(command, &mut shard.effects).into());
+    TaskCommandOutcome::join(outcomes.collect()).unwrap()
 }
 
 fn answer(shards: &[Scene], query: &TaskQuery<'_>) -> TaskQueryResult {
@@ -42,8 +42,8 @@ fn done(reply: CommandReply) -> TaskCommandOutcome {
 
 fn submit(shards: &mut [Scene], tenant: &str) -> u64 {
     let tenant = tenant.as_bytes();
-    ask(shards, &TaskCommand::Found { tenant });
-    match ask(shards, &TaskCommand::Submit { tenant, tasks: vec![work()] }) {
+    apply(shards, &TaskCommand::EnsureTenant { tenant });
+    match apply(shards, &TaskCommand::Submit { tenant, tasks: vec![work()] }) {
         TaskCommandOutcome::Done { reply: CommandReply::Submitted { tasks, .. } } => tasks[0].task,
         other => panic!("{other:?}"),
     }
@@ -72,11 +72,11 @@ fn task_is_found_by_id_and_by_tenant_in_any_shard() {
         panic!()
     };
     assert_eq!(tenants.len(), names.len());
-    assert_eq!(ask(&mut shards, &TaskCommand::Cancel { task: tasks[7] }), done(CommandReply::Done));
-    let nowhere = 0x1_f000_0000;
+    assert_eq!(apply(&mut shards, &TaskCommand::Cancel { task: tasks[7] }), done(CommandReply::Done));
+    let unknown_task = 0x1_f000_0000;
     assert_eq!(
-        ask(&mut shards, &TaskCommand::Cancel { task: nowhere }),
-        TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: nowhere } }
+        apply(&mut shards, &TaskCommand::Cancel { task: unknown_task }),
+        TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: unknown_task } }
     );
 }
 
@@ -85,7 +85,7 @@ fn task_list_pages_through_all_shards_without_repeats() {
     let mut shards = shards();
     let mut submitted: Vec<u64> =
         (0..57).map(|number| submit(&mut shards, &format!("t-{}", number % 19))).collect();
-    let (mut listed, mut from, mut of_one) = (Vec::new(), Some(0), 0);
+    let (mut listed, mut from, mut listed_of_tenant) = (Vec::new(), Some(0), 0);
     while let Some(at) = from {
         let query = TaskQuery::List { filter: ListFilter::default(), from: at, limit: 5, whole: false };
         let TaskQueryResult::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
@@ -97,13 +97,13 @@ fn task_list_pages_through_all_shards_without_repeats() {
         let filter = ListFilter { tenant: b"t-3", ..ListFilter::default() };
         let query = TaskQuery::List { filter, from: at, limit: 1, whole: false };
         let TaskQueryResult::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
-        of_one += tasks.len();
+        listed_of_tenant += tasks.len();
         from = next;
     }
     submitted.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, submitted);
-    assert_eq!(of_one, 3);
+    assert_eq!(listed_of_tenant, 3);
     let beyond = TaskQuery::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
     assert_eq!(beyond.route(SHARDS), ShardRoute::One(9), "no such shard: the list is over");
 }
@@ -113,16 +113,16 @@ fn worker_missing_from_one_shard_is_reported_as_gone() {
     let mut shards = shards();
     let new = || NewWorker { kinds: vec![b"work"], ttl_ms: 10_000, ..NewWorker::default() };
     let TaskCommandOutcome::Done { reply: CommandReply::Joined { worker: id } } =
-        ask(&mut shards, &TaskCommand::Join { worker: new() })
+        apply(&mut shards, &TaskCommand::Join { worker: new() })
     else {
         panic!()
     };
-    shards[1..].iter_mut().for_each(|shard| shard.done(TaskCommand::Enlist { id, worker: new() }));
-    let beat = TaskCommand::Beat { workers: vec![id] };
-    assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![] }));
-    shards[2].done(TaskCommand::Leave { worker: id });
-    assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![id] }));
-    assert_eq!(ask(&mut shards, &TaskCommand::Drain { worker: id }), done(CommandReply::Done));
-    assert_eq!(ask(&mut shards, &TaskCommand::Leave { worker: id }), done(CommandReply::Done));
+    shards[1..].iter_mut().for_each(|shard| shard.must_apply(TaskCommand::Enlist { id, worker: new() }));
+    let renew = TaskCommand::Renew { workers: vec![id] };
+    assert_eq!(apply(&mut shards, &renew), done(CommandReply::Renewed { gone: vec![] }));
+    shards[2].must_apply(TaskCommand::Leave { worker: id });
+    assert_eq!(apply(&mut shards, &renew), done(CommandReply::Renewed { gone: vec![id] }));
+    assert_eq!(apply(&mut shards, &TaskCommand::Drain { worker: id }), done(CommandReply::Done));
+    assert_eq!(apply(&mut shards, &TaskCommand::Leave { worker: id }), done(CommandReply::Done));
     assert!((0..3).all(|shard| shards[shard].state.workers().next().is_none()));
 }

@@ -8,12 +8,17 @@ const HOUR_MS: u64 = 3_600_000;
 fn scene() -> Scene {
     let mut scene = Scene::new();
     scene.advance(1_000);
-    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS });
+    scene.must_apply(TaskCommand::Clock { unix_ms: MIDNIGHT_MS });
     scene
 }
 
 fn hourly(scene: &mut Scene) {
-    scene.done(TaskCommand::Schedule { tenant: b"a", name: b"report", cron: b"0 * * * *", task: work() });
+    scene.must_apply(TaskCommand::Schedule {
+        tenant: b"a",
+        name: b"report",
+        cron: b"0 * * * *",
+        task: work(),
+    });
 }
 
 #[test]
@@ -26,7 +31,7 @@ fn schedule_submits_a_task_each_time_it_is_due() {
         scene.advance(1_000 + hour * HOUR_MS);
         assert_eq!(scene.state.len(), hour);
     }
-    scene.done(TaskCommand::Unschedule { tenant: b"a", name: b"report" });
+    scene.must_apply(TaskCommand::Unschedule { tenant: b"a", name: b"report" });
     scene.advance(1_000 + 10 * HOUR_MS);
     assert_eq!(scene.state.len(), 5);
 }
@@ -45,10 +50,10 @@ fn several_missed_schedule_times_submit_a_single_task() {
 fn clock_set_back_does_not_repeat_a_schedules_time() {
     let mut scene = scene();
     hourly(&mut scene);
-    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.must_apply(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
     scene.advance(1_010);
     assert_eq!(scene.state.len(), 1, "01:00 has come");
-    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.must_apply(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
     scene.advance(1_030);
     assert_eq!(scene.state.len(), 1, "and does not again");
     scene.advance(1_030 + HOUR_MS);
@@ -60,9 +65,9 @@ fn start_time_of_a_submitted_task_is_unaffected_by_clock_change() {
     let mut scene = scene();
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
-    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![past] });
+    let refused = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![past] });
     assert_eq!(refused, Err(TaskRefusal::DeadlinePast { by_ms: 250 }));
-    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
+    scene.must_apply(TaskCommand::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
     scene.advance(1_499);
     assert_eq!(scene.stage(task), TaskStage::Delayed);
     scene.advance(1_500);
@@ -73,7 +78,7 @@ fn start_time_of_a_submitted_task_is_unaffected_by_clock_change() {
 fn schedule_of_publishing_tasks_publishes_at_each_due_time() {
     let mut scene = scene();
     let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
-    scene.done(TaskCommand::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });
+    scene.must_apply(TaskCommand::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });
     scene.advance(1_000 + 60_000);
     assert_eq!(scene.effects.publishes.len(), 1);
     scene.advance(1_000 + 90_000);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::snapshots::blocks;
 use super::*;
 
-const LIVES_MS: u64 = 1 << 40;
+const WORKER_TTL_MS: u64 = 1 << 40;
 
 fn new_worker(credit: u32) -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit, ttl_ms: 10_000, ..NewWorker::default() }
@@ -19,37 +19,37 @@ fn of_shard(shard: u8) -> Scene {
         state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
         effects: TaskEffects::default(),
     };
-    scene.tenant(TenantSettings::new(b"a"));
+    scene.set_tenant(TenantSettings::new(b"a"));
     scene
 }
 
-fn restored_of(shard: u8, state: &SchedulerState) -> Result<SchedulerState, TaskDecodeError> {
-    let mut restoring = StateRestore::of_shard(shard);
-    blocks(state).iter().try_for_each(|block| restoring.take(block))?;
-    restoring.end()
+fn restored_in(shard: u8, state: &SchedulerState) -> Result<SchedulerState, TaskDecodeError> {
+    let mut restore = StateRestore::of_shard(shard);
+    blocks(state).iter().try_for_each(|block| restore.read_block(block))?;
+    restore.finish()
 }
 
 #[test]
 fn task_ids_contain_their_shard_and_default_to_shard_zero() {
-    let ids = [0, 1, 15].map(|shard| of_shard(shard).plain());
+    let ids = [0, 1, 15].map(|shard| of_shard(shard).submit_plain());
     assert_eq!(ids, [0x1_0000_0000, 0x1_1000_0000, 0x1_f000_0000]);
     assert_eq!(ids.map(shard_of_id), [0, 1, 15]);
-    assert_eq!(Scene::new().plain(), ids[0]);
+    assert_eq!(Scene::new().submit_plain(), ids[0]);
 }
 
 #[test]
 fn task_of_another_shard_is_unknown_and_refused_as_dependency() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
-    let (elsewhere, here) = (first.plain(), second.plain());
+    let (task_elsewhere, own_task) = (first.submit_plain(), second.submit_plain());
     assert_eq!(
-        second.ask(TaskCommand::Cancel { task: elsewhere }),
-        Err(TaskRefusal::NoTask { task: elsewhere })
+        second.apply(TaskCommand::Cancel { task: task_elsewhere }),
+        Err(TaskRefusal::NoTask { task: task_elsewhere })
     );
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
     let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![after(task)] };
-    let refused = TaskRefusal::DependencyElsewhere { index: 0, task: elsewhere };
-    assert_eq!(second.ask(submit(elsewhere)), Err(refused));
-    assert!(second.ask(submit(here)).is_ok());
+    let refused = TaskRefusal::DependencyElsewhere { index: 0, task: task_elsewhere };
+    assert_eq!(second.apply(submit(task_elsewhere)), Err(refused));
+    assert!(second.apply(submit(own_task)).is_ok());
 }
 
 #[test]
@@ -57,30 +57,30 @@ fn worker_keeps_its_id_in_another_shard() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
     let enlist = || TaskCommand::Enlist { id: worker, worker: new_worker(1) };
-    assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
-    let task = other.plain();
-    let start = other.one_start();
+    assert_eq!(other.apply(enlist()), Ok(CommandReply::Joined { worker }));
+    let task = other.submit_plain();
+    let start = other.only_start();
     assert_eq!((start.worker, start.task), (worker, task));
-    other.state = restored_of(2, &other.state).unwrap();
+    other.state = restored_in(2, &other.state).unwrap();
     assert_eq!(other.state.held(worker).unwrap().starts, std::slice::from_ref(&start));
-    other.done(TaskCommand::Drain { worker });
+    other.must_apply(TaskCommand::Drain { worker });
     other.complete(&start, 1_000).unwrap();
     assert_eq!(other.effects.orders, [WorkerOrder::Drained { worker }]);
     // The worker is known, so its lease is renewed.
     other.advance(9_000);
-    assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
+    assert_eq!(other.apply(enlist()), Ok(CommandReply::Joined { worker }));
     other.advance(18_000);
     assert_eq!(
-        other.ask(TaskCommand::Beat { workers: vec![worker] }),
-        Ok(CommandReply::Beaten { gone: vec![] })
+        other.apply(TaskCommand::Renew { workers: vec![worker] }),
+        Ok(CommandReply::Renewed { gone: vec![] })
     );
     other.advance(40_000);
     assert_eq!(
-        other.ask(TaskCommand::Beat { workers: vec![worker] }),
-        Ok(CommandReply::Beaten { gone: vec![worker] })
+        other.apply(TaskCommand::Renew { workers: vec![worker] }),
+        Ok(CommandReply::Renewed { gone: vec![worker] })
     );
     assert_eq!(
-        home.ask(TaskCommand::Enlist { id: worker + 1, worker: new_worker(1) }),
+        home.apply(TaskCommand::Enlist { id: worker + 1, worker: new_worker(1) }),
         Err(TaskRefusal::NoWorker { worker: worker + 1 })
     );
 }
@@ -88,15 +88,15 @@ fn worker_keeps_its_id_in_another_shard() {
 #[test]
 fn snapshot_is_restored_only_by_its_own_shard() {
     let mut scene = of_shard(3);
-    scene.done(TaskCommand::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
-    let tasks: Vec<u64> = (0..5).map(|_| scene.plain()).collect();
-    let again = restored_of(3, &scene.state).unwrap();
-    assert_eq!(blocks(&again), blocks(&scene.state));
-    assert!(tasks.iter().all(|task| again.get(*task).is_ok()));
-    assert!(restored_of(0, &scene.state).is_err());
+    scene.must_apply(TaskCommand::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
+    let tasks: Vec<u64> = (0..5).map(|_| scene.submit_plain()).collect();
+    let restored_state = restored_in(3, &scene.state).unwrap();
+    assert_eq!(blocks(&restored_state), blocks(&scene.state));
+    assert!(tasks.iter().all(|task| restored_state.get(*task).is_ok()));
+    assert!(restored_in(0, &scene.state).is_err());
     let mut home = of_shard(0);
     home.join(1);
-    assert!(restored_of(3, &home.state).is_err());
+    assert!(restored_in(3, &home.state).is_err());
 }
 
 #[test]
@@ -108,44 +108,44 @@ fn worker_from_another_shard_runs_only_its_tenants_tasks() {
     command.encode(&mut bytes);
     assert_eq!(TaskCommand::decode(&bytes).as_ref(), Ok(&command));
     let mut scene = of_shard(1);
-    scene.tenant(TenantSettings::new(b"b"));
-    scene.done(command);
+    scene.set_tenant(TenantSettings::new(b"b"));
+    scene.must_apply(command);
     scene.submit_all("b", vec![work()]);
     assert_eq!(scene.starts(), [], "the worker serves other tenants");
-    let task = scene.plain();
-    assert_eq!(scene.one_start().task, task);
+    let task = scene.submit_plain();
+    assert_eq!(scene.only_start().task, task);
 }
 
 #[test]
 fn shard_gets_no_slots_of_workers_for_other_tenants() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
-    other.tenant(TenantSettings::new(b"b"));
+    other.set_tenant(TenantSettings::new(b"b"));
     let new = || NewWorker { tenants: vec![b"a"], ..new_worker(0) };
     let worker = home.join_with(new());
-    other.done(TaskCommand::Enlist { id: worker, worker: new() });
+    other.must_apply(TaskCommand::Enlist { id: worker, worker: new() });
     other.submit_all("b", vec![work(); 100]);
     home.submit_all("a", vec![work(); 100]);
-    let mut dealing = SlotAllocator::default();
-    dealing.came(worker, 6, 0);
-    let look = [&home, &other].map(|scene| DemandSnapshot::at(&scene.state, &[worker]));
-    assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
+    let mut allocator = SlotAllocator::default();
+    allocator.set_worker(worker, 6, 0);
+    let demands = [&home, &other].map(|scene| DemandSnapshot::new(&scene.state, &[worker]));
+    assert_eq!(allocator.allocate(0, &demands), [vec![(worker, 6, 0)], vec![]]);
 }
 
 /// Several shards in virtual time, with workers whose slots one node allocates. A task runs for the time that its
 /// payload states, ms.
 struct Cluster {
     shards: Vec<Scene>,
-    dealing: SlotAllocator,
+    allocator: SlotAllocator,
     now_ms: u64,
     /// Running tasks: end, shard and id of each.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
     starts: BTreeMap<u64, TaskStart>,
     /// The number of running tasks and the number of slots of each worker.
-    has: BTreeMap<u64, (u32, u32)>,
+    load: BTreeMap<u64, (u32, u32)>,
     /// Worker time that each tenant has received, ms.
-    had_ms: BTreeMap<String, u64>,
+    received_ms: BTreeMap<String, u64>,
     /// A bit mask of the shards that ignore allocations.
-    deaf: u16,
+    unreachable: u16,
 }
 
 impl Cluster {
@@ -155,84 +155,86 @@ impl Cluster {
             effects: TaskEffects::default(),
         };
         let mut shards: Vec<Scene> = (0..shards).map(scene).collect();
-        let (mut dealing, mut has) = (SlotAllocator::default(), BTreeMap::new());
+        let (mut allocator, mut load) = (SlotAllocator::default(), BTreeMap::new());
         for _ in 0..workers {
-            let new = || NewWorker { ttl_ms: LIVES_MS, memory_bytes, ..new_worker(0) };
-            let limits = SchedulerLimits { worker_ttl_ms_max: LIVES_MS, ..SchedulerLimits::default() };
-            shards.iter_mut().for_each(|shard| shard.done(TaskCommand::Limit { limits }));
+            let new = || NewWorker { ttl_ms: WORKER_TTL_MS, memory_bytes, ..new_worker(0) };
+            let limits = SchedulerLimits { worker_ttl_ms_max: WORKER_TTL_MS, ..SchedulerLimits::default() };
+            shards.iter_mut().for_each(|shard| shard.must_apply(TaskCommand::Limit { limits }));
             let id = shards[0].join_with(new());
-            shards[1..].iter_mut().for_each(|shard| shard.done(TaskCommand::Enlist { id, worker: new() }));
-            dealing.came(id, slots, 0);
-            has.insert(id, (0, slots));
+            shards[1..]
+                .iter_mut()
+                .for_each(|shard| shard.must_apply(TaskCommand::Enlist { id, worker: new() }));
+            allocator.set_worker(id, slots, 0);
+            load.insert(id, (0, slots));
         }
-        let (running, starts, had_ms) = Default::default();
-        Cluster { shards, dealing, now_ms: 0, running, starts, has, had_ms, deaf: 0 }
+        let (running, starts, received_ms) = Default::default();
+        Cluster { shards, allocator, now_ms: 0, running, starts, load, received_ms, unreachable: 0 }
     }
 
     fn shard_of(&self, tenant: &str) -> usize {
         usize::from(shard_of_tenant(tenant.as_bytes(), self.shards.len() as u8))
     }
 
-    fn tenant(&mut self, name: &str, weight: u32) {
+    fn set_tenant(&mut self, name: &str, weight: u32) {
         let shard = self.shard_of(name);
-        self.shards[shard].tenant(TenantSettings { weight, ..TenantSettings::new(name.as_bytes()) });
+        self.shards[shard].set_tenant(TenantSettings { weight, ..TenantSettings::new(name.as_bytes()) });
     }
 
-    fn submit(&mut self, tenant: &str, count: usize, runs_ms: u64) {
-        let (shard, payload) = (self.shard_of(tenant), runs_ms.to_string());
+    fn submit(&mut self, tenant: &str, count: usize, run_ms: u64) {
+        let (shard, payload) = (self.shard_of(tenant), run_ms.to_string());
         let task = NewTask::new(b"work", payload.as_bytes());
         self.shards[shard].submit_all(tenant, vec![task; count]);
     }
 
-    fn look(&self) -> Vec<DemandSnapshot> {
-        let workers = self.dealing.workers();
-        self.shards.iter().map(|shard| DemandSnapshot::at(&shard.state, &workers)).collect()
+    fn demands(&self) -> Vec<DemandSnapshot> {
+        let workers = self.allocator.workers();
+        self.shards.iter().map(|shard| DemandSnapshot::new(&shard.state, &workers)).collect()
     }
 
-    fn deal(&mut self) {
-        let before = self.look();
-        for (shard, slots) in self.dealing.deal(self.now_ms, &before).into_iter().enumerate() {
-            if self.deaf >> shard & 1 == 1 {
+    fn allocate_slots(&mut self) {
+        let before = self.demands();
+        for (shard, slots) in self.allocator.allocate(self.now_ms, &before).into_iter().enumerate() {
+            if self.unreachable >> shard & 1 == 1 {
                 continue;
             }
             for (worker, slots, ahead) in slots {
-                self.shards[shard].done(TaskCommand::Slots { worker, slots, ahead });
+                self.shards[shard].must_apply(TaskCommand::Slots { worker, slots, ahead });
             }
         }
-        let now = self.look();
-        self.dealing.settle(&before, &now);
+        let now = self.demands();
+        self.allocator.update_pending(&before, &now);
     }
 
     /// Allocates slots every 5 ms until `until_ms`, and runs the tasks that workers receive.
     fn run(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
             if self.now_ms.is_multiple_of(5) {
-                self.deal();
+                self.allocate_slots();
             }
-            self.begin();
+            self.start_tasks();
             self.now_ms += 1;
             while let Some(&Reverse((ends_ms, shard, task))) = self.running.peek()
                 && ends_ms <= self.now_ms
             {
                 self.running.pop();
                 let start = self.starts.remove(&task).unwrap();
-                self.has.get_mut(&start.worker).unwrap().0 -= 1;
-                let runs_ms: u64 = text(&start.payload).parse().unwrap();
-                *self.had_ms.entry(text(&start.tenant)).or_default() += runs_ms;
-                self.shards[shard].complete(&start, runs_ms * 1_000).unwrap();
+                self.load.get_mut(&start.worker).unwrap().0 -= 1;
+                let run_ms: u64 = text(&start.payload).parse().unwrap();
+                *self.received_ms.entry(text(&start.tenant)).or_default() += run_ms;
+                self.shards[shard].complete(&start, run_ms * 1_000).unwrap();
             }
             self.shards.iter_mut().for_each(|shard| shard.advance(self.now_ms));
         }
     }
 
-    fn begin(&mut self) {
+    fn start_tasks(&mut self) {
         for at in 0..self.shards.len() {
             for start in self.shards[at].starts() {
-                let runs_ms: u64 = text(&start.payload).parse().unwrap();
-                let (has, slots) = self.has.get_mut(&start.worker).unwrap();
-                *has += 1;
-                assert!(*has <= *slots, "{has} tasks in {slots} slots");
-                self.running.push(Reverse((self.now_ms + runs_ms, at, start.task)));
+                let run_ms: u64 = text(&start.payload).parse().unwrap();
+                let (load, slots) = self.load.get_mut(&start.worker).unwrap();
+                *load += 1;
+                assert!(*load <= *slots, "{load} tasks in {slots} slots");
+                self.running.push(Reverse((self.now_ms + run_ms, at, start.task)));
                 self.starts.insert(start.task, start);
             }
             self.shards[at].effects.clear();
@@ -245,22 +247,22 @@ impl Cluster {
 }
 
 /// Keeps several tenants of each weight saturated; returns the fairness index of the times that they received.
-fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 {
+fn fairness(shards: u8, workers: u32, slots: u32, run_ms: u64, ms: u64) -> f64 {
     let mut cluster = Cluster::new(shards, workers, slots, 0);
     let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();
     for (tenant, weight) in &tenants {
-        cluster.tenant(tenant, *weight);
+        cluster.set_tenant(tenant, *weight);
         for _ in 0..20 {
-            cluster.submit(tenant, 1_000, runs_ms);
+            cluster.submit(tenant, 1_000, run_ms);
         }
     }
     cluster.run(ms);
-    let got: Vec<f64> = tenants.iter().map(|(tenant, _)| cluster.had_ms[tenant] as f64).collect();
+    let received: Vec<f64> = tenants.iter().map(|(tenant, _)| cluster.received_ms[tenant] as f64).collect();
     let weights: Vec<f64> = tenants.iter().map(|(_, weight)| f64::from(*weight)).collect();
-    let least = u64::from(workers * slots) * ms * 9 / 10;
-    let all: f64 = got.iter().sum();
-    assert!(all >= least as f64, "slots stand idle: {all} ms of work, of {least} at least");
-    jain(&got, &vec![f64::MAX; got.len()], &weights)
+    let least_ms = u64::from(workers * slots) * ms * 9 / 10;
+    let all: f64 = received.iter().sum();
+    assert!(all >= least_ms as f64, "slots stand idle: {all} ms of work, of {least_ms} at least");
+    jain(&received, &vec![f64::MAX; received.len()], &weights)
 }
 
 #[test]
@@ -282,7 +284,7 @@ fn slots_move_to_a_shard_with_new_demand_within_110_ms() {
     let mut cluster = Cluster::new(2, 20, 1, 0);
     let tenants = ["acme", "tenant-1"];
     assert_ne!(cluster.shard_of(tenants[0]), cluster.shard_of(tenants[1]));
-    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));
     cluster.submit(tenants[0], 1_000, 10);
     cluster.submit(tenants[0], 1_000, 10);
     cluster.run(300);
@@ -300,7 +302,7 @@ fn slots_move_to_a_shard_with_new_demand_within_110_ms() {
 fn light_load_moves_no_slot_between_shards() {
     let mut cluster = Cluster::new(4, 8, 1, 0);
     let tenants = ["acme", "default", "tenant-2", "tenant-1"];
-    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));
     cluster.run(10);
     let slots: Vec<u64> = (0..4).map(|shard| cluster.slots_of(shard)).collect();
     assert_eq!(slots, [2; 4], "unused slots are shared evenly");
@@ -309,25 +311,25 @@ fn light_load_moves_no_slot_between_shards() {
         cluster.run(10 + round * 20);
         assert!((0..4).all(|shard| cluster.slots_of(shard) == 2));
     }
-    assert!(tenants.iter().all(|tenant| cluster.had_ms[*tenant] == 49 * 2 * 5));
+    assert!(tenants.iter().all(|tenant| cluster.received_ms[*tenant] == 49 * 2 * 5));
 }
 
 #[test]
 fn reattached_worker_has_the_slots_that_it_now_declares() {
     let mut cluster = Cluster::new(2, 1, 6, 0);
-    let worker = cluster.dealing.workers()[0];
+    let worker = cluster.allocator.workers()[0];
     let slots = |cluster: &Cluster| (0..2).map(|shard| cluster.slots_of(shard)).sum::<u64>();
     cluster.run(10);
     assert_eq!(slots(&cluster), 6);
-    cluster.dealing.came(worker, 4, 0);
+    cluster.allocator.set_worker(worker, 4, 0);
     cluster.run(20);
     assert_eq!(slots(&cluster), 4);
-    cluster.shards[0].done(TaskCommand::Pull { worker, credit: 1 });
+    cluster.shards[0].must_apply(TaskCommand::Pull { worker, credit: 1 });
     for tenant in ["acme", "tenant-1"] {
-        cluster.tenant(tenant, 1);
+        cluster.set_tenant(tenant, 1);
         cluster.submit(tenant, 1_000, 10);
     }
-    cluster.has.insert(worker, (0, 5));
+    cluster.load.insert(worker, (0, 5));
     cluster.run(1_000);
     assert_eq!(slots(&cluster), 5);
 }
@@ -336,7 +338,7 @@ fn reattached_worker_has_the_slots_that_it_now_declares() {
 fn worker_with_declared_memory_rotates_among_shards() {
     let mut cluster = Cluster::new(2, 1, 4, 1 << 30);
     let tenants = ["acme", "tenant-1"];
-    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));
     for tenant in tenants {
         (0..10).for_each(|_| cluster.submit(tenant, 1_000, 10));
     }
@@ -344,7 +346,7 @@ fn worker_with_declared_memory_rotates_among_shards() {
         cluster.run(at * 50);
         assert!((0..2).any(|shard| cluster.slots_of(shard) == 0));
     }
-    let [first, second] = tenants.map(|tenant| cluster.had_ms[tenant] as f64);
+    let [first, second] = tenants.map(|tenant| cluster.received_ms[tenant] as f64);
     assert!((0.8..1.25).contains(&(first / second)), "{first} against {second}");
 }
 
@@ -353,12 +355,12 @@ fn query_results_of_all_shards_are_joined() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     let [busy, idle] = [home.join(1), home.join(1)];
     for id in [busy, idle] {
-        other.done(TaskCommand::Enlist { id, worker: new_worker(1) });
+        other.must_apply(TaskCommand::Enlist { id, worker: new_worker(1) });
     }
-    other.tenant(TenantSettings::new(b"b"));
+    other.set_tenant(TenantSettings::new(b"b"));
     other.submit_all("b", vec![work(); 2]);
-    other.done(TaskCommand::Slots { worker: idle, slots: 0, ahead: 0 });
-    home.plain();
+    other.must_apply(TaskCommand::Slots { worker: idle, slots: 0, ahead: 0 });
+    home.submit_plain();
     let ask = |query: TaskQuery<'_>| {
         let parts = [&home, &other].map(|shard| shard.state.answer(&query).unwrap());
         TaskQueryResult::join(parts.into()).unwrap()
@@ -389,16 +391,16 @@ proptest! {
         const SLOTS: u64 = 4 * 3;
         let mut cluster = Cluster::new(3, 4, 3, 0);
         let tenants: Vec<String> = (0..6).map(|n| format!("tenant-{n}")).collect();
-        tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
-        for (deaf, tenant, tasks, ms) in steps {
+        tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));
+        for (unreachable, tenant, tasks, ms) in steps {
             cluster.submit(&tenants[tenant], tasks, 1 + 7 * tenant as u64);
-            cluster.deaf = deaf;
+            cluster.unreachable = unreachable;
             // Each start asserts that no worker has more tasks than slots.
             cluster.run(cluster.now_ms + ms);
             let slots: u64 = (0..3).map(|shard| cluster.slots_of(shard)).sum();
             prop_assert!(slots <= SLOTS, "{slots} slots of {SLOTS}");
         }
-        cluster.deaf = 0;
+        cluster.unreachable = 0;
         tenants.iter().for_each(|tenant| cluster.submit(tenant, 1_000, 10));
         cluster.run(cluster.now_ms + 400);
         prop_assert_eq!((0..3).map(|shard| cluster.slots_of(shard)).sum::<u64>(), SLOTS);

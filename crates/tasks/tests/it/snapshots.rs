@@ -18,9 +18,9 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
 }
 
 pub fn restored(blocks: &[Vec<u8>]) -> Result<SchedulerState, TaskDecodeError> {
-    let mut restoring = StateRestore::default();
-    blocks.iter().try_for_each(|block| restoring.take(block))?;
-    restoring.end()
+    let mut restore = StateRestore::default();
+    blocks.iter().try_for_each(|block| restore.read_block(block))?;
+    restore.finish()
 }
 
 /// A state with every kind of item.
@@ -28,12 +28,12 @@ pub fn full() -> Scene {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 150, burst: 2 };
     let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::starting(b"user", rate)];
-    scene.tenant(TenantSettings {
+    scene.set_tenant(TenantSettings {
         limits,
         concurrency: Quota { reserved: 2, ..Quota::at_most(9) },
         ..TenantSettings::new(b"a")
     });
-    scene.tenant(TenantSettings::new(b"b"));
+    scene.set_tenant(TenantSettings::new(b"b"));
     let user = |at: usize| if at.is_multiple_of(2) { &b"ann"[..] } else { b"bob" };
     for at in 0..1_000 {
         let labels = if at % 3 == 0 { vec![Label { key: b"user", value: user(at) }] } else { vec![] };
@@ -60,7 +60,7 @@ pub fn full() -> Scene {
         ttl_ms: 9_000,
         ..NewWorker::default()
     });
-    scene.done(TaskCommand::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
+    scene.must_apply(TaskCommand::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
     for (at, start) in scene.starts().into_iter().enumerate().take(6) {
         let _ = if at % 2 == 0 { scene.complete(&start, 900) } else { scene.fail(&start, at == 1) };
     }
@@ -70,22 +70,25 @@ pub fn full() -> Scene {
 #[test]
 fn restored_state_behaves_like_the_original() {
     let mut scene = full();
-    let kept = blocks(&scene.state);
-    assert!(kept.len() > 9, "in several blocks: {}", kept.len());
-    let mut again = Scene { state: restored(&kept).unwrap(), ..Scene::default() };
-    assert_eq!((again.state.bytes(), blocks(&again.state)), (scene.state.bytes(), kept));
+    let snapshot = blocks(&scene.state);
+    assert!(snapshot.len() > 9, "in several blocks: {}", snapshot.len());
+    let mut restored_scene = Scene { state: restored(&snapshot).unwrap(), ..Scene::default() };
+    assert_eq!(
+        (restored_scene.state.bytes(), blocks(&restored_scene.state)),
+        (scene.state.bytes(), snapshot)
+    );
     scene.effects.clear();
     for now_ms in [100, 200, 9_000, 10_000, 60_000, 500_000] {
         scene.advance(now_ms);
-        again.advance(now_ms);
-        let (mine, others) = (scene.join(5), again.join(5));
-        assert_eq!(mine, others);
-        assert_eq!(scene.effects, again.effects);
-        for start in scene.starts().into_iter().zip(again.starts()) {
-            assert_eq!(scene.complete(&start.0, 700), again.complete(&start.1, 700));
+        restored_scene.advance(now_ms);
+        let (worker, restored_worker) = (scene.join(5), restored_scene.join(5));
+        assert_eq!(worker, restored_worker);
+        assert_eq!(scene.effects, restored_scene.effects);
+        for start in scene.starts().into_iter().zip(restored_scene.starts()) {
+            assert_eq!(scene.complete(&start.0, 700), restored_scene.complete(&start.1, 700));
         }
-        assert_eq!(blocks(&scene.state), blocks(&again.state));
-        assert_eq!(scene.state.next_due_ms(), again.state.next_due_ms());
+        assert_eq!(blocks(&scene.state), blocks(&restored_scene.state));
+        assert_eq!(scene.state.next_due_ms(), restored_scene.state.next_due_ms());
     }
 }
 
@@ -101,17 +104,17 @@ fn frozen_copy_of_a_state_does_not_change_with_the_state() {
 
 #[test]
 fn missing_repeated_or_reordered_blocks_are_refused() {
-    let kept = blocks(&full().state);
-    for at in 0..kept.len() {
-        let mut less = kept.clone();
-        less.remove(at);
-        assert!(restored(&less).is_err(), "without block {at}");
-        let mut more = kept.clone();
-        more.insert(at, kept[at].clone());
-        assert!(restored(&more).is_err(), "block {at} twice");
+    let snapshot = blocks(&full().state);
+    for at in 0..snapshot.len() {
+        let mut shorter = snapshot.clone();
+        shorter.remove(at);
+        assert!(restored(&shorter).is_err(), "without block {at}");
+        let mut longer = snapshot.clone();
+        longer.insert(at, snapshot[at].clone());
+        assert!(restored(&longer).is_err(), "block {at} twice");
     }
-    for (at, block) in kept.iter().enumerate() {
-        let mut cut = kept.clone();
+    for (at, block) in snapshot.iter().enumerate() {
+        let mut cut = snapshot.clone();
         cut[at].truncate(block.len() - 1);
         assert!(restored(&cut).is_err(), "block {at} cut");
     }
@@ -120,10 +123,10 @@ fn missing_repeated_or_reordered_blocks_are_refused() {
 
 #[test]
 fn snapshot_writing_stops_at_the_first_error() {
-    let mut taken = 0;
+    let mut written = 0;
     let stopped = full().state.freeze().write(|_| {
-        taken += 1;
-        if taken == 2 { Err("full") } else { Ok(()) }
+        written += 1;
+        if written == 2 { Err("full") } else { Ok(()) }
     });
-    assert_eq!((stopped, taken), (Err("full"), 2));
+    assert_eq!((stopped, written), (Err("full"), 2));
 }

@@ -6,12 +6,12 @@ use super::*;
 fn task_explanation_is_one_sentence_with_numbers() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1)];
-    scene.tenant(TenantSettings { concurrency: Quota::at_most(3), limits, ..TenantSettings::new(b"a") });
-    scene.tenant(TenantSettings::new(b"b"));
-    let first = scene.plain();
+    scene.set_tenant(TenantSettings { concurrency: Quota::at_most(3), limits, ..TenantSettings::new(b"a") });
+    scene.set_tenant(TenantSettings::new(b"b"));
+    let first = scene.submit_plain();
     assert_eq!(scene.why(first), "waiting: no worker serves kind work in queue default; 0 ahead of it");
     scene.submit_all("a", vec![work(); 12]);
-    let last = scene.plain();
+    let last = scene.submit_plain();
     scene.join(5);
     assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it");
     scene.advance(2_500);
@@ -39,7 +39,7 @@ fn task_explanation_is_one_sentence_with_numbers() {
         scene.why(after),
         format!("waiting: other tasks must be completed first (1): {later:x} (waiting)")
     );
-    scene.done(TaskCommand::Cancel { task: later });
+    scene.must_apply(TaskCommand::Cancel { task: later });
     assert_eq!(scene.why(later), "cancelled 0 ms ago");
 }
 
@@ -49,15 +49,15 @@ fn task_explanation_names_the_outcome_of_the_last_attempt() {
     let retry = Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
     let task = scene.submit(NewTask { retry, ..work() });
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.fail(&start, true).unwrap();
     assert_eq!(scene.why(task), "waiting: attempt 1 failed, retry 1 of 1 in 3 s");
     scene.advance(3_000);
-    let start = scene.one_start();
+    let start = scene.only_start();
     scene.fail(&start, true).unwrap();
     assert_eq!(scene.why(task), "dead: attempt 2 failed 0 ms ago: no luck");
-    let next = scene.plain();
-    let start = scene.one_start();
+    let next = scene.submit_plain();
+    let start = scene.only_start();
     scene.complete(&start, 2_000).unwrap();
     assert_eq!(scene.why(next), "completed 0 ms ago, after 2 ms of work");
     assert_eq!(scene.state.why(99).unwrap_err(), TaskRefusal::NoTask { task: 99 });

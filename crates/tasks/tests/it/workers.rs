@@ -5,20 +5,23 @@ use super::*;
 #[test]
 fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
     let mut scene = Scene::new();
-    let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
+    let tasks: Vec<_> = (0..3).map(|_| scene.submit_plain()).collect();
     scene.join(3);
-    let lost = scene.starts();
+    let lost_starts = scene.starts();
     let other = scene.join(5);
     scene.advance(9_000);
-    scene.done(TaskCommand::Beat { workers: vec![other] });
+    scene.must_apply(TaskCommand::Renew { workers: vec![other] });
     scene.advance(10_000);
-    let again = scene.starts();
+    let restarted = scene.starts();
     assert_eq!(
-        again.iter().map(|start| (start.worker, start.task, start.attempt)).collect::<Vec<_>>(),
+        restarted.iter().map(|start| (start.worker, start.task, start.attempt)).collect::<Vec<_>>(),
         tasks.iter().map(|&task| (other, task, 1)).collect::<Vec<_>>()
     );
-    assert_eq!(scene.complete(&lost[0], 1), Err(TaskRefusal::NoWorker { worker: lost[0].worker }));
-    assert_eq!(scene.happened(tasks[0])[2], TaskEventKind::Lost { times: 1 });
+    assert_eq!(
+        scene.complete(&lost_starts[0], 1),
+        Err(TaskRefusal::NoWorker { worker: lost_starts[0].worker })
+    );
+    assert_eq!(scene.events_of(tasks[0])[2], TaskEventKind::Lost { times: 1 });
 }
 
 #[test]
@@ -26,63 +29,63 @@ fn heartbeat_of_an_expired_worker_reports_it_as_gone() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
     assert_eq!(
-        scene.ask(TaskCommand::Beat { workers: vec![worker] }),
-        Ok(CommandReply::Beaten { gone: vec![] })
+        scene.apply(TaskCommand::Renew { workers: vec![worker] }),
+        Ok(CommandReply::Renewed { gone: vec![] })
     );
     scene.advance(10_000);
     assert_eq!(
-        scene.ask(TaskCommand::Beat { workers: vec![worker] }),
-        Ok(CommandReply::Beaten { gone: vec![worker] })
+        scene.apply(TaskCommand::Renew { workers: vec![worker] }),
+        Ok(CommandReply::Renewed { gone: vec![worker] })
     );
-    let again = scene.join(1);
-    assert_ne!(again, worker, "ids of what is gone do not come again");
+    let restarted = scene.join(1);
+    assert_ne!(restarted, worker, "ids of what is gone do not come again");
 }
 
 #[test]
 fn task_that_kills_three_workers_becomes_a_dead_letter() {
     let mut scene = Scene::new();
-    let task = scene.plain();
-    for killed in 1..=3 {
+    let task = scene.submit_plain();
+    for death in 1..=3 {
         let worker = scene.join(1);
-        assert_eq!(scene.one_start().task, task);
-        scene.done(TaskCommand::Leave { worker });
-        assert_eq!(scene.stage(task), if killed < 3 { TaskStage::Ready } else { TaskStage::Dead });
+        assert_eq!(scene.only_start().task, task);
+        scene.must_apply(TaskCommand::Leave { worker });
+        assert_eq!(scene.stage(task), if death < 3 { TaskStage::Ready } else { TaskStage::Dead });
     }
-    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Poisoned }));
+    assert_eq!(scene.events_of(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Poisoned }));
     assert_eq!(scene.state.workers().count(), 0);
 }
 
 #[test]
 fn draining_worker_gets_no_task_and_a_notice_when_it_is_drained() {
     let mut scene = Scene::new();
-    let tasks = [scene.plain(), scene.plain()];
+    let tasks = [scene.submit_plain(), scene.submit_plain()];
     let worker = scene.join(1);
-    let start = scene.one_start();
-    scene.done(TaskCommand::Drain { worker });
+    let start = scene.only_start();
+    scene.must_apply(TaskCommand::Drain { worker });
     assert_eq!(scene.effects.orders, []);
     scene.complete(&start, 1_000).unwrap();
     assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
     assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
-    scene.done(TaskCommand::Pull { worker, credit: 1 });
+    scene.must_apply(TaskCommand::Pull { worker, credit: 1 });
     assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
     assert_eq!(scene.state.signals().workers, 0);
-    scene.done(TaskCommand::Leave { worker });
+    scene.must_apply(TaskCommand::Leave { worker });
 }
 
 #[test]
 fn idle_worker_drains_at_once() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
-    scene.done(TaskCommand::Drain { worker });
+    scene.must_apply(TaskCommand::Drain { worker });
     assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
 }
 
 #[test]
 fn result_counts_once_and_only_from_the_worker_with_the_task() {
     let mut scene = Scene::new();
-    let task = scene.plain();
+    let task = scene.submit_plain();
     scene.join(1);
-    let start = scene.one_start();
+    let start = scene.only_start();
     let other = scene.join(1);
     let stranger = TaskStart { worker: other, ..start.clone() };
     assert_eq!(scene.complete(&stranger, 1), Err(TaskRefusal::NotHeld { worker: other, task }));
@@ -118,9 +121,9 @@ fn worker_gets_only_tasks_of_its_kinds_and_queues() {
         ttl_ms,
         ..NewWorker::default()
     });
-    assert_eq!(scene.one_start().task, night);
+    assert_eq!(scene.only_start().task, night);
     scene.join_with(NewWorker { kinds: vec![b"rare"], credit: 5, ttl_ms, ..NewWorker::default() });
-    assert_eq!(scene.one_start().task, rare);
+    assert_eq!(scene.only_start().task, rare);
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn worker_gets_only_tasks_that_fit_its_free_resources() {
     let mut scene = Scene::new();
     let big = || NewTask { memory_bytes: 600, cpu_milli: 500, ..work() };
     scene.submit_all("a", vec![big(), big(), big()]);
-    let has = NewWorker {
+    let new_worker = NewWorker {
         memory_bytes: 1_000,
         cpu_milli: 2_000,
         kinds: vec![b"work"],
@@ -136,19 +139,19 @@ fn worker_gets_only_tasks_that_fit_its_free_resources() {
         ttl_ms: 9_000,
         ..NewWorker::default()
     };
-    scene.join_with(has.clone());
-    let first = scene.one_start();
-    scene.join_with(has);
-    let second = scene.one_start();
+    scene.join_with(new_worker.clone());
+    let first = scene.only_start();
+    scene.join_with(new_worker);
+    let second = scene.only_start();
     assert_ne!(first.worker, second.worker);
     scene.complete(&first, 1_000).unwrap();
-    assert_eq!(scene.one_start().worker, first.worker);
+    assert_eq!(scene.only_start().worker, first.worker);
 }
 
 #[test]
 fn oversized_task_does_not_block_smaller_ones() {
     let mut scene = Scene::new();
-    scene.tenant(TenantSettings::new(b"b"));
+    scene.set_tenant(TenantSettings::new(b"b"));
     scene.submit(NewTask { memory_bytes: 5_000, ..work() });
     scene.join_with(NewWorker {
         memory_bytes: 1_000,
@@ -158,13 +161,13 @@ fn oversized_task_does_not_block_smaller_ones() {
         ..NewWorker::default()
     });
     let small = scene.submit_all("b", vec![work()])[0];
-    assert_eq!(scene.one_start().task, small);
+    assert_eq!(scene.only_start().task, small);
 }
 
 #[test]
 fn scaling_signals_count_only_tasks_allowed_to_start() {
     let mut scene = Scene::default();
-    scene.tenant(TenantSettings {
+    scene.set_tenant(TenantSettings {
         concurrency: Quota::at_most(5),
         limits: vec![KeyLimit::running(b"user", 2)],
         ..TenantSettings::new(b"a")
@@ -173,7 +176,7 @@ fn scaling_signals_count_only_tasks_allowed_to_start() {
     scene.submit_all("a", vec![NewTask { labels, ..work() }; 10]);
     assert_eq!(scene.state.signals().startable, 2);
     scene.submit_all("a", vec![work(); 10]);
-    let first = scene.plain();
+    let first = scene.submit_plain();
     scene.submit_all(
         "a",
         vec![
@@ -186,8 +189,8 @@ fn scaling_signals_count_only_tasks_allowed_to_start() {
     let signals = scene.state.signals();
     assert_eq!((signals.startable, signals.held, signals.workers), (4, 1, 1));
     assert_eq!((signals.idle.len(), signals.grace_ms), (0, 300_000));
-    let start = scene.one_start();
-    scene.done(TaskCommand::Drain { worker });
+    let start = scene.only_start();
+    scene.must_apply(TaskCommand::Drain { worker });
     scene.complete(&start, 1_000).unwrap();
     let idle =
         scene.join_with(NewWorker { kinds: vec![b"none"], credit: 1, ttl_ms: 9_000, ..NewWorker::default() });

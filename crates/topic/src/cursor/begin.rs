@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::following::FollowerState;
+use super::follower::FollowerState;
 use super::select::{Filter, LossInjector, Selector};
 use super::{ConsumeMode, Cursor, Hint};
 use crate::event::Position;
@@ -19,11 +19,11 @@ impl Cursor {
         filter: Option<Filter>,
         consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
-        Cursor::starting(log, options, options.start, filter, consumption)
+        Cursor::with_start(log, options, options.start, filter, consumption)
     }
 
     /// Like [`Cursor::new`], but with the given start instead of the one in `options`.
-    pub fn starting(
+    pub fn with_start(
         log: Arc<Log>,
         options: &SubscribeOptions,
         start: Start,
@@ -32,18 +32,18 @@ impl Cursor {
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
         // The subscribers of a mirror at another node apply `test_loss_every` themselves.
-        let lose = options
+        let loss_injector = options
             .test_loss_every
             .or(log.config().test_loss_every)
-            .filter(|_| !options.here)
-            .map(LossInjector::every);
-        let select = Selector { filter, appended_from_ns: 0, lose, narrow: None };
-        log.subscribers.enter(select.filter.as_ref(), options.here);
+            .filter(|_| !options.local_only)
+            .map(LossInjector::new);
+        let select = Selector { filter, appended_from_ns: 0, loss_injector, subject_sleep: None };
+        log.subscribers.add(select.filter.as_ref(), options.local_only);
         let mut cursor = Cursor {
             log,
             hint: Hint::None,
             next: Position::default(),
-            unasked: None,
+            default_start: None,
             skipped: 0,
             offset: 0,
             on_gap: options.on_gap,
@@ -51,12 +51,12 @@ impl Cursor {
             warned: false,
             armed: None,
             ended: false,
-            here: options.here,
-            listens: true,
+            local_only: options.local_only,
+            is_subscribed: true,
             subscriber: None,
             select: (!select.is_empty()).then(|| Box::new(select)),
-            following: None,
-            reading: None,
+            follower: None,
+            progress: None,
         };
         cursor.begin(options, start, follows)?;
         Ok(cursor)
@@ -68,10 +68,10 @@ impl Cursor {
         mut start: Start,
         follows: bool,
     ) -> Result<(), SubscribeError> {
-        let may_move = self.log.upstream.get().is_some();
-        match options.here {
-            true if may_move => self.log.check_feeds(start)?,
-            false if may_move => start = self.begin_elsewhere(options, start),
+        let may_change_owner = self.log.upstream.get().is_some();
+        match options.local_only {
+            true if may_change_owner => self.log.check_can_feed(start)?,
+            false if may_change_owner => start = self.begin_in_mirror(options, start),
             _ => {}
         }
         let begin = match start {
@@ -82,36 +82,37 @@ impl Cursor {
         if options.registered || self.log.is_private() {
             self.subscriber = self.log.register(&options.name, begin.next)?;
         }
-        let names_no_place = matches!(start, Start::Latest | Start::Snapshot);
-        self.unasked = (may_move && names_no_place).then_some(begin.next);
+        let names_no_position = matches!(start, Start::Latest | Start::Snapshot);
+        self.default_start = (may_change_owner && names_no_position).then_some(begin.next);
         if begin.appended_from_ns > 0 {
             self.select.get_or_insert_default().appended_from_ns = begin.appended_from_ns;
         }
         if self.consumption == ConsumeMode::Reads && !options.name.is_empty() {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
-            self.reading = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
+            self.progress = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
         // A subscriber that resumes always receives the publisher presence, because the node to which it was connected
         // before may have reported another one.
-        let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
-        self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
+        let resumes = options.feeds_mirror() || matches!(start, Start::After(_));
+        self.follower =
+            follows.then(|| Box::new(FollowerState::new(options.conflate, begin.request, resumes)));
         Ok(())
     }
 
     /// Starts the feed of a mirror at this start, or switches to a private mirror. Returns the start within that log.
     #[cold]
-    fn begin_elsewhere(&mut self, options: &SubscribeOptions, start: Start) -> Start {
+    fn begin_in_mirror(&mut self, options: &SubscribeOptions, start: Start) -> Start {
         if let Start::After(_) = start
-            && !self.log.is_placed()
+            && !self.log.is_positioned()
         {
             // Starts the shared mirror's feed at this position, unless another subscriber has already started the feed
             // at another position.
             self.log.request_feed(start);
         }
-        match self.log.detour(options, start) {
+        match self.log.find_private_mirror(options, start) {
             // The feed of a private mirror begins at this subscriber's start.
             Some(private) => {
-                self.go_to_log(private);
+                self.switch_log(private);
                 if let Start::After(_) = start { start } else { Start::Earliest }
             }
             None => {
@@ -125,23 +126,24 @@ impl Cursor {
     /// shared mirror, because a private mirror keeps no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
-        if self.here || self.following.is_some() {
+        if self.local_only || self.follower.is_some() {
             return false;
         }
         let start = Start::After(Position { seq: self.next.seq - 1, ..self.next });
-        let way = self.log.upstream.get().and_then(|upstream| upstream.detour(&self.log, start, false));
-        let Some(log) = way else { return false };
+        let private =
+            self.log.upstream.get().and_then(|upstream| upstream.private_mirror(&self.log, start, false));
+        let Some(log) = private else { return false };
         let Ok(subscriber) = log.register("", self.next) else { return false };
-        self.go_to_log(log);
+        self.switch_log(log);
         self.subscriber = subscriber;
         true
     }
 
-    fn go_to_log(&mut self, log: Arc<Log>) {
-        self.rouse_narrow();
+    fn switch_log(&mut self, log: Arc<Log>) {
+        self.end_subject_sleep();
         let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-        log.subscribers.enter(filter, self.here);
-        self.log.subscribers.leave(filter, self.here);
+        log.subscribers.add(filter, self.local_only);
+        self.log.subscribers.remove(filter, self.local_only);
         (self.log, self.consumption) = (log, ConsumeMode::Reads);
     }
 }
@@ -150,9 +152,9 @@ impl Cursor {
 ///
 /// # Errors
 /// [`SubscribeError::NoState`] if the log keeps no state, or if a filter selects some subjects only.
-fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Result<bool, SubscribeError> {
+fn check_follower(log: &Log, options: &SubscribeOptions, has_filter: bool) -> Result<bool, SubscribeError> {
     let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
-    match (options.follows_state(), log.is_stateful(), filtered) {
+    match (options.follows_state(), log.is_stateful(), has_filter) {
         (false, ..) => Ok(false),
         (true, true, false) => Ok(true),
         (true, false, _) => {

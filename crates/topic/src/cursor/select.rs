@@ -13,24 +13,24 @@ use crate::subject::{Pattern, TailPattern};
 /// A filter that selects the records of a log for a subscriber, and may shorten their payloads.
 #[derive(Clone)]
 pub struct Filter {
-    /// Whether the subscriber wants records with this subject tail.
-    pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// A pattern that covers all wanted tails, if known. The cursor then wakes only for matching records.
-    pub within: Option<TailPattern>,
+    /// Whether the subscriber receives records with this subject tail.
+    pub accepts: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// A pattern that covers all accepted tails, if known. The cursor then wakes only for matching records.
+    pub tails: Option<TailPattern>,
     /// Reduces payloads if the subscriber may not see all parts of them.
     pub view: Option<PayloadView>,
 }
 
 impl Filter {
-    /// Selects records whose subject tails `wants` accepts, with full payloads.
-    pub fn new(wants: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
-        Filter { wants: Arc::new(wants), within: None, view: None }
+    /// Selects records whose subject tails `accepts` selects, with full payloads.
+    pub fn new(accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
+        Filter { accepts: Arc::new(accepts), tails: None, view: None }
     }
 
     /// Selects records whose subject tails match the pattern, with full payloads.
     pub fn of_tails(tails: TailPattern) -> Filter {
-        let within = Some(tails.clone());
-        Filter { within, ..Filter::new(move |tail| tails.matches(tail)) }
+        let covering = Some(tails.clone());
+        Filter { tails: covering, ..Filter::new(move |tail| tails.matches(tail)) }
     }
 }
 
@@ -45,24 +45,22 @@ impl std::fmt::Debug for Filter {
 pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
-    pub(super) lose: Option<LossInjector>,
-    /// State of the cursor's sleep until a record of its subjects arrives; `None` if it wakes for all records.
-    pub(super) narrow: Option<SubjectSleep>,
+    pub(super) loss_injector: Option<LossInjector>,
+    /// `None` if the cursor wakes for all records.
+    pub(super) subject_sleep: Option<SubjectSleep>,
 }
 
 /// The state of a cursor that sleeps until a record of its subjects arrives.
 #[derive(Debug)]
 pub(super) struct SubjectSleep {
     pub(super) pattern: Pattern,
-    pub(super) goes_on: ResumeSeq,
+    pub(super) resume_seq: ResumeSeq,
     pub(super) is_armed: bool,
 }
 
-/// How a cursor treats a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordVerdict {
-    /// The subscriber receives the record.
-    Wanted,
+    Selected,
     /// The record is skipped; the next record's `prev_seq` covers it.
     Skipped,
     /// The record is withheld without a notice.
@@ -74,47 +72,49 @@ pub(super) enum RecordVerdict {
 pub(super) struct LossInjector {
     every: NonZeroU32,
     /// The sequence number up to which records are delivered. Later records may be withheld.
-    spared: u64,
+    delivered_through: u64,
 }
 
 impl LossInjector {
-    pub(super) fn every(every: NonZeroU32) -> LossInjector {
-        LossInjector { every, spared: 0 }
+    pub(super) fn new(every: NonZeroU32) -> LossInjector {
+        LossInjector { every, delivered_through: 0 }
     }
 }
 
 impl Selector {
     /// The state for sleeping until a record of some subjects; `None` if the filter does not allow this.
-    pub(super) fn narrow(&mut self) -> Option<&mut SubjectSleep> {
-        if self.narrow.is_none() {
-            let pattern = self.filter.as_ref()?.within.as_ref()?.to_pattern()?;
-            self.narrow = Some(SubjectSleep { pattern, goes_on: ResumeSeq::default(), is_armed: false });
+    pub(super) fn prepare_subject_sleep(&mut self) -> Option<&mut SubjectSleep> {
+        if self.subject_sleep.is_none() {
+            let pattern = self.filter.as_ref()?.tails.as_ref()?.to_pattern()?;
+            self.subject_sleep =
+                Some(SubjectSleep { pattern, resume_seq: ResumeSeq::default(), is_armed: false });
         }
-        self.narrow.as_mut()
+        self.subject_sleep.as_mut()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.filter.is_none() && self.appended_from_ns == 0 && self.lose.is_none()
+        self.filter.is_none() && self.appended_from_ns == 0 && self.loss_injector.is_none()
     }
 
     #[inline(always)]
-    pub(super) fn judge(&self, seq: u64, frame: &Frame<'_>) -> RecordVerdict {
-        if let Some(lose) = &self.lose
-            && seq > lose.spared
-            && seq.is_multiple_of(lose.every.get().into())
+    pub(super) fn verdict(&self, seq: u64, frame: &Frame<'_>) -> RecordVerdict {
+        if let Some(injector) = &self.loss_injector
+            && seq > injector.delivered_through
+            && seq.is_multiple_of(injector.every.get().into())
         {
             return RecordVerdict::Lost;
         }
-        let wanted = frame.append_time_ns() >= self.appended_from_ns
-            && self.filter.as_ref().is_none_or(|filter| (filter.wants)(frame.subject_tail()));
-        if wanted { RecordVerdict::Wanted } else { RecordVerdict::Skipped }
+        let is_selected = frame.append_time_ns() >= self.appended_from_ns
+            && self.filter.as_ref().is_none_or(|filter| (filter.accepts)(frame.subject_tail()));
+        if is_selected { RecordVerdict::Selected } else { RecordVerdict::Skipped }
     }
 
     /// Does not withhold the record after `seq` again, because the subscriber has noticed its loss.
-    pub(super) fn spare_after(&mut self, seq: u64) {
-        if let Some(lose) = &mut self.lose {
-            let every = u64::from(lose.every.get());
-            lose.spared = lose.spared.max((seq / every + 1).saturating_mul(every));
+    pub(super) fn stop_withholding_after(&mut self, seq: u64) {
+        if let Some(injector) = &mut self.loss_injector {
+            let every = u64::from(injector.every.get());
+            injector.delivered_through =
+                injector.delivered_through.max((seq / every + 1).saturating_mul(every));
         }
     }
 }

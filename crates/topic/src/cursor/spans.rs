@@ -81,10 +81,10 @@ impl<'a> Iterator for Spans<'a> {
         }
         loop {
             let before = frames.clone();
-            let Some(lying) = frames.next() else { break };
-            let bytes = span.advance_bytes as usize + lying.bytes.len();
+            let Some(entry) = frames.next() else { break };
+            let bytes = span.advance_bytes as usize + entry.bytes.len();
             seq += 1;
-            if self.cursor.kind(seq, &lying) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max)
+            if self.cursor.kind(seq, &entry) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max)
             {
                 *frames = before;
                 break;
@@ -110,12 +110,12 @@ enum Kind {
 
 impl Cursor {
     #[inline(always)]
-    fn kind(&self, seq: u64, lying: &SegmentFrame<'_>) -> Kind {
-        match self.judge(seq, lying.frame) {
+    fn kind(&self, seq: u64, entry: &SegmentFrame<'_>) -> Kind {
+        match self.verdict(seq, entry.frame) {
             RecordVerdict::Skipped => Kind::Skipped,
             RecordVerdict::Lost => Kind::Lost,
-            RecordVerdict::Wanted if lying.by_ref.is_some() => Kind::ByRef,
-            RecordVerdict::Wanted => Kind::Frames,
+            RecordVerdict::Selected if entry.by_ref.is_some() => Kind::ByRef,
+            RecordVerdict::Selected => Kind::Frames,
         }
     }
 }

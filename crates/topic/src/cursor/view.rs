@@ -12,17 +12,17 @@ use crate::log::MergedRecord;
 
 /// A function that, for one subscriber, shortens payloads to the visible part or leaves records out.
 #[derive(Clone)]
-pub struct PayloadView(Arc<PayloadShow>);
+pub struct PayloadView(Arc<PayloadFn>);
 
 /// The function of a [`PayloadView`].
-type PayloadShow = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
+type PayloadFn = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
 
 impl PayloadView {
-    /// A view that applies `show` to each payload.
+    /// Creates a view that applies `reduce` to each payload.
     pub fn new(
-        show: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static,
+        reduce: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static,
     ) -> PayloadView {
-        PayloadView(Arc::new(show))
+        PayloadView(Arc::new(reduce))
     }
 }
 
@@ -35,20 +35,20 @@ impl std::fmt::Debug for PayloadView {
 impl Cursor {
     /// Replaces the next record by its reduced copy; `false` if nothing of it is visible.
     #[inline(always)]
-    pub(super) fn show_view(&mut self) -> bool {
+    pub(super) fn apply_view(&mut self) -> bool {
         match self.select.as_ref().and_then(|select| select.filter.as_ref()?.view.clone()) {
             None => true,
-            Some(view) => self.take_view(&view),
+            Some(view) => self.apply_view_slow_path(&view),
         }
     }
 
     #[cold]
-    fn take_view(&mut self, view: &PayloadView) -> bool {
+    fn apply_view_slow_path(&mut self, view: &PayloadView) -> bool {
         let Hint::PinnedSegment(pinned) = &self.hint else { return true };
-        let Some(lying) = pinned.frames(self.offset).next() else { return true };
-        let bytes = lying.bytes.len() as u32;
+        let Some(entry) = pinned.frames(self.offset).next() else { return true };
+        let bytes = entry.bytes.len() as u32;
         let Some(frame) =
-            (view.0)(lying.frame.payload()).and_then(|shown| with_payload(&lying.frame, &shown))
+            (view.0)(entry.frame.payload()).and_then(|reduced| with_payload(&entry.frame, &reduced))
         else {
             self.skip(1, bytes);
             return false;
@@ -66,8 +66,8 @@ impl Cursor {
     }
 
     /// Drops an undelivered reduced copy, because the view may change.
-    pub(super) fn forget_view(&mut self) {
-        if self.following.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
+    pub(super) fn discard_view(&mut self) {
+        if self.follower.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
             // With this hint, the next read looks up the record again.
             self.hint = Hint::None;
         }

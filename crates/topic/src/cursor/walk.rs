@@ -10,52 +10,52 @@ impl Cursor {
     #[inline(always)]
     pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
         let Some(frames) = self.frames() else { return 0 };
-        let (mut records, mut bytes, mut given, mut skipped) = (0, 0, 0, self.skipped);
-        for lying in frames {
-            if given == max {
+        let (mut records, mut bytes, mut delivered, mut skipped) = (0, 0, 0, self.skipped);
+        for entry in frames {
+            if delivered == max {
                 break;
             }
             let position = Position { seq: self.next.seq + records, ..self.next };
-            match self.judge(position.seq, lying.frame) {
-                RecordVerdict::Wanted => {
+            match self.verdict(position.seq, entry.frame) {
+                RecordVerdict::Selected => {
                     let prev_seq = position.seq - 1 - skipped;
-                    each(Record { position, prev_seq, frame: lying.frame, log: self.log.name() });
-                    given += 1;
+                    each(Record { position, prev_seq, frame: entry.frame, log: self.log.name() });
+                    delivered += 1;
                     skipped = 0;
                 }
                 RecordVerdict::Skipped => skipped += 1,
                 RecordVerdict::Lost => skipped = 0,
             }
             records += 1;
-            bytes += lying.bytes.len() as u32;
+            bytes += entry.bytes.len() as u32;
         }
         self.advance(records, bytes);
         self.skipped = skipped;
-        given
+        delivered
     }
 
-    /// Decides what happens to the record with this sequence.
+    /// Decides whether the subscriber receives the record with this sequence.
     #[inline(always)]
-    pub(super) fn judge(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
-        let perhaps_not = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
-        if perhaps_not { self.judge_rare(seq, frame) } else { RecordVerdict::Wanted }
+    pub(super) fn verdict(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
+        let may_be_skipped = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
+        if may_be_skipped { self.verdict_slow_path(seq, frame) } else { RecordVerdict::Selected }
     }
 
-    /// Like [`judge`](Cursor::judge), but for records that may have expired or be unwanted. Takes the frame by value,
-    /// so that the frequent case keeps it in registers.
+    /// Like [`verdict`](Cursor::verdict), but for records that may have expired or be unselected. Takes the frame by
+    /// value, so that the frequent case keeps it in registers.
     #[inline(never)]
-    fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
+    fn verdict_slow_path(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
             return RecordVerdict::Skipped;
         }
-        self.select.as_ref().map_or(RecordVerdict::Wanted, |select| select.judge(seq, &frame))
+        self.select.as_ref().map_or(RecordVerdict::Selected, |select| select.verdict(seq, &frame))
     }
 
     /// The next record, and the number of bytes by which to [`advance`](Cursor::advance). The record is `None` if it
     /// has expired; the caller then has to [`skip`](Cursor::skip) it.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
-        let (record, bytes) = self.under()?;
+        let (record, bytes) = self.peek_any()?;
         let expired = record.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(record.frame);
         Some(((!expired).then_some(record), bytes))
     }
@@ -63,11 +63,11 @@ impl Cursor {
     /// Like [`peek`](Cursor::peek), but also returns expired records: a record that expires after `ready` found it is
     /// still delivered.
     #[inline(always)]
-    pub fn under(&self) -> Option<(Record<'_>, u32)> {
-        let lying = self.frames()?.next()?;
+    pub fn peek_any(&self) -> Option<(Record<'_>, u32)> {
+        let entry = self.frames()?.next()?;
         let prev_seq = self.next.seq - 1 - self.skipped;
-        let record = Record { position: self.next, prev_seq, frame: lying.frame, log: self.log.name() };
-        Some((record, lying.bytes.len() as u32))
+        let record = Record { position: self.next, prev_seq, frame: entry.frame, log: self.log.name() };
+        Some((record, entry.bytes.len() as u32))
     }
 
     /// Iterates over the available spans, each of at most `span_bytes_max` bytes, or of one record.
@@ -81,15 +81,15 @@ impl Cursor {
         self.next.seq += records;
         self.offset += bytes;
         self.skipped = 0;
-        if self.reading.is_some() {
-            self.show();
+        if self.progress.is_some() {
+            self.update_progress();
         }
     }
 
     /// Stores the position where operators can see it.
-    pub(super) fn show(&self) {
-        if let Some(reading) = &self.reading {
-            reading.at(Position { seq: self.next.seq - 1, ..self.next });
+    pub(super) fn update_progress(&self) {
+        if let Some(progress) = &self.progress {
+            progress.set_position(Position { seq: self.next.seq - 1, ..self.next });
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// A range of records that a group lost, so that no member receives them.
 ///
-/// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
+/// If `dropped` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or one shortly before it.
@@ -12,23 +12,24 @@ pub struct LostRecords {
     /// The last lost record.
     pub last: u64,
     /// Number of records that the log dropped before any member received them.
-    pub given_up: u64,
-    /// Number of records given to a member that left before it confirmed them. The member may have used them or not.
+    pub dropped: u64,
+    /// Number of records delivered to a member that left before it confirmed them. The member may have used them or
+    /// not.
     pub unconfirmed: u64,
 }
 
 impl LostRecords {
-    pub(super) fn given_up(first: u64, last: u64) -> LostRecords {
-        LostRecords { first, last, given_up: last - first + 1, unconfirmed: 0 }
+    pub(super) fn dropped(first: u64, last: u64) -> LostRecords {
+        LostRecords { first, last, dropped: last - first + 1, unconfirmed: 0 }
     }
 
     pub(super) fn unconfirmed(first: u64, last: u64) -> LostRecords {
-        LostRecords { first, last, given_up: 0, unconfirmed: last - first + 1 }
+        LostRecords { first, last, dropped: 0, unconfirmed: last - first + 1 }
     }
 
     /// Number of lost records.
     pub fn records(&self) -> u64 {
-        self.given_up + self.unconfirmed
+        self.dropped + self.unconfirmed
     }
 
     /// Whether every record of the range is lost, and not only a part of them.
@@ -37,16 +38,16 @@ impl LostRecords {
     }
 
     /// Whether merging both ranges loses no information.
-    fn continues_as(&self, next: &LostRecords) -> bool {
-        let same_cause = (self.given_up == 0) == (next.given_up == 0)
-            && (self.unconfirmed == 0) == (next.unconfirmed == 0);
+    fn can_merge_with(&self, next: &LostRecords) -> bool {
+        let same_cause =
+            (self.dropped == 0) == (next.dropped == 0) && (self.unconfirmed == 0) == (next.unconfirmed == 0);
         self.last + 1 == next.first && same_cause && self.is_exact() && next.is_exact()
     }
 
-    fn absorb(&mut self, other: &LostRecords) {
+    fn merge(&mut self, other: &LostRecords) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
-        self.given_up += other.given_up;
+        self.dropped += other.dropped;
         self.unconfirmed += other.unconfirmed;
     }
 }
@@ -62,9 +63,9 @@ impl LostRanges {
     pub(super) fn push(&mut self, number: u64, lost: LostRecords, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {
-            Some((oldest, last)) if full || last.continues_as(&lost) => {
+            Some((oldest, last)) if full || last.can_merge_with(&lost) => {
                 *oldest = number.min(*oldest);
-                last.absorb(&lost);
+                last.merge(&lost);
             }
             _ => self.ranges.push_back((number, lost)),
         }
@@ -87,15 +88,15 @@ mod tests {
     fn adjacent_lost_records_with_one_cause_become_one_range() {
         let mut ranges = LostRanges::default();
         let all = [
-            LostRecords::given_up(1, 3),
-            LostRecords::given_up(4, 4),
+            LostRecords::dropped(1, 3),
+            LostRecords::dropped(4, 4),
             LostRecords::unconfirmed(5, 5),
-            LostRecords::given_up(9, 9),
+            LostRecords::dropped(9, 9),
         ];
         all.into_iter().zip(0..).for_each(|(lost, number)| ranges.push(number, lost, 16));
-        assert_eq!(ranges.pop(), Some((0, LostRecords::given_up(1, 4))));
+        assert_eq!(ranges.pop(), Some((0, LostRecords::dropped(1, 4))));
         assert_eq!(ranges.pop(), Some((2, LostRecords::unconfirmed(5, 5))));
-        assert_eq!(ranges.pop(), Some((3, LostRecords::given_up(9, 9))));
+        assert_eq!(ranges.pop(), Some((3, LostRecords::dropped(9, 9))));
         assert_eq!(ranges.pop(), None);
     }
 
@@ -103,13 +104,13 @@ mod tests {
     fn merged_lost_ranges_keep_the_exact_count_of_lost_records() {
         let mut ranges = LostRanges::default();
         for n in 0..10 {
-            ranges.push(n, LostRecords::given_up(10 * n + 1, 10 * n + 2), 2);
+            ranges.push(n, LostRecords::dropped(10 * n + 1, 10 * n + 2), 2);
         }
         ranges.push(10, LostRecords::unconfirmed(5, 5), 2);
-        assert_eq!(ranges.pop(), Some((0, LostRecords::given_up(1, 2))));
+        assert_eq!(ranges.pop(), Some((0, LostRecords::dropped(1, 2))));
         let (number, rest) = ranges.pop().unwrap();
         assert_eq!(number, 1);
-        assert_eq!(rest, LostRecords { first: 5, last: 92, given_up: 18, unconfirmed: 1 });
+        assert_eq!(rest, LostRecords { first: 5, last: 92, dropped: 18, unconfirmed: 1 });
         assert!(!rest.is_exact());
         assert_eq!(ranges.pop(), None);
     }

@@ -27,7 +27,7 @@ pub(super) struct Members<T> {
     /// Number of losses so far.
     losses: u64,
     /// The losses that no member has received, because the group had no members.
-    unheard: LostRanges,
+    undelivered: LostRanges,
     members_max: u32,
     ranges_max: usize,
 }
@@ -46,7 +46,7 @@ impl<T: Default> Members<T> {
             by_id: BTreeMap::new(),
             next_id: 1,
             losses: 0,
-            unheard: LostRanges::default(),
+            undelivered: LostRanges::default(),
             members_max: limits.group_members_max,
             ranges_max: limits.group_lost_ranges_max as usize,
         }
@@ -62,7 +62,7 @@ impl<T: Default> Members<T> {
         }
         let id = MemberId(self.next_id);
         self.next_id += 1;
-        let lost = std::mem::take(&mut self.unheard);
+        let lost = std::mem::take(&mut self.undelivered);
         self.by_id.insert(id, Member { part: T::default(), joined_at: self.losses, lost });
         Ok(id)
     }
@@ -73,7 +73,7 @@ impl<T: Default> Members<T> {
         let first_joined = self.by_id.values().map(|member| member.joined_at).min();
         while let Some((number, lost)) = lost.pop() {
             if first_joined.is_none_or(|joined_at| joined_at > number) {
-                self.tell_all(number, lost);
+                self.add_to_all(number, lost);
             }
         }
         Ok(part)
@@ -93,7 +93,7 @@ impl<T: Default> Members<T> {
 
     /// Adds a loss to the reports for all members.
     pub(super) fn report(&mut self, lost: LostRecords) {
-        self.tell_all(self.losses, lost);
+        self.add_to_all(self.losses, lost);
         self.losses += 1;
     }
 
@@ -109,9 +109,9 @@ impl<T: Default> Members<T> {
         self.losses
     }
 
-    fn tell_all(&mut self, number: u64, lost: LostRecords) {
+    fn add_to_all(&mut self, number: u64, lost: LostRecords) {
         if self.by_id.is_empty() {
-            self.unheard.push(number, lost, self.ranges_max);
+            self.undelivered.push(number, lost, self.ranges_max);
         }
         self.by_id.values_mut().for_each(|member| member.lost.push(number, lost, self.ranges_max));
     }

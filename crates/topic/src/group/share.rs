@@ -14,16 +14,16 @@ use crate::limits::LogLimits;
 /// The state machine of a share group: each record goes to one member, at most once.
 #[derive(Debug)]
 pub struct ShareGroup {
-    members: Members<Handed>,
+    members: Members<Unconfirmed>,
     fed_through: u64,
-    handed_max: u64,
+    unconfirmed_max: u64,
     /// Returned records, as ascending ranges.
     returned: VecDeque<(u64, u64)>,
 }
 
-/// Records given to a member and not confirmed, as ranges in the order of delivery.
+/// Records delivered to a member and not confirmed, as ranges in the order of delivery.
 #[derive(Debug, Default)]
-struct Handed {
+struct Unconfirmed {
     ranges: VecDeque<(u64, u64)>,
     records: u64,
 }
@@ -34,7 +34,7 @@ impl ShareGroup {
         ShareGroup {
             members: Members::new(limits),
             fed_through: after_seq,
-            handed_max: limits.share_in_flight_max.max(1).into(),
+            unconfirmed_max: limits.share_in_flight_max.max(1).into(),
             returned: VecDeque::new(),
         }
     }
@@ -46,8 +46,8 @@ impl ShareGroup {
 
     /// Removes a member. Its unconfirmed records are reported to the others as lost.
     pub fn leave(&mut self, member: MemberId) -> Result<(), GroupError> {
-        let handed = self.members.leave(member)?;
-        handed
+        let unconfirmed = self.members.leave(member)?;
+        unconfirmed
             .ranges
             .into_iter()
             .for_each(|(first, last)| self.members.report(LostRecords::unconfirmed(first, last)));
@@ -55,7 +55,7 @@ impl ShareGroup {
     }
 
     /// Removes a member that has used no records except the confirmed ones: other members receive the rest.
-    pub fn give_back(&mut self, member: MemberId) -> Result<(), GroupError> {
+    pub fn leave_and_return(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
         Ok(())
@@ -69,25 +69,25 @@ impl ShareGroup {
 
     /// The records from `first` on that members have received, as ascending ranges. Valid only for a group without
     /// members.
-    pub fn handed_out(&self, first: u64) -> Vec<(u64, u64)> {
-        let mut handed = Vec::new();
+    pub fn delivered_since(&self, first: u64) -> Vec<(u64, u64)> {
+        let mut delivered = Vec::new();
         let mut next = first;
-        for &(left_first, left_last) in &self.returned {
-            if left_first > next {
-                handed.push((next, left_first - 1));
+        for &(returned_first, returned_last) in &self.returned {
+            if returned_first > next {
+                delivered.push((next, returned_first - 1));
             }
-            next = next.max(left_last + 1);
+            next = next.max(returned_last + 1);
         }
         if next <= self.fed_through {
-            handed.push((next, self.fed_through));
+            delivered.push((next, self.fed_through));
         }
-        handed
+        delivered
     }
 
-    /// Reports that the log has dropped a record that was just given to the member.
-    pub fn give_up(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
+    /// Reports that the log has dropped a record that was just delivered to the member.
+    pub fn report_dropped(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();
-        self.members.report(LostRecords::given_up(seq, seq));
+        self.members.report(LostRecords::dropped(seq, seq));
         Ok(())
     }
 
@@ -97,9 +97,9 @@ impl ShareGroup {
     }
 
     /// Reports that the log has dropped everything before `oldest_seq`. Returned records before this one are lost.
-    pub fn give_up_before(&mut self, oldest_seq: u64) {
+    pub fn drop_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
-            let lost = LostRecords::given_up(*first, (*last).min(oldest_seq - 1));
+            let lost = LostRecords::dropped(*first, (*last).min(oldest_seq - 1));
             *first = lost.last + 1;
             if *first > *last {
                 self.returned.pop_front();
@@ -124,32 +124,32 @@ impl ShareGroup {
         member: MemberId,
         source: &mut impl RecordSource,
     ) -> Result<Option<u64>, GroupError> {
-        if self.members.get(member)?.records >= self.handed_max {
+        if self.members.get(member)?.records >= self.unconfirmed_max {
             return Ok(None);
         }
         if let Some(seq) = self.take_returned() {
             self.members.get_mut(member)?.push(seq);
             return Ok(Some(seq));
         }
-        while let Some(incoming) = source.next() {
-            match incoming {
+        while let Some(item) = source.next() {
+            match item {
                 SourceItem::Record { seq, .. } => {
-                    assert!(seq > self.fed_through, "a source goes forward");
+                    assert!(seq > self.fed_through, "a source returns ascending records");
                     self.fed_through = seq;
                     self.members.get_mut(member)?.push(seq);
                     return Ok(Some(seq));
                 }
                 SourceItem::LostRecords { first, last } => {
-                    assert!(first > self.fed_through && last >= first, "a source goes forward");
+                    assert!(first > self.fed_through && last >= first, "a source returns ascending records");
                     self.fed_through = last;
-                    self.members.report(LostRecords::given_up(first, last));
+                    self.members.report(LostRecords::dropped(first, last));
                 }
             }
         }
         Ok(None)
     }
 
-    /// Confirms all records up to `through` that were given to the member.
+    /// Confirms all records up to `through` that were delivered to the member.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())
@@ -172,12 +172,12 @@ impl ShareGroup {
 
     /// Whether this member may take more records.
     pub fn has_room(&self, member: MemberId) -> bool {
-        self.members.get(member).is_ok_and(|handed| handed.records < self.handed_max)
+        self.members.get(member).is_ok_and(|unconfirmed| unconfirmed.records < self.unconfirmed_max)
     }
 
     /// The sequence up to which every record is confirmed or lost.
     pub fn position(&self) -> u64 {
-        let unconfirmed = self.members.iter().filter_map(|handed| handed.ranges.front());
+        let unconfirmed = self.members.iter().filter_map(|unconfirmed| unconfirmed.ranges.front());
         let unconfirmed = unconfirmed.chain(self.returned.front());
         unconfirmed.map(|(first, _)| first - 1).min().unwrap_or(self.fed_through)
     }
@@ -188,7 +188,7 @@ impl ShareGroup {
     }
 }
 
-impl Handed {
+impl Unconfirmed {
     fn push(&mut self, seq: u64) {
         self.records += 1;
         match self.ranges.back_mut() {
@@ -209,8 +209,8 @@ impl Handed {
     }
 
     fn confirm(&mut self, through: u64) {
-        let holds = |(first, last): &(u64, u64)| (*first..=*last).contains(&through);
-        if let Some(at) = self.ranges.iter().position(holds) {
+        let contains = |(first, last): &(u64, u64)| (*first..=*last).contains(&through);
+        if let Some(at) = self.ranges.iter().position(contains) {
             let before: u64 = self.ranges.drain(..at).map(|(first, last)| last - first + 1).sum();
             self.records -= before;
             return self.confirm_first(through);

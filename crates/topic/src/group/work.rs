@@ -10,7 +10,7 @@
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
 //! [`LogLimits`]. At a limit, the group claims or reads no further records until earlier ones are settled.
-//! [`WorkGroup::held_up_by`] names the limit.
+//! [`WorkGroup::reached_limit`] names the limit.
 //!
 //! Rejected alternative: claiming several records of a key at the same time. With few keys this is faster, but a member
 //! could process a later record before an earlier one is delivered again.
@@ -37,7 +37,7 @@ pub struct WorkGroup {
     next_token: u64,
     fed_through: u64,
     /// The sequence number of the oldest record that the log still has.
-    oldest_held: u64,
+    oldest_retained: u64,
 }
 
 impl WorkGroup {
@@ -51,7 +51,7 @@ impl WorkGroup {
             claims: 0,
             next_token: 1,
             fed_through: after_seq,
-            oldest_held: 0,
+            oldest_retained: 0,
         }
     }
 
@@ -69,7 +69,7 @@ impl WorkGroup {
             match departure {
                 Departure::Left => {
                     self.backlog.uncount_attempt(seq);
-                    self.bring_back(seq, 0);
+                    self.requeue(seq, 0);
                 }
                 Departure::Died => self.fail(seq, 0, DeadCause::MemberDied),
             }
@@ -85,8 +85,8 @@ impl WorkGroup {
         source: &mut impl RecordSource,
     ) -> Result<Option<Claim>, GroupError> {
         self.tick(now_ns);
-        let held = *self.members.get(member)?;
-        if held >= self.limits.work_member_claims_max || self.claims >= self.limits.work_claims_max {
+        let claims = *self.members.get(member)?;
+        if claims >= self.limits.work_member_claims_max || self.claims >= self.limits.work_claims_max {
             return Ok(None);
         }
         let Some(seq) = self.next_ready(source) else { return Ok(None) };
@@ -140,7 +140,7 @@ impl WorkGroup {
                     self.uncount_claim(member);
                     self.fail(seq, 0, DeadCause::Expired);
                 }
-                _ => self.bring_back(seq, 0),
+                _ => self.requeue(seq, 0),
             }
         }
     }
@@ -152,10 +152,10 @@ impl WorkGroup {
 
     /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost; a claimed
     /// record is lost if it is returned.
-    pub fn give_up_before(&mut self, oldest_seq: u64) {
-        self.oldest_held = self.oldest_held.max(oldest_seq);
+    pub fn drop_before(&mut self, oldest_seq: u64) {
+        self.oldest_retained = self.oldest_retained.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {
-            self.lose(seq);
+            self.report_dropped(seq);
         }
     }
 
@@ -165,16 +165,16 @@ impl WorkGroup {
     }
 
     /// Reports that the log has dropped a record that was just claimed.
-    pub fn lose_claim(&mut self, member: MemberId, claim: &Claim) {
+    pub fn report_claim_dropped(&mut self, member: MemberId, claim: &Claim) {
         if self.check_claim(member, claim.seq, claim.token).is_ok() {
             self.uncount_claim(member);
-            self.lose(claim.seq);
+            self.report_dropped(claim.seq);
         }
     }
 
     /// Reports that a dead letter could not be stored: its record is lost.
-    pub fn lose_dead_letter(&mut self, letter: DeadLetter) {
-        self.members.report(LostRecords::given_up(letter.seq, letter.seq));
+    pub fn report_dead_letter_lost(&mut self, letter: DeadLetter) {
+        self.members.report(LostRecords::dropped(letter.seq, letter.seq));
     }
 
     /// Takes the next report of lost records for this member.
@@ -194,8 +194,8 @@ impl WorkGroup {
 
     /// Whether this member may claim more records.
     pub fn has_room(&self, member: MemberId) -> bool {
-        let held = self.members.get(member).copied();
-        held.is_ok_and(|held| held < self.limits.work_member_claims_max)
+        let claims = self.members.get(member).copied();
+        claims.is_ok_and(|claims| claims < self.limits.work_member_claims_max)
             && self.claims < self.limits.work_claims_max
     }
 
@@ -210,7 +210,7 @@ impl WorkGroup {
     }
 
     /// The name of the limit at which the group stops reading ahead or making claims; `None` if it is at no limit.
-    pub fn held_up_by(&self) -> Option<&'static str> {
+    pub fn reached_limit(&self) -> Option<&'static str> {
         let limits = &self.limits;
         [
             (self.claims >= limits.work_claims_max, "work_claims_max"),
@@ -237,19 +237,19 @@ impl WorkGroup {
             if let Some(seq) = self.backlog.first_ready() {
                 return Some(seq);
             }
-            if self.held_up_by().is_some() {
+            if self.reached_limit().is_some() {
                 return None;
             }
             match source.next()? {
                 SourceItem::Record { seq, key } => {
-                    assert!(seq > self.fed_through, "a source goes forward");
+                    assert!(seq > self.fed_through, "a source returns ascending records");
                     self.fed_through = seq;
                     self.backlog.add(seq, key);
                 }
                 SourceItem::LostRecords { first, last } => {
-                    assert!(first > self.fed_through && last >= first, "a source goes forward");
+                    assert!(first > self.fed_through && last >= first, "a source returns ascending records");
                     self.fed_through = last;
-                    self.members.report(LostRecords::given_up(first, last));
+                    self.members.report(LostRecords::dropped(first, last));
                 }
             }
         }
@@ -275,8 +275,8 @@ impl WorkGroup {
 
     fn uncount_claim(&mut self, member: MemberId) {
         self.claims -= 1;
-        if let Ok(held) = self.members.get_mut(member) {
-            *held -= 1;
+        if let Ok(claims) = self.members.get_mut(member) {
+            *claims -= 1;
         }
     }
 
@@ -284,16 +284,16 @@ impl WorkGroup {
     fn fail(&mut self, seq: u64, until_ns: u64, cause: DeadCause) {
         let attempts = self.backlog.attempts(seq);
         if attempts >= self.config.attempts_max {
-            self.backlog.bury(DeadLetter { seq, attempts, cause });
+            self.backlog.add_dead_letter(DeadLetter { seq, attempts, cause });
         } else {
-            self.bring_back(seq, until_ns);
+            self.requeue(seq, until_ns);
         }
     }
 
     /// Makes the record claimable again, now or at a later time.
-    fn bring_back(&mut self, seq: u64, until_ns: u64) {
-        if seq < self.oldest_held {
-            self.lose(seq);
+    fn requeue(&mut self, seq: u64, until_ns: u64) {
+        if seq < self.oldest_retained {
+            self.report_dropped(seq);
         } else if until_ns == 0 {
             self.backlog.set_state(seq, RecordState::Ready);
         } else {
@@ -301,9 +301,9 @@ impl WorkGroup {
         }
     }
 
-    fn lose(&mut self, seq: u64) {
+    fn report_dropped(&mut self, seq: u64) {
         self.backlog.settle(seq);
-        self.members.report(LostRecords::given_up(seq, seq));
+        self.members.report(LostRecords::dropped(seq, seq));
     }
 }
 

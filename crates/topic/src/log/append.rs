@@ -18,9 +18,9 @@ use crate::segment::SegmentWriter;
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Distance ahead of the writer at which cache lines are prefetched after a single record, bytes.
-const AHEAD_OF_ONE_BYTES: usize = 128;
+const PREFETCH_SINGLE_BYTES: usize = 128;
 /// The same distance within a batch, bytes.
-const AHEAD_OF_MANY_BYTES: usize = 512;
+const PREFETCH_BATCH_BYTES: usize = 512;
 
 /// The producer of a batch and the number of its first record, by which a repeated batch is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ struct RecordSize {
 
 impl RecordSize {
     #[inline(always)]
-    fn all(&self) -> u64 {
+    fn total(&self) -> u64 {
         self.bytes as u64 + self.by_ref_bytes
     }
 }
@@ -70,93 +70,91 @@ pub(crate) struct AppendOutcome {
 }
 
 impl Log {
-    /// Appends one record.
     #[inline(always)]
     pub(crate) fn append(
         &self,
         append: AppendOptions,
         draft: &Draft<'_>,
     ) -> Result<AppendOutcome, PublishError> {
-        let place = self.place(draft)?;
+        let size = self.measure(draft)?;
         let mut state = self.lock();
-        if let Some(done) = state.admit(self, &append, 1, place.all())? {
-            return Ok(done);
+        if let Some(duplicate) = state.admit(self, &append, 1, size.total())? {
+            return Ok(duplicate);
         }
         let now = state.append_time(append.now_ns);
-        self.charge_by_ref(&mut state, place.by_ref_bytes, &append)?;
-        let writer = self.make_room(&mut state, place.bytes, place.by_ref_bytes, &append)?;
+        self.charge_by_ref(&mut state, size.by_ref_bytes, &append)?;
+        let writer = self.make_room(&mut state, size.bytes, size.by_ref_bytes, &append)?;
         let from = writer.written();
         self.push(writer, draft, now)?;
-        writer.prefetch(AHEAD_OF_ONE_BYTES);
+        writer.prefetch(PREFETCH_SINGLE_BYTES);
         if state.rare.is_some() {
             self.apply_to_state(&mut state, from, &append)?;
         }
-        Ok(self.publish(state, append, now, 1, place.all()))
+        Ok(self.publish(state, append, now, 1, size.total()))
     }
 
     /// Appends all drafts, or none. Iterates over them twice, first to compute their size.
-    pub(crate) fn append_batch<'d>(
+    pub(crate) fn append_drafts<'d>(
         &self,
         append: AppendOptions,
         drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
     ) -> Result<AppendOutcome, PublishError> {
-        let mut whole = RecordSize::default();
+        let mut total = RecordSize::default();
         let mut count = 0;
         for draft in drafts.clone() {
-            let place = self.place(draft.borrow())?;
-            whole.bytes += place.bytes;
-            whole.by_ref_bytes += place.by_ref_bytes;
+            let size = self.measure(draft.borrow())?;
+            total.bytes += size.bytes;
+            total.by_ref_bytes += size.by_ref_bytes;
             count += 1;
         }
-        check_batch(count, whole.bytes)?;
+        check_batch(count, total.bytes)?;
         let count = count as u64;
         let mut state = self.lock();
-        if let Some(done) = state.admit(self, &append, count, whole.all())? {
-            return Ok(done);
+        if let Some(duplicate) = state.admit(self, &append, count, total.total())? {
+            return Ok(duplicate);
         }
         let now = state.append_time(append.now_ns);
-        self.charge_by_ref(&mut state, whole.by_ref_bytes, &append)?;
-        let writer = self.make_room(&mut state, whole.bytes, whole.by_ref_bytes, &append)?;
+        self.charge_by_ref(&mut state, total.by_ref_bytes, &append)?;
+        let writer = self.make_room(&mut state, total.bytes, total.by_ref_bytes, &append)?;
         let from = writer.written();
         for draft in drafts {
             self.push(writer, draft.borrow(), now)?;
-            writer.prefetch(AHEAD_OF_MANY_BYTES);
+            writer.prefetch(PREFETCH_BATCH_BYTES);
         }
         if state.rare.is_some() {
             self.apply_to_state(&mut state, from, &append)?;
         }
-        Ok(self.publish(state, append, now, count, whole.all()))
+        Ok(self.publish(state, append, now, count, total.total()))
     }
 
     /// Appends a batch from a connection, and writes the append time into each record.
-    pub(crate) fn append_run(
+    pub(crate) fn append_batch(
         &self,
         append: AppendOptions,
-        run: CheckedBatch<'_>,
+        batch: CheckedBatch<'_>,
     ) -> Result<AppendOutcome, PublishError> {
-        self.check_size(run.largest())?;
-        check_batch(run.count() as usize, run.bytes().len())?;
+        self.check_size(batch.largest())?;
+        check_batch(batch.count() as usize, batch.bytes().len())?;
         let mut state = self.lock();
-        let bytes = run.bytes().len() as u64;
-        if let Some(done) = state.admit(self, &append, u64::from(run.count()), bytes)? {
-            return Ok(done);
+        let bytes = batch.bytes().len() as u64;
+        if let Some(duplicate) = state.admit(self, &append, u64::from(batch.count()), bytes)? {
+            return Ok(duplicate);
         }
         let now = state.append_time(append.now_ns);
-        let writer = self.make_room(&mut state, run.bytes().len(), 0, &append)?;
+        let writer = self.make_room(&mut state, batch.bytes().len(), 0, &append)?;
         let from = writer.written();
-        writer.push(run.bytes().len(), run.count(), |out| {
-            out.copy_from_slice(run.bytes());
+        writer.push(batch.bytes().len(), batch.count(), |out| {
+            out.copy_from_slice(batch.bytes());
             stamp(out, now);
         });
         if state.rare.is_some() {
             self.apply_to_state(&mut state, from, &append)?;
         }
-        Ok(self.publish(state, append, now, u64::from(run.count()), bytes))
+        Ok(self.publish(state, append, now, u64::from(batch.count()), bytes))
     }
 
-    /// Computes the room that the draft takes.
     #[inline(always)]
-    fn place(&self, draft: &Draft<'_>) -> Result<RecordSize, PublishError> {
+    fn measure(&self, draft: &Draft<'_>) -> Result<RecordSize, PublishError> {
         let encoded = draft.meta.measure(draft.payload.as_slice().len())?;
         self.check_size(encoded.padded())?;
         if let Some(reply) = draft.meta.reply {
@@ -223,14 +221,14 @@ impl Log {
             writer.commit();
         }
         let woken = state.sleepers.take_first();
-        let wanting = state.take_wanted();
-        let remains = state.take_remains();
+        let woken_by_subject = state.take_matching();
+        let dropped_payloads = state.take_dropped_payloads();
         drop(state);
         if let Some(armed) = woken {
             self.wake(armed);
         }
-        wanting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
-        drop(remains);
+        woken_by_subject.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        drop(dropped_payloads);
         AppendOutcome { position, duplicate: false }
     }
 }
@@ -245,12 +243,12 @@ fn publish_stored(
     bytes: u64,
 ) {
     let Some(stored) = state.stored_mut() else { return };
-    let store = stored.appended(append, first_seq, count, bytes).then(|| Arc::clone(&stored.store));
-    let remains = state.take_remains();
+    let store = stored.record_append(append, first_seq, count, bytes).then(|| Arc::clone(&stored.store));
+    let dropped_payloads = state.take_dropped_payloads();
     drop(state);
-    drop(remains);
+    drop(dropped_payloads);
     if let Some(store) = store {
-        store.appended();
+        store.notify_staged();
     }
 }
 
@@ -265,8 +263,9 @@ impl LogContents {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs are never closed. They skip this check, which reads the clock.
-        if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
+        // Most logs can have no other owner. They skip this check, which reads the clock.
+        if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
+        {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark
@@ -289,8 +288,8 @@ impl LogContents {
     }
 
     #[inline]
-    fn is_shut(&self) -> bool {
-        self.shut_clock.now_ns() >= self.shut_at_ns
+    fn has_ownership_ended(&self) -> bool {
+        self.ownership_clock.now_ns() >= self.owned_until_ns
     }
 
     /// The append time of the next record: now, but never earlier than the time of the previous record.

@@ -15,8 +15,8 @@
 //!
 //! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older ones are forgotten and reported as gaps.
 
-mod feeding;
-mod finding;
+mod feed;
+mod lookup;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,23 +31,20 @@ use crate::subscribe::Start;
 use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
 
-pub use feeding::FeedError;
-pub(super) use finding::UnfedPolicy;
+pub use feed::FeedError;
+pub(super) use lookup::UnfedPolicy;
 
-/// Maximum number of past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
-/// Maximum number of skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;
 
 /// State of a log that is or was a mirror.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// Whether this process owns the log.
-    is_own: bool,
+    is_owner: bool,
     /// Whether the mirror's feed has begun. The position of the mirror is then a position of the owner's log.
-    placed: bool,
+    feed_started: bool,
     /// Whether this process owned the log until the handover, so that the next owner copies its records from here.
-    was_own: bool,
+    was_owner: bool,
     /// Whether the mirror serves only one subscriber.
     private: bool,
     /// Whether the owner is durable, and may have dropped records from its disk.
@@ -56,65 +53,63 @@ pub(super) struct Mirror {
     first_seq: u64,
     /// The position at which the feed started. The mirror never had the records before it.
     fed_from: Position,
-    /// The past epochs, oldest first.
     past: VecDeque<PastEpoch>,
     /// The last epoch before the sequence numbers restarted. The mirror has dropped the records of that epoch.
-    given_up: Option<PastEpoch>,
-    skips: VecDeque<Range<u64>>,
+    dropped_epoch: Option<PastEpoch>,
+    /// Ranges of sequences that no subscriber of this log requested.
+    skipped: VecDeque<Range<u64>>,
 }
 
-/// A past epoch.
 #[derive(Debug, Clone, Copy)]
 struct PastEpoch {
     epoch: u32,
     /// The sequence after the epoch's last known record.
     next_seq: u64,
     /// Whether the mirror knows for certain that the epoch had no further records.
-    whole: bool,
-    /// Start of the next epoch.
-    after: Position,
+    is_complete: bool,
+    next_start: Position,
 }
 
 impl Log {
     /// Lets other nodes own the log: from now on, the log accepts records only while `upstream` confirms the ownership.
-    pub fn join(&self, upstream: Arc<dyn Upstream>) {
+    pub fn set_upstream(&self, upstream: Arc<dyn Upstream>) {
         let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
-        self.liveness.forget();
+        self.publisher_presence.set_unknown();
         let mut state = self.lock();
-        (state.shut_at_ns, state.shut_clock) = (0, clock);
+        (state.owned_until_ns, state.ownership_clock) = (0, clock);
     }
 
     /// Hands the log over to another node. Its records stay readable, and the log continues as a mirror. `next_epoch`
     /// is set if the next owner first copies all records and then begins that epoch; the present epoch then ends here.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
-        let armed = self.hand_over_inside(owner_is_durable, next_epoch);
+        let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<SleepingCursor> {
+    fn hand_over_locked(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<SleepingCursor> {
         let mut state = self.lock();
         // From now on, the next owner reports whether publishers are connected.
-        self.liveness.forget();
-        state.shut_at_ns = 0;
-        let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
+        self.publisher_presence.set_unknown();
+        state.owned_until_ns = 0;
+        let (epoch_first, has_records) = (state.oldest_in_memory(), state.next_seq > 1);
         // Only a process that had all records of an epoch knows where the epoch ends.
-        let was_own = !state.is_mirror();
+        let was_owner = !state.is_mirror();
         let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
             // The log was never fed, so it has all records from the beginning.
             (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
-            mirror.placed |= has_records;
+            mirror.feed_started |= has_records;
         }
-        mirror.was_own |= was_own && (has_records || !is_new);
-        (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
+        mirror.was_owner |= was_owner && (has_records || !is_new);
+        (mirror.is_owner, mirror.owner_is_durable) = (false, owner_is_durable);
         // Forgets the producers. If this process becomes the owner again, it accepts the numbers that the producers
         // send at that time.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
-        match next_epoch.filter(|&epoch| was_own && epoch > state.epoch) {
+        match next_epoch.filter(|&epoch| was_owner && epoch > state.epoch) {
             Some(epoch) => {
                 let next = Position { epoch, seq: state.next_seq };
                 state.begin_epoch(next, true);
@@ -124,9 +119,9 @@ impl Log {
         }
     }
 
-    /// Takes the log over, in this epoch. `whole` states that no record of the previous epoch is missing in this log.
-    /// Does nothing if the feed has delivered a later epoch, which has another owner.
-    pub fn take_over(&self, epoch: u32, whole: bool) {
+    /// Takes the log over, in this epoch. `is_complete` states that no record of the previous epoch is missing in this
+    /// log. Does nothing if the feed has delivered a later epoch, which has another owner.
+    pub fn take_over(&self, epoch: u32, is_complete: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
             let mut state = self.lock();
@@ -135,13 +130,13 @@ impl Log {
             }
             let next = Position { epoch, seq: state.next_seq };
             if epoch > state.epoch {
-                state.begin_epoch(next, whole);
+                state.begin_epoch(next, is_complete);
             }
-            state.shut_at_ns = 0;
+            state.owned_until_ns = 0;
             state.rare().owned_from = (next, state.last_append_ns);
             let mirror = state.mirror_or_new();
-            (mirror.is_own, mirror.placed) = (true, true);
-            self.take_over_publishers(now_ns);
+            (mirror.is_owner, mirror.feed_started) = (true, true);
+            self.update_presence_at_takeover(now_ns);
             state.take_all_sleepers()
         };
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -153,17 +148,17 @@ impl Log {
     }
 
     /// Whether the log's position is the owner's: this process owns the log, or the log's feed has begun.
-    pub fn is_placed(&self) -> bool {
-        self.lock().mirror().is_none_or(|mirror| mirror.is_own || mirror.placed)
+    pub fn is_positioned(&self) -> bool {
+        self.lock().mirror().is_none_or(|mirror| mirror.is_owner || mirror.feed_started)
     }
 
     /// Whether the log has any subscriber.
-    pub fn is_read(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.subscribers.any()
     }
 
     /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
-    pub fn mirror_for_one(of: &Log, memory_bytes: u64) -> Arc<Log> {
+    pub fn private_mirror(of: &Log, memory_bytes: u64) -> Arc<Log> {
         let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
         let retention = Retention { bytes: memory_bytes, ..Retention::default() };
         let config = TopicConfig {
@@ -179,19 +174,18 @@ impl Log {
         let mut log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
         log.subscribers = LogSubscribers::for_private_mirror(&of.subscribers);
         if let Some(upstream) = of.upstream.get() {
-            log.join(Arc::clone(upstream));
+            log.set_upstream(Arc::clone(upstream));
         }
         log.lock().mirror_or_new().private = true;
         Arc::new(log)
     }
 
     /// Starts a private mirror after the position `after`.
-    pub fn begin_at(&self, after: Position) {
+    pub fn start_after(&self, after: Position) {
         let mut state = self.lock();
         (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
     }
 
-    /// Whether the log is a private mirror.
     pub(crate) fn is_private(&self) -> bool {
         self.upstream.get().is_some() && self.lock().is_private()
     }
@@ -202,25 +196,24 @@ impl Log {
         if self.is_mirror()
             && let Some(upstream) = self.upstream.get()
         {
-            upstream.is_read(self, start);
+            upstream.start_feed(self, start);
         }
     }
 
-    /// Renews the ownership by a request to the upstream; returns whether the log accepts records.
+    /// Renews the ownership at the upstream; returns whether the log accepts records.
     #[cold]
-    pub(crate) fn renew(&self) -> bool {
+    pub(crate) fn renew_ownership(&self) -> bool {
         let Some(upstream) = self.upstream.get() else { return false };
         let until_ns = upstream.owned_until_ns();
         let mut state = self.lock();
         if state.closed || state.is_mirror() {
             return false;
         }
-        state.shut_at_ns = until_ns;
+        state.owned_until_ns = until_ns;
         upstream.clock().now_ns() < until_ns
     }
 }
 
-/// The record that follows `at`.
 fn after(at: Position) -> Position {
     Position { seq: at.seq.saturating_add(1), ..at }
 }
@@ -236,23 +229,22 @@ impl Mirror {
         if self.past.front().is_some_and(|first| first.epoch > epoch) {
             return Some(oldest());
         }
-        self.past.iter().map(|past| past.after).find(|first| first.epoch > epoch)
+        self.past.iter().map(|past| past.next_start).find(|first| first.epoch > epoch)
     }
 
     /// Whether the log is a mirror that subscribers share.
     fn is_shared(&self) -> bool {
-        !self.is_own && !self.private
+        !self.is_owner && !self.private
     }
 
     /// The start of the earliest known epoch that is later than `epoch`. If sequence numbers have restarted, the start
     /// of the earliest one since then.
-    fn start_after(&self, epoch: u32) -> Option<Position> {
-        let since = self.given_up.map_or(0, |given_up| given_up.epoch).max(epoch);
-        let starts = self.past.iter().chain(&self.given_up).map(|past| past.after);
+    fn epoch_start_after(&self, epoch: u32) -> Option<Position> {
+        let since = self.dropped_epoch.map_or(0, |dropped| dropped.epoch).max(epoch);
+        let starts = self.past.iter().chain(&self.dropped_epoch).map(|past| past.next_start);
         starts.chain([self.fed_from]).filter(|start| start.epoch > since).min()
     }
 
-    /// The epoch of this sequence, as far as it is known.
     fn epoch_of(&self, state: &LogContents, seq: u64) -> u32 {
         self.past.iter().find(|past| seq < past.next_seq).map_or(state.epoch, |past| past.epoch)
     }
@@ -264,11 +256,11 @@ impl LogContents {
     }
 
     pub(super) fn is_mirror(&self) -> bool {
-        self.mirror().is_some_and(|mirror| !mirror.is_own)
+        self.mirror().is_some_and(|mirror| !mirror.is_owner)
     }
 
     /// Whether the log accepts a feed. A closed log does not: a topic created again under its name is another log.
-    fn is_fed(&self) -> bool {
+    fn accepts_feed(&self) -> bool {
         self.is_mirror() && !self.closed
     }
 
@@ -287,24 +279,22 @@ impl LogContents {
     }
 
     /// Whether a subscriber that has all records up to `at` can continue here.
-    fn reaches(&self, mirror: &Mirror, at: Position) -> bool {
+    fn can_continue_after(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
-        known && self.was_here(mirror, after(at))
+        known && self.had_records_from(mirror, after(at))
     }
 
     /// Whether this process has had all records from `next` on. If the owner is durable, this process must still have
     /// them.
-    fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
-        next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
+    fn had_records_from(&self, mirror: &Mirror, next: Position) -> bool {
+        next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_in_memory())
     }
 
-    /// Whether the mirror's feed has begun.
-    fn is_placed(&self) -> bool {
-        self.mirror().is_some_and(|mirror| mirror.placed)
+    fn feed_started(&self) -> bool {
+        self.mirror().is_some_and(|mirror| mirror.feed_started)
     }
 
-    /// Whether the state of this log can continue with the records from `first` on.
-    fn state_goes_on(&mut self, first: Position) -> bool {
+    fn state_continues_with(&mut self, first: Position) -> bool {
         match first.epoch > self.epoch {
             true if first.seq == 1 => {
                 self.clear_state();
@@ -316,25 +306,24 @@ impl LogContents {
     }
 
     /// Marks the state as wrong. The next state from the feed then replaces this state, whatever its position.
-    fn lose_state(&mut self) {
-        self.mirror_or_new().placed = false;
+    fn invalidate_state(&mut self) {
+        self.mirror_or_new().feed_started = false;
     }
 
     /// Drops records that the feed will deliver again. Subscribers that have read them wait.
-    fn go_back_to(&mut self, next_seq: u64) {
-        self.give_up_all();
+    fn rewind_to(&mut self, next_seq: u64) {
+        self.drop_all();
         self.next_seq = next_seq;
-        self.mirror_or_new().skips.clear();
+        self.mirror_or_new().skipped.clear();
     }
 
-    /// Notes that the feed has begun, and that it starts at this log's next record.
-    fn is_fed_from_here(&mut self) {
-        let here = Position { epoch: self.epoch, seq: self.next_seq };
+    fn start_feed_at_end(&mut self) {
+        let end = Position { epoch: self.epoch, seq: self.next_seq };
         let mirror = self.mirror_or_new();
-        (mirror.placed, mirror.fed_from) = (true, here);
+        (mirror.feed_started, mirror.fed_from) = (true, end);
     }
 
-    fn at_the_end(&self, seq: u64) -> Lookup {
+    fn find_at_end(&self, seq: u64) -> Lookup {
         match self.segment_of(seq) {
             Some(segment) => Lookup::Segment(Arc::clone(segment)),
             None if self.closed => Lookup::Closed,
@@ -344,47 +333,47 @@ impl LogContents {
 
     /// The sequence number of the first retained record after `seq`. If there is none, that of the next record.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
-        let segments = self.held.iter().map(|held| &held.segment);
+        let segments = self.retained.iter().map(|retained| &retained.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));
         let first = segments.map(|segment| segment.first_seq).find(|&first| first > seq);
         first.unwrap_or(self.next_seq).max(self.oldest_seq(config).min(self.next_seq))
     }
 
     /// Continues at `next_seq`, without the records in between. Subscribers receive a gap.
-    fn leave_out(&mut self, next_seq: u64) {
+    fn leave_gap_to(&mut self, next_seq: u64) {
         self.seal();
         self.next_seq = next_seq;
     }
 
     /// Skips to `next_seq`: no subscriber of this log requested the records in between.
     fn skip_to(&mut self, next_seq: u64) {
-        let skip = self.next_seq..next_seq;
-        self.leave_out(next_seq);
+        let range = self.next_seq..next_seq;
+        self.leave_gap_to(next_seq);
         let mirror = self.mirror_or_new();
-        if mirror.skips.len() >= SKIPS_MAX {
-            mirror.skips.pop_front();
+        if mirror.skipped.len() >= SKIPS_MAX {
+            mirror.skipped.pop_front();
         }
-        mirror.skips.push_back(skip);
+        mirror.skipped.push_back(range);
     }
 
-    /// Begins an epoch. `whole` states that no record of the old epoch is missing in this log.
-    fn begin_epoch(&mut self, first: Position, whole: bool) {
+    /// Begins an epoch. `is_complete` states that no record of the old epoch is missing in this log.
+    fn begin_epoch(&mut self, first: Position, is_complete: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
             // If sequence numbers restart, new records have the same numbers as old ones. The old records are therefore
             // dropped.
-            self.give_up_all();
+            self.drop_all();
             let mirror = self.mirror_or_new();
             mirror.past.clear();
-            mirror.skips.clear();
-            mirror.given_up = Some(PastEpoch { epoch, next_seq, whole, after: first });
+            mirror.skipped.clear();
+            mirror.dropped_epoch = Some(PastEpoch { epoch, next_seq, is_complete, next_start: first });
         } else {
             let mirror = self.mirror_or_new();
             if mirror.past.len() >= EPOCHS_MAX {
                 mirror.past.pop_front();
             }
-            mirror.past.push_back(PastEpoch { epoch, next_seq, whole, after: first });
+            mirror.past.push_back(PastEpoch { epoch, next_seq, is_complete, next_start: first });
         }
         (self.epoch, self.next_seq) = (first.epoch, first.seq);
         self.mirror_or_new().first_seq = first.seq;

@@ -38,7 +38,6 @@ impl Wake for Task {
     }
 }
 
-/// A cursor, its waiter, and its sleeping thread.
 struct Subscriber {
     cursor: Cursor,
     waiter: Arc<Waiter>,
@@ -57,7 +56,7 @@ impl Subscriber {
         let waker = Waker::from(Arc::clone(&self.task));
         loop {
             if self.cursor.is_armed() && self.waiter.take_ready(|_| ()) {
-                self.cursor.woken();
+                self.cursor.handle_wake();
             }
             match self.cursor.fill() {
                 ReadOutcome::Records => {
@@ -79,7 +78,7 @@ impl Subscriber {
 }
 
 #[test]
-fn subscriber_that_goes_to_sleep_while_a_record_comes_is_woken() {
+fn record_wakes_a_subscriber_that_is_falling_asleep() {
     loom::model(|| {
         let log = log();
         let mut subscriber = Subscriber::of(&log);
@@ -91,7 +90,7 @@ fn subscriber_that_goes_to_sleep_while_a_record_comes_is_woken() {
 }
 
 #[test]
-fn one_publish_wakes_two_sleeping_subscribers() {
+fn publish_wakes_two_sleeping_subscribers() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {

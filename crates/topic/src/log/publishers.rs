@@ -14,45 +14,42 @@ use crate::log::Log;
 /// Publishers of a topic; shared by its logs.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
-    here: AtomicU32,
+    local: AtomicU32,
     /// Number of other nodes that have publishers.
     nodes: AtomicU32,
 }
 
-/// The kind of a publisher that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
-    /// A publisher of this process.
-    Here,
+    Local,
     /// Another node that has publishers.
     Node,
 }
 
 impl PublisherCount {
-    fn of(&self, what: PublisherKind) -> &AtomicU32 {
-        match what {
-            PublisherKind::Here => &self.here,
+    fn counter(&self, kind: PublisherKind) -> &AtomicU32 {
+        match kind {
+            PublisherKind::Local => &self.local,
             PublisherKind::Node => &self.nodes,
         }
     }
 
     /// Adds a publisher; returns `true` if it is the only one of its kind.
-    pub(crate) fn add(&self, what: PublisherKind) -> bool {
-        self.of(what).fetch_add(1, Ordering::Relaxed) == 0
+    pub(crate) fn add(&self, kind: PublisherKind) -> bool {
+        self.counter(kind).fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Removes a publisher; returns `true` if it was the last of its kind.
-    pub(crate) fn remove(&self, what: PublisherKind) -> bool {
-        self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
+    pub(crate) fn remove(&self, kind: PublisherKind) -> bool {
+        self.counter(kind).fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Publishers of this process.
-    pub(crate) fn here(&self) -> u32 {
-        self.here.load(Ordering::Relaxed)
+    pub(crate) fn local(&self) -> u32 {
+        self.local.load(Ordering::Relaxed)
     }
 
     fn any(&self) -> bool {
-        self.here() > 0 || self.nodes.load(Ordering::Relaxed) > 0
+        self.local() > 0 || self.nodes.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -77,7 +74,7 @@ impl PresenceTime {
         self.0.store(encode(connected, since_ns), Ordering::Relaxed);
     }
 
-    pub(super) fn forget(&self) {
+    pub(super) fn set_unknown(&self) {
         self.0.store(UNKNOWN, Ordering::Relaxed);
     }
 }
@@ -86,56 +83,53 @@ fn encode(connected: bool, since_ns: u64) -> u64 {
     since_ns.max(1) << 1 | u64::from(connected)
 }
 
-fn is_connected(word: u64) -> bool {
-    word & 1 == 1
+fn is_connected(presence: u64) -> bool {
+    presence & 1 == 1
 }
 
 /// The publisher presence that was last reported to a follower of the state.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
-    word: u64,
+    presence: u64,
     /// Whether to report a connected publisher, too. A follower that resumes needs this report, because its earlier
     /// node may have reported that no publisher is connected.
-    wants_all: bool,
+    reports_connected: bool,
 }
 
 impl ReportedPresence {
-    /// The initial value, before any report was delivered.
-    pub(crate) fn nothing(wants_all: bool) -> ReportedPresence {
-        ReportedPresence { word: UNKNOWN, wants_all }
+    pub(crate) fn new(reports_connected: bool) -> ReportedPresence {
+        ReportedPresence { presence: UNKNOWN, reports_connected }
     }
 
-    /// Whether a change is due to be reported.
     #[inline]
     pub(crate) fn is_due(&self, log: &Log) -> bool {
-        let word = log.liveness.get();
-        let matters = self.word != UNKNOWN || self.wants_all || !is_connected(word);
-        word != UNKNOWN && word != self.word && matters
+        let presence = log.publisher_presence.get();
+        let is_reportable = self.presence != UNKNOWN || self.reports_connected || !is_connected(presence);
+        presence != UNKNOWN && presence != self.presence && is_reportable
     }
 
-    /// The change to report, if any.
     pub(crate) fn take(&mut self, log: &Log) -> Option<Publishers> {
         if !self.is_due(log) {
             return None;
         }
-        let (word, last_append_ns) = {
+        let (presence, last_append_ns) = {
             let state = log.lock();
-            (log.liveness.get(), state.last_append_ns)
+            (log.publisher_presence.get(), state.last_append_ns)
         };
-        self.word = word;
-        (word != UNKNOWN).then(|| Publishers {
+        self.presence = presence;
+        (presence != UNKNOWN).then(|| Publishers {
             log: Arc::clone(&log.name),
-            connected: is_connected(word),
-            since_ns: word >> 1,
+            connected: is_connected(presence),
+            since_ns: presence >> 1,
             last_append_ns: (last_append_ns > 0).then_some(last_append_ns),
         })
     }
 }
 
 impl Log {
-    /// The first publisher has connected, or the last one has left.
+    /// Updates the presence after the first publisher has connected, or the last one has left.
     #[cold]
-    pub(crate) fn publishers_changed(&self) {
+    pub(crate) fn handle_publisher_change(&self) {
         let now_ns = self.clock.now_ns();
         let armed = {
             let mut state = self.lock();
@@ -150,19 +144,19 @@ impl Log {
     /// Updates whether a publisher is connected to this process, the owner; `true` if it changed. Call inside the
     /// log's lock.
     pub(super) fn update_presence(&self, now_ns: u64) -> bool {
-        let (connected, before) = (self.publishers.any(), self.liveness.get());
-        let is_news = before == UNKNOWN || is_connected(before) != connected;
-        if is_news {
-            self.liveness.set(connected, now_ns);
+        let (connected, before) = (self.publishers.any(), self.publisher_presence.get());
+        let has_changed = before == UNKNOWN || is_connected(before) != connected;
+        if has_changed {
+            self.publisher_presence.set(connected, now_ns);
         }
-        is_news
+        has_changed
     }
 
-    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; the log reports
-    /// their absence only later ([`Topic::count_publishers`](crate::Topic::count_publishers)). Call inside
-    /// the log's lock.
-    pub(super) fn take_over_publishers(&self, now_ns: u64) {
-        let before = self.liveness.get();
+    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; the log reports their
+    /// absence only later ([`Topic::notify_publisher_change`](crate::Topic::notify_publisher_change)). Call inside the
+    /// log's lock.
+    pub(super) fn update_presence_at_takeover(&self, now_ns: u64) {
+        let before = self.publisher_presence.get();
         if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {
             self.update_presence(now_ns);
         }
@@ -170,8 +164,8 @@ impl Log {
 
     /// Applies the owner's report of its publishers to a mirror.
     pub fn feed_publishers(&self, publishers: &Publishers) {
-        self.change(|state| {
-            self.liveness.set(publishers.connected, publishers.since_ns);
+        self.update_mirror(|state| {
+            self.publisher_presence.set(publishers.connected, publishers.since_ns);
             state.last_append_ns = state.last_append_ns.max(publishers.last_append_ns.unwrap_or_default());
         });
     }

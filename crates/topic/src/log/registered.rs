@@ -17,12 +17,10 @@ use crate::wake::Waiter;
 /// How far an owner's clock may be behind the clock of a node with a mirror, ns.
 const SKEW_NS: u64 = 1_000_000_000;
 
-/// The result of looking a position up.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     /// The next record is, or will be, in this segment.
     Segment(Arc<Segment>),
-    /// Nothing to read yet.
     Nothing,
     /// No subscriber of this log receives records before this position.
     Skip(Position),
@@ -42,15 +40,12 @@ pub(crate) struct StartPoint {
     pub(crate) next: Position,
     /// Records appended before this time are skipped, ns since the Unix epoch.
     pub(crate) appended_from_ns: u64,
-    /// Data to deliver before any record.
-    pub(crate) owed: Option<CatchUpRequest>,
+    pub(crate) request: Option<CatchUpRequest>,
 }
 
-/// Id of a registered subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SubscriberId(NonZeroU32);
 
-/// The registered subscribers of a reliable log.
 #[derive(Debug, Default)]
 pub(super) struct RegisteredSubscribers {
     list: Vec<RegisteredSubscriber>,
@@ -71,14 +66,13 @@ impl RegisteredSubscribers {
         self.list.len()
     }
 
-    /// Takes the publishers that wait for room.
     pub(super) fn take_publishers(&mut self) -> impl Iterator<Item = Arc<Waiter>> {
         self.publishers.drain(..)
     }
 
     /// Checks that all registered subscribers have consumed the record `last`. With `evict`, unregisters the
     /// subscribers that have not.
-    pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
+    pub(super) fn check_consumed(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
             self.list.retain(|subscriber| subscriber.consumed >= last);
         }
@@ -108,29 +102,31 @@ impl Log {
         // A publisher may know the position of a record that is not visible yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);
-        let at = |next| StartPoint { next, appended_from_ns: 0, owed: None };
+        let at = |next| StartPoint { next, appended_from_ns: 0, request: None };
         let newest = at(Position { seq: state.visible_next(), ..last });
         Ok(match start {
             Start::Earliest => at(oldest),
             Start::Latest => newest,
-            Start::Snapshot => StartPoint { owed: Some(CatchUpRequest::State), ..newest },
-            Start::After(asked) if asked > last && !state.is_mirror() && !self.is_replicated() => {
-                return Err(SubscribeError::Ahead { asked, last });
+            Start::Snapshot => StartPoint { request: Some(CatchUpRequest::State), ..newest },
+            Start::After(requested) if requested > last && !state.is_mirror() && !self.is_replicated() => {
+                return Err(SubscribeError::Ahead { requested, last });
             }
-            Start::After(asked)
-                if follows_state && asked.epoch == last.epoch && state.is_state_cheaper(asked.seq) =>
+            Start::After(requested)
+                if follows_state
+                    && requested.epoch == last.epoch
+                    && state.is_state_cheaper(requested.seq) =>
             {
-                StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
+                StartPoint { request: Some(CatchUpRequest::Since(requested)), ..newest }
             }
             // A position of a past epoch may have any sequence number, even the largest, so the addition must not
             // overflow.
-            Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
+            Start::After(requested) => at(Position { seq: requested.seq.saturating_add(1), ..requested }),
             Start::Time(ns) if state.stored().is_some() => {
-                StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
+                StartPoint { appended_from_ns: ns, ..at(self.position_since(state, ns)) }
             }
             Start::Time(ns) => {
-                let after = state.held.partition_point(|held| held.last_append_ns < ns);
-                let seq = state.held.get(after).map(|held| held.segment.first_seq);
+                let after = state.retained.partition_point(|retained| retained.last_append_ns < ns);
+                let seq = state.retained.get(after).map(|retained| retained.segment.first_seq);
                 let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
                 let next = Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest };
                 StartPoint { appended_from_ns: ns, ..at(next) }
@@ -156,22 +152,25 @@ impl Log {
     /// Looks up the position `next`. For a registered subscriber, also marks all records before `next` as consumed.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, subscriber: Option<SubscriberId>) -> Lookup {
         let mut state = self.lock();
-        state.consumed_before(next, subscriber);
+        state.mark_consumed_before(next, subscriber);
         if self.config.durable.is_some() {
             return self.find_stored(state, next, on_gap);
         }
         if state.mirror().is_some() {
-            return self.find_mirrored(&state, next, on_gap, UnfedPolicy::Elsewhere);
+            return self.find_mirrored(&state, next, on_gap, UnfedPolicy::ReadFromOwner);
         }
         // Publishers of a reliable topic wait before a segment is dropped, regardless of the limit on the number of
         // records. Subscribers may therefore read all records in memory.
-        let oldest =
-            if self.config.reliable.is_some() { state.oldest_held() } else { state.oldest_seq(&self.config) };
-        let go_on = match on_gap {
+        let oldest = if self.config.reliable.is_some() {
+            state.oldest_in_memory()
+        } else {
+            state.oldest_seq(&self.config)
+        };
+        let resume_at = match on_gap {
             OnGap::Newest | OnGap::Snapshot => state.next_seq,
             OnGap::Oldest | OnGap::Fail => oldest,
         };
-        let go_on = Position { epoch: state.epoch, seq: go_on };
+        let resume_at = Position { epoch: state.epoch, seq: resume_at };
         let end = Position { epoch: state.epoch, seq: state.next_seq };
         if next > end && self.is_replicated() {
             return if state.closed { Lookup::Closed } else { Lookup::Nothing };
@@ -182,13 +181,13 @@ impl Log {
                 old: next.epoch,
                 last_seen: next.seq.saturating_sub(1),
                 known_through: None,
-                new_first: go_on,
+                new_first: resume_at,
             });
         }
         if next.seq < oldest {
             let log = Arc::clone(&self.name);
-            let gap = Gap { log, epoch: next.epoch, first: next.seq, last: go_on.seq - 1 };
-            return Lookup::Gap(gap, go_on);
+            let gap = Gap { log, epoch: next.epoch, first: next.seq, last: resume_at.seq - 1 };
+            return Lookup::Gap(gap, resume_at);
         }
         match state.segment_of(next.seq) {
             Some(segment) => Lookup::Segment(Arc::clone(segment)),
@@ -222,22 +221,22 @@ impl Log {
         }
     }
 
-    /// Passes the record with this sequence to `look`, even if it has expired; `None` if it is not retained.
+    /// Passes the record with this sequence to `read`, even if it has expired; `None` if it is not retained.
     ///
     /// Each call walks through the record's segment. To read many records use a [`Cursor`](crate::Cursor).
-    pub fn read<R>(&self, seq: u64, look: impl FnOnce(Record<'_>) -> R) -> Option<R> {
+    pub fn read<R>(&self, seq: u64, read: impl FnOnce(Record<'_>) -> R) -> Option<R> {
         let (segment, epoch) = {
             let state = self.lock();
             match state.segment_of(seq).map(Arc::clone) {
                 Some(segment) => (segment, state.epoch),
-                None => self.load_one(state, seq)?,
+                None => self.load_record(state, seq)?,
             }
         };
         let before = usize::try_from(seq - segment.first_seq).ok()?;
         let pinned = PinnedSegment::new(segment).ok()?;
-        let lying = pinned.frames(0).nth(before)?;
+        let entry = pinned.frames(0).nth(before)?;
         let position = Position { epoch, seq };
-        Some(look(Record { position, prev_seq: seq - 1, frame: lying.frame, log: &self.name }))
+        Some(read(Record { position, prev_seq: seq - 1, frame: entry.frame, log: &self.name }))
     }
 
     /// Puts a cursor to sleep, unless there is something to read.
@@ -249,8 +248,8 @@ impl Log {
         subscriber: Option<SubscriberId>,
     ) -> Option<SleeperId> {
         let mut state = self.lock();
-        state.consumed_before(next, subscriber);
-        if state.has_news(next) {
+        state.mark_consumed_before(next, subscriber);
+        if state.has_events(next) {
             return None;
         }
         Some(state.sleepers.push(SleepingCursor { waiter: Arc::clone(waiter), token }))
@@ -271,7 +270,7 @@ impl Log {
     }
 
     /// Wakes the next two sleepers that have something to read. Every woken cursor calls this function.
-    pub(crate) fn pass_wake_on(&self) {
+    pub(crate) fn wake_next_two(&self) {
         let next = {
             let mut state = self.lock();
             [state.sleepers.take_overdue(), state.sleepers.take_overdue()]
@@ -279,9 +278,9 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
 
-    /// Like [`pass_wake_on`](Log::pass_wake_on), but for callers for which wake-ups are cheap: wakes up to `wakes`
+    /// Like [`wake_next_two`](Log::wake_next_two), but for callers for which wake-ups are cheap: wakes up to `wakes`
     /// sleepers.
-    pub(crate) fn pass_wake_on_many(&self, wakes: usize) {
+    pub(crate) fn wake_next(&self, wakes: usize) {
         let next: Vec<SleepingCursor> = {
             let mut state = self.lock();
             std::iter::from_fn(|| state.sleepers.take_overdue()).take(wakes).collect()
@@ -292,17 +291,16 @@ impl Log {
     /// Wakes sleepers to which an earlier sleeper should have passed the wake-up, but did not.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
-            self.pass_wake_on();
+            self.wake_next_two();
         }
     }
 
-    /// Whether there is anything to report to a cursor at `next`.
-    pub(crate) fn has_news(&self, next: Position) -> bool {
-        self.lock().has_news(next)
+    pub(crate) fn has_events(&self, next: Position) -> bool {
+        self.lock().has_events(next)
     }
 
     /// The lag warning of a cursor at `next`, which is counted; `None` if its epoch is over.
-    pub(crate) fn lagging(&self, next: Position) -> Option<Lagging> {
+    pub(crate) fn count_lag_warning(&self, next: Position) -> Option<Lagging> {
         let mut state = self.lock();
         if next.epoch != state.epoch {
             return None;
@@ -340,10 +338,9 @@ impl Log {
 
     /// Records that a registered subscriber has consumed all records up to `through`.
     pub(crate) fn consume(&self, subscriber: SubscriberId, through: u64) {
-        self.lock().consumed(subscriber, through);
+        self.lock().mark_consumed(subscriber, through);
     }
 
-    /// Unregisters a subscriber.
     pub(crate) fn unregister(&self, subscriber: SubscriberId) {
         let mut state = self.lock();
         if let Some(rare) = &mut state.rare {
@@ -368,31 +365,31 @@ impl Log {
         {
             rare.registered.publishers.push(Arc::clone(waiter));
         }
-        let store = state.stored_mut().and_then(DiskProgress::ask_for_room);
+        let store = state.stored_mut().and_then(DiskProgress::request_room);
         drop(state);
         if let Some(store) = store {
-            store.appended();
+            store.notify_staged();
         }
     }
 }
 
 impl super::LogContents {
     /// Whether there is anything to report to a cursor at `next`. In a mirror, `next` may be ahead of the log.
-    pub(super) fn has_news(&self, next: Position) -> bool {
+    pub(super) fn has_events(&self, next: Position) -> bool {
         let visible = Position { epoch: self.epoch, seq: self.visible_next() };
         self.has_ended() || next < visible
     }
 
     /// Marks all records before `next` as consumed, if `next` is in the present epoch.
-    fn consumed_before(&mut self, next: Position, subscriber: Option<SubscriberId>) {
+    fn mark_consumed_before(&mut self, next: Position, subscriber: Option<SubscriberId>) {
         if let Some(subscriber) = subscriber
             && next.epoch == self.epoch
         {
-            self.consumed(subscriber, next.seq.saturating_sub(1));
+            self.mark_consumed(subscriber, next.seq.saturating_sub(1));
         }
     }
 
-    fn consumed(&mut self, subscriber: SubscriberId, through: u64) {
+    fn mark_consumed(&mut self, subscriber: SubscriberId, through: u64) {
         let Some(rare) = &mut self.rare else { return };
         let Some(known) = rare.registered.list.iter_mut().find(|r| r.id == subscriber) else { return };
         if through > known.consumed {

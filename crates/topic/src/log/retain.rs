@@ -18,13 +18,12 @@ const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
 
 impl From<BudgetSpent> for PublishError {
-    fn from(BudgetSpent { asked, used, limit }: BudgetSpent) -> PublishError {
-        PublishError::BudgetSpent { asked, used, limit }
+    fn from(BudgetSpent { requested, used, limit }: BudgetSpent) -> PublishError {
+        PublishError::BudgetSpent { requested, used, limit }
     }
 }
 
 impl Log {
-    /// Ensures that the writer has room for `bytes` more bytes.
     #[inline(always)]
     pub(super) fn make_room<'s>(
         &self,
@@ -39,13 +38,12 @@ impl Log {
             .as_ref()
             .is_some_and(|w| w.room() >= bytes && (by_ref_bytes == 0 || w.by_ref_bytes() <= by_ref_max));
         if !fits && let Err(refused) = self.rotate(state, bytes, append) {
-            self.budget.release_some(by_ref_bytes);
+            self.budget.release_nonzero(by_ref_bytes);
             return Err(refused);
         }
         Ok(state.writer.as_mut().expect("`rotate` has set a writer"))
     }
 
-    /// Charges the budget for payloads that are stored by reference.
     #[inline(always)]
     pub(super) fn charge_by_ref(
         &self,
@@ -53,40 +51,40 @@ impl Log {
         bytes: u64,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
-        match self.budget.charge_some(bytes) {
+        match self.budget.charge_nonzero(bytes) {
             Ok(()) => Ok(()),
-            Err(_) => self.charge_after_shortening(state, bytes, append),
+            Err(_) => self.charge_after_dropping(state, bytes, append),
         }
     }
 
     #[cold]
-    fn charge_after_shortening(
+    fn charge_after_dropping(
         &self,
         state: &mut LogContents,
         bytes: u64,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
-        if state.held_bytes < bytes {
+        if state.retained_bytes < bytes {
             state.seal();
         }
         while let Err(spent) = self.budget.charge(bytes) {
-            self.shorten(state, spent, append)?;
+            self.drop_for_memory(state, spent, append)?;
         }
         Ok(())
     }
 
     /// Called after the budget has refused a charge. Drops the oldest segment if this releases enough memory; otherwise
     /// refuses the publisher.
-    pub(super) fn shorten(
+    pub(super) fn drop_for_memory(
         &self,
         state: &mut LogContents,
         spent: BudgetSpent,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
-        if state.held_bytes < spent.asked || !state.may_give_up() {
+        if state.retained_bytes < spent.requested || !state.may_drop_oldest() {
             return Err(spent.into());
         }
-        self.give_up_oldest(state, append.evict)
+        self.drop_oldest(state, append.evict)
     }
 
     #[cold]
@@ -100,12 +98,12 @@ impl Log {
         state.retire_lingering();
         let mut wanted = Buffer::bytes_for(segment_bytes(self.memory_bytes, state.capacity).max(bytes));
         let room = self.memory_bytes.saturating_sub(wanted as u64);
-        let kept_from = self.look_at_pending(state, append.now_ns);
-        while (state.held_bytes > room && !self.is_kept(state, kept_from, wanted as u64)
+        let kept_from = self.update_pressure(state, append.now_ns);
+        while (state.retained_bytes > room && !self.is_kept(state, kept_from, wanted as u64)
             || self.is_aged(state, append.now_ns))
-            && state.may_give_up()
+            && state.may_drop_oldest()
         {
-            self.give_up_oldest(state, append.evict)?;
+            self.drop_oldest(state, append.evict)?;
         }
         let buffer = loop {
             match Buffer::new(&self.budget, wanted) {
@@ -113,44 +111,44 @@ impl Log {
                 Err(_) if wanted > Buffer::bytes_for(bytes) => {
                     wanted = Buffer::bytes_for(bytes.max(wanted / GROWTH));
                 }
-                Err(spent) => self.shorten(state, spent, append)?,
+                Err(spent) => self.drop_for_memory(state, spent, append)?,
             }
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
         // This notifies while it holds the log's lock, so that the woken threads have to wait for the lock. It happens
         // rarely.
-        let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
-        slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
-        self.warn_laggards(state);
+        let long_sleepers = state.take_long_sleepers(wanted as u64, self.memory_bytes);
+        long_sleepers.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        self.update_warn_position(state);
         Ok(())
     }
 
     /// Checks the progress of subscribers that cannot receive gaps. Returns the oldest sequence number that one of them
     /// has not read.
-    fn look_at_pending(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
+    fn update_pressure(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
         }
-        let pending = self.pending(state.epoch, now_ns);
+        let oldest = self.oldest_unread(state.epoch, now_ns);
         let bytes_from = |first: u64| -> u64 {
-            let unread = state.held.iter().rev().take_while(|held| held.last_seq() >= first);
-            unread.map(|held| held.bytes).sum()
+            let unread = state.retained.iter().rev().take_while(|retained| retained.last_seq() >= first);
+            unread.map(|retained| retained.bytes).sum()
         };
-        self.pressure.store(pending.first_of_moving.map_or(0, bytes_from), Ordering::Relaxed);
-        pending.first
+        self.pressure.store(oldest.first_of_active.map_or(0, bytes_from), Ordering::Relaxed);
+        oldest.first
     }
 
     /// Whether the oldest segment is kept for a subscriber that has not read it and cannot receive gaps.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
-        let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
+        let is_unread = |first: u64| state.retained.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
-            && state.held_bytes + wanted <= self.config.limits.pending_bytes_max
+            && state.retained_bytes + wanted <= self.config.limits.pending_bytes_max
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records beyond the retention age. Each append does this too. Call this function for logs to which nobody
-    /// publishes.
+    /// Drops records beyond the retention age. Each append does this too. Call this function for logs without
+    /// publishers.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -159,19 +157,19 @@ impl Log {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.retire_lingering();
-        let tail_is_aged = state.writer.is_some() && self.is_past(state.last_append_ns, now_ns);
+        let tail_is_aged = state.writer.is_some() && self.is_beyond_age(state.last_append_ns, now_ns);
         if tail_is_aged {
             state.seal();
         }
-        while self.is_aged(state, now_ns) && state.may_give_up() {
-            if self.give_up_oldest(state, false).is_err() {
+        while self.is_aged(state, now_ns) && state.may_drop_oldest() {
+            if self.drop_oldest(state, false).is_err() {
                 break;
             }
         }
-        self.warn_laggards(state);
-        let remains = state.take_remains();
+        self.update_warn_position(state);
+        let dropped_payloads = state.take_dropped_payloads();
         drop(guard);
-        drop(remains);
+        drop(dropped_payloads);
     }
 
     /// Drops all records and continues at `to`. Subscribers that have not read all records of the present epoch receive
@@ -179,65 +177,65 @@ impl Log {
     ///
     /// # Panics
     /// If the log is durable, or if `to` is before the present position.
-    pub fn move_on(&self, to: Position) {
+    pub fn reset_to(&self, to: Position) {
         let mut state = self.lock();
         assert!(!self.is_durable, "a durable log cannot move");
         assert!(to >= Position { epoch: state.epoch, seq: state.next_seq }, "{to} was before");
         state.seal();
-        while let Some(held) = state.held.pop_front() {
-            state.held_bytes -= held.bytes;
-            state.retire(held.segment);
+        while let Some(retained) = state.retained.pop_front() {
+            state.retained_bytes -= retained.bytes;
+            state.retire(retained.segment);
         }
-        (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
+        (state.epoch, state.next_seq, state.has_dropped) = (to.epoch, to.seq, false);
         // The log has no earlier records, and will drop no record soon.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
-        let remains = state.take_remains();
+        let dropped_payloads = state.take_dropped_payloads();
         drop(state);
-        drop(remains);
+        drop(dropped_payloads);
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
     /// Drops all records of a closed log; subscribers that have not read them receive a gap. On a durable log, does
     /// nothing, because the store drops its records.
-    pub fn give_up_closed(&self) {
+    pub fn drop_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {
             return;
         }
-        state.give_up_all();
-        self.warn_laggards(&state);
-        let remains = state.take_remains();
+        state.drop_all();
+        self.update_warn_position(&state);
+        let dropped_payloads = state.take_dropped_payloads();
         drop(state);
-        drop(remains);
+        drop(dropped_payloads);
     }
 
     fn is_aged(&self, state: &LogContents, now_ns: u64) -> bool {
-        state.held.front().is_some_and(|held| self.is_past(held.last_append_ns, now_ns))
+        state.retained.front().is_some_and(|retained| self.is_beyond_age(retained.last_append_ns, now_ns))
     }
 
-    fn is_past(&self, append_ns: u64, now_ns: u64) -> bool {
+    fn is_beyond_age(&self, append_ns: u64, now_ns: u64) -> bool {
         let age = self.config.retention.age.map(saturating_ns);
         age.is_some_and(|age| append_ns.saturating_add(age) < now_ns)
     }
 
-    fn give_up_oldest(&self, state: &mut LogContents, evict: bool) -> Result<(), PublishError> {
-        let Some(oldest) = state.held.front() else { return Ok(()) };
+    fn drop_oldest(&self, state: &mut LogContents, evict: bool) -> Result<(), PublishError> {
+        let Some(oldest) = state.retained.front() else { return Ok(()) };
         let last = oldest.last_seq();
         if let Some(rare) = &mut state.rare {
-            rare.registered.permit_giving_up(last, evict)?;
+            rare.registered.check_consumed(last, evict)?;
         }
-        if let Some(held) = state.held.pop_front() {
-            state.held_bytes -= held.bytes;
+        if let Some(retained) = state.retained.pop_front() {
+            state.retained_bytes -= retained.bytes;
             // On a durable log, the segment's records are still on disk.
-            state.gave_up |= self.config.durable.is_none();
-            state.retire(held.segment);
+            state.has_dropped |= self.config.durable.is_none();
+            state.retire(retained.segment);
         }
         Ok(())
     }
 
-    pub(super) fn warn_laggards(&self, state: &LogContents) {
-        if state.gave_up {
+    pub(super) fn update_warn_position(&self, state: &LogContents) {
+        if state.has_dropped {
             let oldest = state.oldest_seq(&self.config);
             let next = state.visible_next();
             self.warn_before.store(oldest + next.saturating_sub(oldest) / 2, Ordering::Relaxed);
@@ -253,18 +251,17 @@ impl RetainedSegment {
 
 impl LogContents {
     /// Whether the oldest segment may be dropped: on a durable log, its records are stored.
-    fn may_give_up(&self) -> bool {
-        let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
-        self.stored().is_none_or(|stored| stored.may_give_up(oldest))
+    fn may_drop_oldest(&self) -> bool {
+        let oldest = self.retained.front().map_or(0, |retained| retained.segment.first_seq);
+        self.stored().is_none_or(|stored| stored.is_fully_stored(oldest))
     }
 
-    /// Seals and drops everything.
-    pub(super) fn give_up_all(&mut self) {
+    pub(super) fn drop_all(&mut self) {
         self.seal();
-        while let Some(held) = self.held.pop_front() {
-            self.held_bytes -= held.bytes;
-            self.gave_up = true;
-            self.retire(held.segment);
+        while let Some(retained) = self.retained.pop_front() {
+            self.retained_bytes -= retained.bytes;
+            self.has_dropped = true;
+            self.retire(retained.segment);
         }
         self.retire_lingering();
     }
@@ -273,7 +270,7 @@ impl LogContents {
     pub(super) fn seal(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;
-        let bytes = writer.segment().bytes_held() + writer.by_ref_bytes();
+        let bytes = writer.segment().buffer_bytes() + writer.by_ref_bytes();
         self.sealed_bytes += written_bytes(&writer);
         let segment = writer.segment().clone();
         match self.stored_mut() {
@@ -281,30 +278,30 @@ impl LogContents {
             _ => writer.seal(),
         }
         if count > 0 {
-            self.held_bytes += bytes;
-            self.held.push_back(RetainedSegment { segment, bytes, last_append_ns: self.last_append_ns });
+            self.retained_bytes += bytes;
+            self.retained.push_back(RetainedSegment { segment, bytes, last_append_ns: self.last_append_ns });
         } else {
             self.retire(segment);
         }
     }
 
     fn retire(&mut self, segment: Arc<Segment>) {
-        let mut remains = Vec::new();
-        if !segment.retire(&mut remains) {
+        let mut dropped_payloads = Vec::new();
+        if !segment.retire(&mut dropped_payloads) {
             self.lingering.push(segment);
         }
-        self.leave(remains);
+        self.defer_drop(dropped_payloads);
     }
 
     fn retire_lingering(&mut self) {
-        let mut remains = Vec::new();
-        self.lingering.retain(|segment| !segment.retire(&mut remains));
-        self.leave(remains);
+        let mut dropped_payloads = Vec::new();
+        self.lingering.retain(|segment| !segment.retire(&mut dropped_payloads));
+        self.defer_drop(dropped_payloads);
     }
 
-    fn leave(&mut self, mut remains: Vec<Bytes>) {
-        if !remains.is_empty() {
-            self.rare().remains.append(&mut remains);
+    fn defer_drop(&mut self, mut dropped_payloads: Vec<Bytes>) {
+        if !dropped_payloads.is_empty() {
+            self.rare().dropped_payloads.append(&mut dropped_payloads);
         }
     }
 }

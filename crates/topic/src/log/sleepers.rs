@@ -22,7 +22,6 @@ pub(crate) struct SleepingCursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleeperId(NonZeroU32);
 
-/// The list of sleeping cursors.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     slots: Vec<Slot>,
@@ -59,7 +58,6 @@ impl Sleepers {
         self.count as usize
     }
 
-    /// Appends a cursor.
     pub(super) fn push(&mut self, armed: SleepingCursor) -> SleeperId {
         let id = match self.free.first {
             Some(id) => {

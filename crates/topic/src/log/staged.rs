@@ -9,7 +9,7 @@ use crate::segment::{Commit, PinnedSegment};
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
-    pub(super) runs: Vec<StagedBatch>,
+    pub(super) batches: Vec<StagedBatch>,
     pub(super) marks: Vec<StagedProducer>,
     pub(super) last_append_ns: u64,
     /// The total number of bytes that were appended since the log was opened, up to the last of these records.
@@ -43,8 +43,8 @@ impl StagedRecords {
     }
 
     /// The records, in order.
-    pub fn runs(&self) -> &[StagedBatch] {
-        &self.runs
+    pub fn batches(&self) -> &[StagedBatch] {
+        &self.batches
     }
 
     /// The producers of the records that were published with a producer identity.
@@ -54,7 +54,7 @@ impl StagedRecords {
 
     /// Sequence of the last record.
     pub fn last_seq(&self) -> u64 {
-        self.runs.last().map_or(0, |run| run.first_seq() + u64::from(run.count()) - 1)
+        self.batches.last().map_or(0, |batch| batch.first_seq() + u64::from(batch.count()) - 1)
     }
 
     /// Time at which the last record was appended, ns since the Unix epoch.
@@ -71,7 +71,7 @@ impl StagedBatch {
 
     /// Number of records.
     pub fn count(&self) -> u32 {
-        self.pinned.seen().count - self.from.count
+        self.pinned.length().count - self.from.count
     }
 
     /// The frames. They are copied only if some payloads are by reference.
@@ -80,10 +80,10 @@ impl StagedBatch {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));
         }
         let mut frames = Vec::new();
-        for lying in self.pinned.frames(self.from.bytes) {
-            match lying.by_ref {
-                None => frames.extend_from_slice(lying.bytes),
-                Some(_) => lying.frame.append_to(&mut frames),
+        for entry in self.pinned.frames(self.from.bytes) {
+            match entry.by_ref {
+                None => frames.extend_from_slice(entry.bytes),
+                Some(_) => entry.frame.append_to(&mut frames),
             }
         }
         Cow::Owned(frames)
@@ -91,6 +91,6 @@ impl StagedBatch {
 
     /// Time at which the first record was appended, ns since the Unix epoch.
     pub fn first_append_ns(&self) -> u64 {
-        self.pinned.frames(self.from.bytes).next().map_or(0, |lying| lying.frame.append_time_ns())
+        self.pinned.frames(self.from.bytes).next().map_or(0, |entry| entry.frame.append_time_ns())
     }
 }

@@ -35,13 +35,11 @@ const FRESH_PART: u64 = 2;
 /// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
-/// A log's reducer, with its memory charge and its counters.
 #[derive(Debug)]
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
     charged: Charge,
-    /// Bytes of all records that the reducer has applied.
-    taken_bytes: u64,
+    applied_bytes: u64,
     event_time_ns: Option<u64>,
     fresh: Option<Arc<FrozenSnapshot>>,
 }
@@ -60,13 +58,11 @@ pub struct StateInfo {
 /// Data that a follower of the state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
-    /// The whole state.
     State,
     /// The changes since this position; the whole state if the changes are unknown or longer.
     Since(Position),
 }
 
-/// The data with which a follower catches up.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     /// Nothing, because the follower has everything before this position.
@@ -83,12 +79,11 @@ impl CatchUp {
         match self {
             CatchUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
             CatchUp::MergedRecord(merged) => merged.position,
-            CatchUp::Snapshot(frost) => frost.position,
+            CatchUp::Snapshot(frozen) => frozen.position,
         }
     }
 }
 
-/// Whether subscribers may see the record at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
     Now,
@@ -103,7 +98,6 @@ pub(crate) enum Visibility {
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,
     pub(crate) since: u64,
-    /// The frame of the merged record.
     pub(crate) frame: Box<[u8]>,
     /// The segment that contains the next record, and the length up to which this segment is written.
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
@@ -115,7 +109,7 @@ pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
     checksum: u64,
     /// Bytes that the reducer had applied when the state was frozen.
-    taken_bytes: u64,
+    applied_bytes: u64,
     estimate: u64,
     frozen: Mutex<Option<Arc<dyn FrozenState>>>,
     bytes: OnceLock<Bytes>,
@@ -123,7 +117,7 @@ pub(crate) struct FrozenSnapshot {
 
 impl FrozenSnapshot {
     /// Returns the snapshot. The first caller writes its bytes; concurrent callers wait.
-    pub(crate) fn thaw(&self, log: &Log) -> Snapshot {
+    pub(crate) fn to_snapshot(&self, log: &Log) -> Snapshot {
         let write = || {
             let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
             let mut bytes = Vec::new();
@@ -131,7 +125,7 @@ impl FrozenSnapshot {
                 bytes.reserve_exact(self.estimate as usize);
                 frozen.write(&mut bytes);
             }
-            let charged = Charge::over(&log.budget, bytes.capacity());
+            let charged = Charge::forced(&log.budget, bytes.capacity());
             Bytes::from_owner(Written { bytes, _charged: charged })
         };
         Snapshot {
@@ -158,7 +152,7 @@ impl AsRef<[u8]> for Written {
 impl ReducerState {
     fn new(reducer: Box<dyn Reducer>, budget: &Arc<Budget>) -> ReducerState {
         let charged = Charge::none(budget);
-        ReducerState { reducer, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
+        ReducerState { reducer, charged, applied_bytes: 0, event_time_ns: None, fresh: None }
     }
 
     fn info(&self) -> StateInfo {
@@ -169,9 +163,8 @@ impl ReducerState {
         }
     }
 
-    /// Drops the cached snapshot if it is not fresh.
-    fn let_go_of_stale(&mut self) {
-        if self.fresh.as_ref().is_some_and(|fresh| !fresh.is_fresh(self.taken_bytes)) {
+    fn drop_stale_snapshot(&mut self) {
+        if self.fresh.as_ref().is_some_and(|fresh| !fresh.is_fresh(self.applied_bytes)) {
             self.fresh = None;
         }
     }
@@ -180,7 +173,7 @@ impl ReducerState {
         FrozenSnapshot {
             position,
             checksum: self.reducer.checksum(),
-            taken_bytes: self.taken_bytes,
+            applied_bytes: self.applied_bytes,
             estimate: self.reducer.snapshot_bytes() as u64,
             frozen: Mutex::new(Some(self.reducer.freeze())),
             bytes: OnceLock::new(),
@@ -189,14 +182,14 @@ impl ReducerState {
 }
 
 impl FrozenSnapshot {
-    fn is_fresh(&self, taken_bytes: u64) -> bool {
-        taken_bytes - self.taken_bytes <= (self.estimate / FRESH_PART).max(FRESH_BYTES_MIN)
+    fn is_fresh(&self, applied_bytes: u64) -> bool {
+        applied_bytes - self.applied_bytes <= (self.estimate / FRESH_PART).max(FRESH_BYTES_MIN)
     }
 }
 
 impl Log {
     /// Sets the reducer, before anything is appended.
-    pub(crate) fn keep_state(&self, reducer: Box<dyn Reducer>) {
+    pub(crate) fn set_reducer(&self, reducer: Box<dyn Reducer>) {
         let reducer_state = ReducerState::new(reducer, &self.budget);
         self.lock().rare().reducer = Some(reducer_state);
     }
@@ -215,12 +208,12 @@ impl Log {
 
     /// A snapshot of the present state.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let frost = {
+        let frozen = {
             let mut state = self.lock();
             state.reducer_state()?;
-            self.freshest(&mut state)
+            self.fresh_snapshot(&mut state)
         };
-        Some(frost.thaw(self))
+        Some(frozen.to_snapshot(self))
     }
 
     /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
@@ -252,16 +245,15 @@ impl Log {
         if state.reducer_state().is_none() {
             return Ok(());
         }
-        let taken = self.charge_reducer(state, append).and_then(|()| state.take_in(from));
-        if taken.is_err()
+        let applied = self.charge_reducer(state, append).and_then(|()| state.apply_pushed(from));
+        if applied.is_err()
             && let Some(writer) = &mut state.writer
         {
-            writer.take_back(from);
+            writer.rollback(from);
         }
-        taken
+        applied
     }
 
-    /// Charges the growth of the state to the budget.
     fn charge_reducer(&self, state: &mut LogContents, append: &AppendOptions) -> Result<(), PublishError> {
         let grown = |state: &LogContents| {
             let reducer_state = state.reducer_state()?;
@@ -270,18 +262,17 @@ impl Log {
         };
         let Some(bytes) = grown(state) else { return Ok(()) };
         while let Err(spent) = self.budget.charge(bytes) {
-            self.shorten(state, spent, append)?;
+            self.drop_for_memory(state, spent, append)?;
         }
         if let Some(reducer_state) = state.rare().reducer.as_mut() {
-            reducer_state.charged.take_over(bytes);
+            reducer_state.charged.add_charged(bytes);
         }
         Ok(())
     }
 
-    /// Determines the data that a follower needs to catch up.
-    pub(crate) fn catch_up(&self, owed: CatchUpRequest) -> CatchUp {
+    pub(crate) fn catch_up(&self, request: CatchUpRequest) -> CatchUp {
         let mut state = self.lock();
-        if let CatchUpRequest::Since(since) = owed
+        if let CatchUpRequest::Since(since) = request
             && since.epoch == state.epoch
         {
             let last = state.last();
@@ -293,11 +284,11 @@ impl Log {
                 return CatchUp::MergedRecord(merged.encode());
             }
         }
-        CatchUp::Snapshot(self.freshest(&mut state))
+        CatchUp::Snapshot(self.fresh_snapshot(&mut state))
     }
 
     /// Whether a position is visible. On a durable log, the state includes records before they are stored.
-    pub(crate) fn shows(&self, position: Position) -> Visibility {
+    pub(crate) fn visibility(&self, position: Position) -> Visibility {
         if self.config.durable.is_none() {
             return Visibility::Now;
         }
@@ -313,21 +304,21 @@ impl Log {
 
     /// Returns the cached snapshot if it is fresh and the log will keep the records after it for a while. Otherwise
     /// returns a new snapshot.
-    fn freshest(&self, state: &mut LogContents) -> Arc<FrozenSnapshot> {
+    fn fresh_snapshot(&self, state: &mut LogContents) -> Arc<FrozenSnapshot> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
-        let half = oldest + (state.next_seq - oldest) / 2;
+        let middle = oldest + (state.next_seq - oldest) / 2;
         let reducer_state = state.rare.as_mut().and_then(|rare| rare.reducer.as_mut());
         let reducer_state = reducer_state.expect("the log has a state");
         if let Some(fresh) = &reducer_state.fresh
             && fresh.position.epoch == last.epoch
-            && (fresh.position.seq == last.seq || fresh.position.seq >= half)
+            && (fresh.position.seq == last.seq || fresh.position.seq >= middle)
         {
             return Arc::clone(fresh);
         }
-        let frost = Arc::new(reducer_state.freeze(last));
-        reducer_state.fresh = Some(Arc::clone(&frost));
-        frost
+        let frozen = Arc::new(reducer_state.freeze(last));
+        reducer_state.fresh = Some(Arc::clone(&frozen));
+        frozen
     }
 
     /// The checksum for a follower that has read everything before `next`; `None` if it has not.
@@ -393,27 +384,27 @@ impl LogContents {
         Position { epoch: self.epoch, seq: self.next_seq - 1 }
     }
 
-    fn take_in(&mut self, from: Commit) -> Result<(), PublishError> {
+    fn apply_pushed(&mut self, from: Commit) -> Result<(), PublishError> {
         let LogContents { rare, writer, next_seq, .. } = self;
         let reducer_state = rare.as_mut().and_then(|rare| rare.reducer.as_mut());
         let (Some(reducer_state), Some(writer)) = (reducer_state, writer) else { return Ok(()) };
-        let mut looked_at = 0;
-        let mut frames = writer.frames_since(from).map(|lying| lying.frame).inspect(|_| looked_at += 1);
+        let mut checked_count = 0;
+        let mut frames = writer.frames_since(from).map(|entry| entry.frame).inspect(|_| checked_count += 1);
         let checked = reducer_state.reducer.check(&mut frames);
         drop(frames);
         if let Err(why) = checked {
-            let record = if writer.frames_since(from).nth(1).is_some() { looked_at } else { 0 };
+            let record = if writer.frames_since(from).nth(1).is_some() { checked_count } else { 0 };
             return Err(PublishError::Reducer { record, why });
         }
-        for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
+        for (seq, entry) in (*next_seq..).zip(writer.frames_since(from)) {
             reducer_state
                 .reducer
-                .apply(seq, &lying.frame)
+                .apply(seq, &entry.frame)
                 .expect("a reducer applies each record that it accepted");
-            reducer_state.event_time_ns = lying.frame.event_time_ns();
-            reducer_state.taken_bytes += lying.bytes.len() as u64;
+            reducer_state.event_time_ns = entry.frame.event_time_ns();
+            reducer_state.applied_bytes += entry.bytes.len() as u64;
         }
-        reducer_state.let_go_of_stale();
+        reducer_state.drop_stale_snapshot();
         Ok(())
     }
 
@@ -442,11 +433,11 @@ impl LogContents {
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
         // Records that are only on disk count with the minimum size of a record.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
-        let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
-        let Some(reducer_state) = self.reducer_state().filter(|_| lacking > BACKLOG_BYTES_MIN) else {
+        let backlog_bytes = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
+        let Some(reducer_state) = self.reducer_state().filter(|_| backlog_bytes > BACKLOG_BYTES_MIN) else {
             return false;
         };
-        lacking > BACKLOG_PER_STATE * reducer_state.reducer.snapshot_bytes() as u64
+        backlog_bytes > BACKLOG_PER_STATE * reducer_state.reducer.snapshot_bytes() as u64
     }
 
     /// Estimates the bytes of records after `seq`, assuming equal sizes within a segment; `None` if some are not in
@@ -459,18 +450,20 @@ impl LogContents {
         let tail = self.writer.as_ref().map(|w| (w.segment().first_seq, u64::from(w.written().bytes)));
         let (tail_first, tail_bytes) = tail.unwrap_or((self.next_seq, 0));
         if tail_first <= next {
-            return Some(share(tail_bytes, tail_first..self.next_seq, next));
+            return Some(proportional_bytes(tail_bytes, tail_first..self.next_seq, next));
         }
-        let at = self.held.partition_point(|held| held.segment.first_seq <= next).checked_sub(1)?;
-        let after: u64 = self.held.iter().skip(at + 1).map(|held| held.bytes).sum();
-        let end = self.held.get(at + 1).map_or(tail_first, |held| held.segment.first_seq);
-        let first = share(self.held[at].bytes, self.held[at].segment.first_seq..end, next);
+        let at =
+            self.retained.partition_point(|retained| retained.segment.first_seq <= next).checked_sub(1)?;
+        let after: u64 = self.retained.iter().skip(at + 1).map(|retained| retained.bytes).sum();
+        let end = self.retained.get(at + 1).map_or(tail_first, |retained| retained.segment.first_seq);
+        let first =
+            proportional_bytes(self.retained[at].bytes, self.retained[at].segment.first_seq..end, next);
         Some(first + after + tail_bytes)
     }
 }
 
 /// The part of `bytes` for the records from `next` on, if all records have the same size.
-fn share(bytes: u64, records: Range<u64>, next: u64) -> u64 {
-    let (all, wanted) = (records.end - records.start, records.end.saturating_sub(next));
-    (u128::from(bytes) * u128::from(wanted) / u128::from(all.max(1))) as u64
+fn proportional_bytes(bytes: u64, records: Range<u64>, next: u64) -> u64 {
+    let (total, unread) = (records.end - records.start, records.end.saturating_sub(next));
+    (u128::from(bytes) * u128::from(unread) / u128::from(total.max(1))) as u64
 }

@@ -42,12 +42,11 @@ pub(crate) struct DiskProgress {
     full: Option<Arc<str>>,
     /// The size of an append that was refused although all earlier records are stored, because it needs more room than
     /// the disk has granted. 0 if there is no such append.
-    wanted_bytes: u64,
-    /// Whether the store was asked for the room of `wanted_bytes`.
-    asked_for_room: bool,
+    requested_bytes: u64,
+    /// Whether the log has requested the room of `requested_bytes` from the store.
+    room_requested: bool,
     failed: Option<Arc<str>>,
-    /// Whether the store was notified of staged records.
-    signalled: bool,
+    is_notified: bool,
     /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<SegmentWriter>,
     /// The length up to which the first incompletely staged segment is staged.
@@ -56,7 +55,6 @@ pub(crate) struct DiskProgress {
     waiting: Vec<Waiting>,
 }
 
-/// A publisher that waits for storage.
 #[derive(Debug)]
 struct Waiting {
     waiter: Arc<Waiter>,
@@ -75,7 +73,7 @@ pub enum AckProgress {
     /// The record will not reach the level.
     Failed(PublishError),
     /// The owner at another node has appended the record; the value is its receipt.
-    Answered(Receipt),
+    ByOwner(Receipt),
 }
 
 /// The position up to which a durable log is on disk, and the disk space that it uses.
@@ -111,10 +109,10 @@ impl DiskProgress {
             synced_bytes: 0,
             granted_bytes: recovered.granted_bytes,
             full: None,
-            wanted_bytes: 0,
-            asked_for_room: false,
+            requested_bytes: 0,
+            room_requested: false,
             failed: None,
-            signalled: false,
+            is_notified: false,
             sealed: VecDeque::new(),
             staged_to: Commit::default(),
             marks: Vec::new(),
@@ -134,7 +132,6 @@ impl DiskProgress {
         }
     }
 
-    /// Position of the oldest retained record.
     pub(super) fn oldest(&self) -> Position {
         Position { epoch: self.epoch_of(self.oldest_seq), seq: self.oldest_seq }
     }
@@ -184,12 +181,11 @@ impl DiskProgress {
         (at > 0).then_some(Position { epoch: next.epoch, seq: next.first_seq })
     }
 
-    /// Checks whether `bytes` more bytes may be appended.
     pub(super) fn admit(&mut self, append: &AppendOptions, bytes: u64) -> Result<(), PublishError> {
         if let Some(why) = &self.failed {
             return Err(PublishError::DiskFailed(why.to_string()));
         }
-        let bytes = charged(append, bytes);
+        let bytes = disk_bytes(append, bytes);
         if self.appended_bytes + bytes <= self.granted_bytes {
             return Ok(());
         }
@@ -198,34 +194,34 @@ impl DiskProgress {
         }
         let unstored_bytes = self.appended_bytes - self.synced_bytes;
         if unstored_bytes == 0 {
-            self.wanted_bytes = self.wanted_bytes.max(bytes);
+            self.requested_bytes = self.requested_bytes.max(bytes);
         }
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// If a publisher waits for room and the store was not asked yet, returns the store, which the caller must then
-    /// ask.
-    pub(super) fn ask_for_room(&mut self) -> Option<Arc<dyn Store>> {
-        let is_wanted = self.wanted_bytes > 0 && self.full.is_none();
-        (is_wanted && !std::mem::replace(&mut self.asked_for_room, true)).then(|| Arc::clone(&self.store))
+    /// If a publisher waits for room and the log has not requested it yet, returns the store. The caller must then
+    /// notify the store.
+    pub(super) fn request_room(&mut self) -> Option<Arc<dyn Store>> {
+        let is_wanted = self.requested_bytes > 0 && self.full.is_none();
+        (is_wanted && !std::mem::replace(&mut self.room_requested, true)).then(|| Arc::clone(&self.store))
     }
 
     /// Records an append; returns whether the store must be notified.
-    pub(super) fn appended(
+    pub(super) fn record_append(
         &mut self,
         append: &AppendOptions,
         first_seq: u64,
         count: u64,
         bytes: u64,
     ) -> bool {
-        self.appended_bytes += charged(append, bytes);
+        self.appended_bytes += disk_bytes(append, bytes);
         if let Some(mark) = append.mark {
-            self.mark(StagedProducer { mark, first_seq, count });
+            self.record_producer(StagedProducer { mark, first_seq, count });
         }
-        !std::mem::replace(&mut self.signalled, true)
+        !std::mem::replace(&mut self.is_notified, true)
     }
 
-    fn mark(&mut self, new: StagedProducer) {
+    fn record_producer(&mut self, new: StagedProducer) {
         if let Some(last) = self.marks.last_mut()
             && (last.mark.producer, last.mark.producer_epoch) == (new.mark.producer, new.mark.producer_epoch)
             && last.mark.producer_seq + last.count == new.mark.producer_seq
@@ -248,7 +244,7 @@ impl DiskProgress {
     }
 
     /// Whether the segment that starts with this sequence is fully stored.
-    pub(super) fn may_give_up(&self, first_seq: u64) -> bool {
+    pub(super) fn is_fully_stored(&self, first_seq: u64) -> bool {
         self.sealed.front().is_none_or(|writer| first_seq < writer.segment().first_seq)
     }
 
@@ -284,7 +280,7 @@ impl LogContents {
     }
 
     /// Takes all waiters that no longer have to wait for the disk.
-    fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
+    fn take_stored_waiters(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
             woken.extend(rare.registered.take_publishers().map(|waiter| (waiter, Waiter::ROOM)));
@@ -301,11 +297,11 @@ impl Log {
         let state = &mut *guard;
         let (epoch, next_seq, last_append_ns) = (state.epoch, state.next_seq, state.last_append_ns);
         let stored = state.rare.as_mut()?.stored.as_deref_mut()?;
-        stored.signalled = false;
+        stored.is_notified = false;
         if stored.failed.is_some() || stored.staged + 1 == next_seq {
             return None;
         }
-        let mut runs = Vec::new();
+        let mut batches = Vec::new();
         for writer in stored.sealed.iter().chain(&state.writer) {
             let written = writer.written();
             let first_seq = writer.segment().first_seq;
@@ -313,17 +309,17 @@ impl Log {
                 continue;
             }
             let from = if first_seq <= stored.staged { stored.staged_to } else { Commit::default() };
-            runs.push(StagedBatch { pinned: writer.pin_written(), from, by_ref: writer.has_by_ref() });
+            batches.push(StagedBatch { pinned: writer.pin_written(), from, by_ref: writer.has_by_ref() });
             stored.staged_to = written;
         }
         stored.staged = next_seq - 1;
         let marks = std::mem::take(&mut stored.marks);
         let appended_bytes = stored.appended_bytes;
-        Some(StagedRecords { epoch, runs, marks, last_append_ns, appended_bytes })
+        Some(StagedRecords { epoch, batches, marks, last_append_ns, appended_bytes })
     }
 
     /// Reports that staged records are written to the disk's cache.
-    pub fn written(&self, staged: &StagedRecords) {
+    pub fn mark_written(&self, staged: &StagedRecords) {
         let woken = {
             let mut state = self.lock();
             let Some(stored) = state.stored_mut() else { return };
@@ -335,7 +331,7 @@ impl Log {
 
     /// Reports that staged records are stored: the records become visible, and publishers are notified. `granted_bytes`
     /// further bytes may be appended.
-    pub fn synced(&self, staged: StagedRecords, granted_bytes: u64) {
+    pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
             let mut guard = self.lock();
@@ -347,13 +343,13 @@ impl Log {
                 return;
             }
             stored.synced_bytes = staged.appended_bytes;
-            for run in &staged.runs {
-                commit(&mut stored.sealed, state.writer.as_ref(), run);
+            for batch in &staged.batches {
+                commit(&mut stored.sealed, state.writer.as_ref(), batch);
             }
             stored.synced = stored.synced.max(staged.last_seq());
             stored.written = stored.written.max(stored.synced);
             stored.grant(granted_bytes);
-            let woken = state.notify_stored();
+            let woken = state.take_stored_waiters();
             if state.has_ended() {
                 ended = state.take_all_sleepers();
             }
@@ -374,19 +370,19 @@ impl Log {
             let Some(stored) = state.stored_mut() else { return };
             stored.grant(bytes);
             stored.full = full.map(Arc::from);
-            stored.asked_for_room = false;
+            stored.room_requested = false;
             if full.is_none() {
-                stored.wanted_bytes = 0;
+                stored.requested_bytes = 0;
             }
-            state.notify_stored()
+            state.take_stored_waiters()
         };
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
     /// Size of an append that was refused although all earlier records are stored; 0 if there is none. The store grants
     /// these bytes, or reports that the disk is full.
-    pub fn wanted_bytes(&self) -> u64 {
-        self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
+    pub fn requested_bytes(&self) -> u64 {
+        self.lock().stored().map_or(0, |stored| stored.requested_bytes)
     }
 
     /// Reports a disk failure. Publishers are refused, also those that wait. Stored records stay readable; other
@@ -398,16 +394,16 @@ impl Log {
             state.seal();
             let Some(stored) = state.stored_mut() else { return };
             stored.failed.get_or_insert_with(|| why.into());
-            stored.sealed.drain(..).for_each(SegmentWriter::seal_as_seen);
+            stored.sealed.drain(..).for_each(SegmentWriter::seal_committed);
             ended = if state.has_ended() { state.take_all_sleepers() } else { Vec::new() };
-            state.notify_stored()
+            state.take_stored_waiters()
         };
         ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
     /// Reports that the disk has dropped, or will drop, everything before `oldest_seq`.
-    pub fn forget_before(&self, oldest_seq: u64) {
+    pub fn drop_stored_before(&self, oldest_seq: u64) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let Some(stored) = state.rare.as_mut().and_then(|rare| rare.stored.as_deref_mut()) else { return };
@@ -418,8 +414,8 @@ impl Log {
         while stored.epochs.len() > 1 && stored.epochs[1].first_seq <= stored.oldest_seq {
             stored.epochs.pop_front();
         }
-        state.gave_up = true;
-        self.warn_laggards(state);
+        state.has_dropped = true;
+        self.update_warn_position(state);
     }
 
     /// The storage status of a local or forwarded record. While it waits, `waiter` is notified of `token` on
@@ -445,8 +441,9 @@ impl Log {
         if let Some(why) = &stored.failed {
             return AckProgress::Failed(PublishError::DiskFailed(why.to_string()));
         }
-        let same = |w: &&mut Waiting| w.token == token && w.level == level && Arc::ptr_eq(&w.waiter, waiter);
-        match stored.waiting.iter_mut().find(same) {
+        let is_same =
+            |w: &&mut Waiting| w.token == token && w.level == level && Arc::ptr_eq(&w.waiter, waiter);
+        match stored.waiting.iter_mut().find(is_same) {
             Some(known) => known.seq = known.seq.min(at.seq),
             None => {
                 let waiter = Arc::clone(waiter);
@@ -457,15 +454,15 @@ impl Log {
     }
 
     /// Lets a caller that waits for its own records store all staged records.
-    pub(crate) fn help_store(&self) {
+    pub(crate) fn store_staged(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {
-            store.help();
+            store.store_staged();
         }
     }
 
     /// Removes a waiter that no longer waits for stored records.
-    pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
+    pub fn cancel_await_stored(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);
         }
@@ -482,23 +479,22 @@ impl DiskProgress {
 }
 
 /// Maximum number of bytes that an append takes on disk.
-fn charged(append: &AppendOptions, bytes: u64) -> u64 {
+fn disk_bytes(append: &AppendOptions, bytes: u64) -> u64 {
     if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
 }
 
-/// Makes a stored batch visible.
-fn commit(sealed: &mut VecDeque<SegmentWriter>, writer: Option<&SegmentWriter>, run: &StagedBatch) {
-    let seen = run.pinned.seen();
-    let first_seq = run.pinned.first_seq();
+fn commit(sealed: &mut VecDeque<SegmentWriter>, writer: Option<&SegmentWriter>, batch: &StagedBatch) {
+    let length = batch.pinned.length();
+    let first_seq = batch.pinned.first_seq();
     let Some(front) = sealed.front().filter(|front| front.segment().first_seq == first_seq) else {
         if let Some(writer) = writer.filter(|writer| writer.segment().first_seq == first_seq) {
-            writer.commit_to(seen);
+            writer.commit_to(length);
         }
         return;
     };
-    if front.written().count > seen.count {
-        front.commit_to(seen);
-    } else if let Some(whole) = sealed.pop_front() {
-        whole.seal();
+    if front.written().count > length.count {
+        front.commit_to(length);
+    } else if let Some(stored) = sealed.pop_front() {
+        stored.seal();
     }
 }

@@ -27,7 +27,7 @@ fn pattern_index_finds_a_subjects_topic_by_name_or_wildcard() {
     let owner = |text: &str| index.owner(Subject::parse(text).unwrap()).copied();
     assert_eq!(owner("a"), Some("a"));
     assert_eq!(owner("a.b"), Some("a.b"));
-    assert_eq!(owner("b.c.x"), Some("b.*.x"), "the literal branch b.c ends blind");
+    assert_eq!(owner("b.c.x"), Some("b.*.x"), "the literal branch b.c has no match");
     assert_eq!(owner("b.c.y"), Some("b.c.y"));
     assert_eq!(owner("c.d.e"), Some("c.>"));
     assert_eq!((owner("c"), owner("b.c"), owner("a.b.c"), owner("z")), (None, None, None, None));
@@ -90,40 +90,40 @@ fn pattern_text() -> impl Strategy<Value = String> {
     )
 }
 
-fn agrees_with_a_list(changes: &[(bool, String)], asked: &[String], disjoint: bool) {
+fn check_against_list(changes: &[(bool, String)], queries: &[String], disjoint: bool) {
     let mut index = PatternIndex::new();
     let mut list: BTreeMap<String, usize> = BTreeMap::new();
     for (number, (insert, text)) in changes.iter().enumerate() {
         let p = pattern(text);
-        let met = list.iter().filter(|(known, _)| pattern(known).overlaps(&p)).map(|(_, n)| *n);
-        let met: Vec<usize> = met.collect();
+        let expected = list.iter().filter(|(known, _)| pattern(known).overlaps(&p)).map(|(_, n)| *n);
+        let expected: Vec<usize> = expected.collect();
         let found = index.find_overlapping(&p).copied();
-        assert!(if met.is_empty() {
+        assert!(if expected.is_empty() {
             found.is_none()
         } else {
-            found.is_some_and(|found| met.contains(&found))
+            found.is_some_and(|found| expected.contains(&found))
         });
         if !insert {
             assert_eq!(index.remove(&p), list.remove(text));
-        } else if met.is_empty() || !disjoint {
+        } else if expected.is_empty() || !disjoint {
             assert_eq!(index.insert(&p, number), list.insert(text.clone(), number));
         }
         assert_eq!(index.len(), list.len());
     }
-    for text in asked {
-        let asked = pattern(text);
+    for text in queries {
+        let query = pattern(text);
         let mut found = Vec::new();
-        index.for_each_overlapping(&asked, |number| found.push(*number));
+        index.for_each_overlapping(&query, |number| found.push(*number));
         found.sort();
-        let mut met: Vec<usize> =
-            list.iter().filter(|(known, _)| pattern(known).overlaps(&asked)).map(|(_, n)| *n).collect();
-        met.sort();
-        assert_eq!(found, met, "{text}");
+        let mut expected: Vec<usize> =
+            list.iter().filter(|(known, _)| pattern(known).overlaps(&query)).map(|(_, n)| *n).collect();
+        expected.sort();
+        assert_eq!(found, expected, "{text}");
         if let Ok(subject) = Subject::parse(text) {
             let owner = index.owner(subject).copied();
             let matching =
                 |n: &usize| list.iter().any(|(known, m)| m == n && pattern(known).matches(subject));
-            assert!(if met.is_empty() { owner.is_none() } else { owner.as_ref().is_some_and(matching) });
+            assert!(if expected.is_empty() { owner.is_none() } else { owner.as_ref().is_some_and(matching) });
         }
     }
     index.retain(|number| *number % 3 != 0);
@@ -137,16 +137,16 @@ proptest! {
     #[test]
     fn index_of_owned_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
-        asked in prop::collection::vec(pattern_text(), 0..20),
+        queries in prop::collection::vec(pattern_text(), 0..20),
     ) {
-        agrees_with_a_list(&changes, &asked, true);
+        check_against_list(&changes, &queries, true);
     }
 
     #[test]
     fn index_of_watched_patterns_finds_the_same_as_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
-        asked in prop::collection::vec(pattern_text(), 0..20),
+        queries in prop::collection::vec(pattern_text(), 0..20),
     ) {
-        agrees_with_a_list(&changes, &asked, false);
+        check_against_list(&changes, &queries, false);
     }
 }

@@ -48,7 +48,6 @@ impl Buffer {
         Ok(Buffer { raw, budget: Arc::clone(budget) })
     }
 
-    /// The size of a buffer for `bytes` bytes.
     pub(crate) fn bytes_for(bytes: usize) -> usize {
         rounded(bytes)
     }

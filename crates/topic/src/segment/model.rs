@@ -35,7 +35,7 @@ fn push(writer: &mut SegmentWriter, number: u64) {
 /// The numbers in the segment's records, up to the length at the last check.
 fn numbers(pinned: &PinnedSegment) -> Vec<u64> {
     let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
-    pinned.frames(0).map(|lying| number(&lying.frame.payload()[..8])).collect()
+    pinned.frames(0).map(|entry| number(&entry.frame.payload()[..8])).collect()
 }
 
 #[test]
@@ -45,12 +45,12 @@ fn reader_sees_only_whole_records_during_a_commit() {
         let shared = Arc::clone(writer.segment());
         let reader = thread::spawn(move || {
             let mut pinned = PinnedSegment::new(shared).unwrap();
-            let mut before = pinned.seen();
+            let mut before = pinned.length();
             for _ in 0..2 {
                 let seen = pinned.refresh();
                 assert!(
                     seen.count >= before.count && seen.bytes >= before.bytes,
-                    "what is committed stays so"
+                    "a committed record stays committed"
                 );
                 assert_eq!(numbers(&pinned), (1..=u64::from(seen.count)).collect::<Vec<_>>());
                 before = seen;
@@ -72,7 +72,7 @@ fn reader_of_a_sealed_segment_sees_all_its_records() {
         let shared = Arc::clone(writer.segment());
         let reader = thread::spawn(move || {
             let pinned = PinnedSegment::new(shared).unwrap();
-            if pinned.seen().sealed {
+            if pinned.length().sealed {
                 assert_eq!(numbers(&pinned), [1, 2]);
             }
         });
@@ -93,7 +93,7 @@ fn buffer_changes_hands(readers: usize) {
         push(&mut writer, 2);
         let old = Arc::clone(writer.segment());
         writer.seal();
-        let reading: Vec<_> = (0..readers)
+        let reader_threads: Vec<_> = (0..readers)
             .map(|_| {
                 let shared = Arc::clone(&old);
                 thread::spawn(move || match PinnedSegment::new(shared) {
@@ -103,18 +103,18 @@ fn buffer_changes_hands(readers: usize) {
                         let loose = pinned.release();
                         assert!(loose.commit().sealed);
                     }
-                    Err(gone) => assert!(gone.commit().sealed, "only the buffer is gone"),
+                    Err(retired) => assert!(retired.commit().sealed, "only the buffer is gone"),
                 })
             })
             .collect();
         let retired = old.retire(&mut Vec::new());
         let mut writer = segment(&budget, 3);
-        assert_eq!(writer.base == old.base, retired, "the buffer is another's, once nobody reads it");
+        assert_eq!(writer.base == old.base, retired, "the buffer is reused once no cursor reads it");
         push(&mut writer, 77);
         push(&mut writer, 78);
         writer.seal();
-        reading.into_iter().for_each(|reader| reader.join().unwrap());
-        assert!(old.retire(&mut Vec::new()), "nobody reads it any more");
+        reader_threads.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(old.retire(&mut Vec::new()), "no cursor reads it any more");
     });
 }
 
@@ -139,7 +139,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
         let reader = thread::spawn(move || {
             let pinned = PinnedSegment::new(start).unwrap();
             let mut seen = numbers(&pinned);
-            if pinned.seen().sealed {
+            if pinned.length().sealed {
                 let next: Arc<Segment> = Arc::clone(&chain.lock().unwrap()[0]);
                 assert_eq!(next.first_seq, seen.len() as u64 + 1);
                 seen.extend(numbers(&PinnedSegment::new(next).unwrap()));
@@ -194,8 +194,8 @@ fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
         let reader = thread::spawn(move || {
             if let Ok(mut pinned) = PinnedSegment::new(shared) {
                 pinned.refresh();
-                let lying = pinned.frames(0).next().unwrap();
-                assert_eq!(lying.frame.payload(), b"by reference");
+                let entry = pinned.frames(0).next().unwrap();
+                assert_eq!(entry.frame.payload(), b"by reference");
                 assert_eq!(count(&watched), 0);
             }
         });

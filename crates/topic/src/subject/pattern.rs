@@ -1,6 +1,6 @@
 //! Patterns and the subjects that they match.
 
-use super::{Subject, SubjectError, check_tokens, forbidden, is_blank, literal_prefix};
+use super::{Subject, SubjectError, check_tokens, is_blank, is_forbidden, literal_prefix};
 
 /// A pattern that matches subjects. A subject is a pattern that matches itself only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,14 +14,14 @@ impl Pattern {
     /// Validates a pattern. Accepts invisible characters that release 0.1.0 allowed, so that the pattern can match old
     /// topics: see [`Pattern::check_new`].
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
-        check_tokens(text, is_wildcard_at, forbidden)?;
+        check_tokens(text, is_wildcard_at, is_forbidden)?;
         // The length is at most SUBJECT_BYTES_MAX, which fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
     }
 
     /// Refuses invisible characters that only patterns of existing topics may have.
     pub fn check_new(&self) -> Result<(), SubjectError> {
-        check_tokens(&self.text, is_wildcard_at, |c| forbidden(c) || is_blank(c))
+        check_tokens(&self.text, is_wildcard_at, |c| is_forbidden(c) || is_blank(c))
     }
 
     /// The pattern's text.

@@ -27,10 +27,10 @@ fn invalid_subject_text_is_refused_with_the_defect() {
         assert_eq!(Subject::parse(text).map(|_| ()), character(text, wrong));
         assert_eq!(Pattern::parse(text).map(|_| ()), character(text, wrong));
     }
-    for unseen in ['\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}'] {
-        let text = format!("orders.eu{unseen}.created");
-        assert_eq!(Subject::parse(&text).map(|_| ()), character(&text, unseen));
-        assert_eq!(Pattern::parse(&text).map(|_| ()), character(&text, unseen));
+    for invisible in ['\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}'] {
+        let text = format!("orders.eu{invisible}.created");
+        assert_eq!(Subject::parse(&text).map(|_| ()), character(&text, invisible));
+        assert_eq!(Pattern::parse(&text).map(|_| ()), character(&text, invisible));
     }
     for blank in
         ['\u{34f}', '\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{180b}', '\u{180f}', '\u{2800}']

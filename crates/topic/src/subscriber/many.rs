@@ -13,7 +13,7 @@ use super::CONSUMPTION;
 use crate::cursor::Filter;
 
 /// The number of reads of one cursor, after which another cursor is read.
-const TURN_LOOKS: u32 = 64;
+const READS_PER_CURSOR_MAX: u32 = 64;
 
 /// The logs of newly created topics that a running subscription must also read.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
     /// The list to which this subscription's number is added when logs have joined, and the number.
-    listed: Option<(Arc<NewLogArrivals>, u32)>,
+    arrivals: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }
 
@@ -36,7 +36,7 @@ impl NewLogArrivals {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn enter(&self, number: u32) {
+    fn push(&self, number: u32) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(number);
     }
 }
@@ -51,20 +51,24 @@ impl NewLogs {
     }
 
     /// An empty list that notifies `waiter`.
-    pub fn waking(waiter: Arc<Waiter>) -> Arc<NewLogs> {
+    pub fn with_waiter(waiter: Arc<Waiter>) -> Arc<NewLogs> {
         Arc::new(NewLogs { waiter, ..NewLogs::default() })
     }
 
-    /// An empty list that notifies `waiter`, and enters its number in `arrivals` when logs have joined.
-    pub fn listed(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
-        Arc::new(NewLogs { waiter, listed: Some((arrivals, number)), ..NewLogs::default() })
+    /// An empty list that notifies `waiter`, and adds its number to `arrivals` when logs have joined.
+    pub fn with_arrivals(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
+        Arc::new(NewLogs { waiter, arrivals: Some((arrivals, number)), ..NewLogs::default() })
     }
 
-    /// Like [`listed`](NewLogs::listed), but for a mirror at another node. That node reports the subscribers of the
-    /// mirror.
-    pub fn listed_for_node(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
-        let listed = Some((arrivals, number));
-        Arc::new(NewLogs { waiter, listed, is_for_node: true, ..NewLogs::default() })
+    /// Like [`with_arrivals`](NewLogs::with_arrivals), but for a mirror at another node. That node reports the
+    /// subscribers of the mirror.
+    pub fn with_arrivals_for_node(
+        waiter: Arc<Waiter>,
+        arrivals: Arc<NewLogArrivals>,
+        number: u32,
+    ) -> Arc<NewLogs> {
+        let arrivals = Some((arrivals, number));
+        Arc::new(NewLogs { waiter, arrivals, is_for_node: true, ..NewLogs::default() })
     }
 
     /// Whether the list is for a mirror at another node.
@@ -79,8 +83,8 @@ impl NewLogs {
             arrived.push_back((log, filter));
             arrived.len() == 1
         };
-        if is_first && let Some((arrivals, number)) = &self.listed {
-            arrivals.enter(*number);
+        if is_first && let Some((arrivals, number)) = &self.arrivals {
+            arrivals.push(*number);
         }
         self.waiter.notify(NewLogs::TOKEN);
     }
@@ -95,7 +99,7 @@ impl NewLogs {
     }
 
     /// Puts back logs that could not be read yet.
-    fn put_back(&self, rest: VecDeque<(Arc<Log>, Option<Filter>)>) {
+    fn return_logs(&self, rest: VecDeque<(Arc<Log>, Option<Filter>)>) {
         {
             let mut arrived = self.lock();
             let later = std::mem::replace(&mut *arrived, rest);
@@ -115,22 +119,23 @@ pub(super) struct ManyCursors {
     cursors: Vec<Option<Cursor>>,
     /// Indexes of removed cursors, for reuse.
     free: Vec<u32>,
-    line: VecDeque<u32>,
+    /// The cursors with something to read, in the order in which they are read.
+    ready: VecDeque<u32>,
     current: Option<u32>,
-    looks: u32,
-    newcomers: Option<Arc<NewLogs>>,
+    reads: u32,
+    new_logs: Option<Arc<NewLogs>>,
     options: SubscribeOptions,
 }
 
 impl ManyCursors {
     pub(super) fn new(
         cursors: Vec<Cursor>,
-        newcomers: Option<Arc<NewLogs>>,
+        new_logs: Option<Arc<NewLogs>>,
         options: SubscribeOptions,
     ) -> ManyCursors {
-        let line = (0..cursors.len() as u32).collect();
+        let ready = (0..cursors.len() as u32).collect();
         let cursors = cursors.into_iter().map(Some).collect();
-        ManyCursors { cursors, free: Vec::new(), line, current: None, looks: 0, newcomers, options }
+        ManyCursors { cursors, free: Vec::new(), ready, current: None, reads: 0, new_logs, options }
     }
 
     pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
@@ -148,25 +153,25 @@ impl ManyCursors {
     }
 
     pub(super) fn may_have_more(&self) -> bool {
-        self.current.is_some() || !self.line.is_empty()
+        self.current.is_some() || !self.ready.is_empty()
     }
 
     /// Finds the next cursor with something to read.
     pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<ReadOutcome, SubscribeError> {
         self.take_notified(waiter)?;
         loop {
-            if self.turn_is_over()
+            if self.must_switch_cursor()
                 && let Some(token) = self.current.take()
             {
                 self.release(token);
-                self.line.push_back(token);
+                self.ready.push_back(token);
             }
             if self.current.is_none() {
-                self.current = self.line.pop_front();
-                self.looks = 0;
+                self.current = self.ready.pop_front();
+                self.reads = 0;
             }
-            let Some(token) = self.current else { return Ok(self.nothing()) };
-            self.looks += 1;
+            let Some(token) = self.current else { return Ok(self.empty_outcome()) };
+            self.reads += 1;
             let Some(Some(cursor)) = self.cursors.get_mut(token as usize) else {
                 self.current = None;
                 continue;
@@ -174,7 +179,7 @@ impl ManyCursors {
             match cursor.fill() {
                 ReadOutcome::Empty if cursor.arm(waiter, token) => self.current = None,
                 ReadOutcome::Empty => {}
-                ReadOutcome::Closed if cursor.was_lost() => return Err(SubscribeError::Lost),
+                ReadOutcome::Closed if cursor.has_ended_at_gap() => return Err(SubscribeError::Lost),
                 ReadOutcome::Closed => self.remove(token, waiter),
                 ReadOutcome::Notice(notice @ Notice::Deleted { .. }) => {
                     self.remove(token, waiter);
@@ -185,50 +190,49 @@ impl ManyCursors {
         }
     }
 
-    /// Whether the cursor's turn is over. A conflated cursor delivers everything with one read, which ends its
-    /// turn.
-    fn turn_is_over(&self) -> bool {
+    /// Whether another cursor is to be read next. A conflated cursor delivers everything with one read.
+    fn must_switch_cursor(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
-        self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }
+        self.reads >= if current.is_some_and(Cursor::is_conflated) { 1 } else { READS_PER_CURSOR_MAX }
     }
 
     /// The outcome of a read that found no records. If every log was deleted and none can join, the subscription ends.
-    fn nothing(&self) -> ReadOutcome {
-        let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
+    fn empty_outcome(&self) -> ReadOutcome {
+        let ended = self.new_logs.is_none() && self.cursors.iter().all(Option::is_none);
         if ended { ReadOutcome::Closed } else { ReadOutcome::Empty }
     }
 
     pub(super) fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
-        let mut newcomers = false;
+        let mut has_new_logs = false;
         waiter.take_ready(|token| {
             if token == NewLogs::TOKEN {
-                newcomers = true;
+                has_new_logs = true;
             } else if let Some(Some(cursor)) = self.cursors.get_mut(token as usize) {
-                cursor.woken();
-                self.line.push_back(token);
+                cursor.handle_wake();
+                self.ready.push_back(token);
             }
         });
-        if newcomers { self.admit() } else { Ok(()) }
+        if has_new_logs { self.add_new_logs() } else { Ok(()) }
     }
 
-    fn admit(&mut self) -> Result<(), SubscribeError> {
-        let Some(newcomers) = &self.newcomers else { return Ok(()) };
-        let mut arrived = newcomers.take();
+    fn add_new_logs(&mut self) -> Result<(), SubscribeError> {
+        let Some(new_logs) = &self.new_logs else { return Ok(()) };
+        let mut arrived = new_logs.take();
         while let Some((log, filter)) = arrived.pop_front() {
-            let (options, start) = self.options.of_newcomer(&log);
-            let cursor = match Cursor::starting(log, &options, start, filter, CONSUMPTION) {
+            let (options, start) = self.options.for_new_log(&log);
+            let cursor = match Cursor::with_start(log, &options, start, filter, CONSUMPTION) {
                 Ok(cursor) => cursor,
                 Err(refused) => {
-                    newcomers.put_back(arrived);
+                    new_logs.return_logs(arrived);
                     return Err(refused);
                 }
             };
             let token = self.free.pop().unwrap_or(self.cursors.len() as u32);
             match self.cursors.get_mut(token as usize) {
-                Some(place) => *place = Some(cursor),
+                Some(slot) => *slot = Some(cursor),
                 None => self.cursors.push(Some(cursor)),
             }
-            self.line.push_back(token);
+            self.ready.push_back(token);
         }
         Ok(())
     }
@@ -253,7 +257,7 @@ impl ManyCursors {
                 && **cursor.name() == *log
             {
                 cursor.resync(resync);
-                self.line.push_back(token as u32);
+                self.ready.push_back(token as u32);
             }
         }
     }

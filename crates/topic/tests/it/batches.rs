@@ -8,7 +8,7 @@ use dunlin_topic::*;
 use crate::fixture::*;
 
 #[test]
-fn batch_is_seen_whole_or_not_at_all() {
+fn subscriber_sees_a_batch_whole_or_not_at_all() {
     let topic = large_topic(RUNNING);
     let mut reader = subscriber(&topic, &SubscribeOptions { wait: Wait::Spin, ..earliest() });
     thread::scope(|scope| {
@@ -83,17 +83,17 @@ fn batch_larger_than_a_segment_gets_its_own_segment() {
 #[test]
 fn record_up_to_record_bytes_max_is_accepted() {
     let bytes = 20 << 20;
-    let taking = TopicConfig { record_bytes_max: 32 << 20, ..config(64 << 20) };
-    let topic = topic_of(taking, &budget(), MANUAL);
+    let large_records = TopicConfig { record_bytes_max: 32 << 20, ..config(64 << 20) };
+    let topic = topic_of(large_records, &budget(), MANUAL);
     let payload = vec![5; bytes];
     topic.publisher("t").publish(payload.as_slice()).unwrap();
     let mut frame = vec![0; bytes + 64];
     let encoded = Meta::default().measure(bytes).unwrap();
     Meta::default().encode(encoded, 0, &payload, &mut frame);
     frame.truncate(encoded.padded());
-    let run = CheckedBatch::check(&frame, 1, 32 << 20).unwrap();
+    let batch = CheckedBatch::check(&frame, 1, 32 << 20).unwrap();
     let append = BatchAppend {
-        run,
+        batch,
         partition: 0,
         mark: None,
         expect_last: None,
@@ -101,24 +101,24 @@ fn record_up_to_record_bytes_max_is_accepted() {
         evict: false,
         relayed: false,
     };
-    assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 2, "also as a run");
+    assert_eq!(topic.append_batch(MANUAL.now_ns(), append).unwrap().position.seq, 2, "also as a batch");
 }
 
 #[test]
 fn only_one_publisher_succeeds_with_an_expected_sequence() {
     let topic = large_topic(RUNNING);
-    let won: u64 = thread::scope(|scope| {
+    let successes: u64 = thread::scope(|scope| {
         let contenders: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
                     let mut publisher = topic.publisher("t");
-                    let mut won = 0;
+                    let mut successes = 0;
                     for _ in 0..2_000 {
                         let last = topic.logs()[0].last().seq;
                         match publisher.publish_expecting(last, &(last + 1).to_le_bytes()) {
                             Ok(receipt) => {
                                 assert_eq!(receipt.position.seq, last + 1);
-                                won += 1;
+                                successes += 1;
                             }
                             Err(PublishError::SeqMoved { expected, last_seq }) => {
                                 assert!(expected == last && last_seq > last);
@@ -126,7 +126,7 @@ fn only_one_publisher_succeeds_with_an_expected_sequence() {
                             Err(other) => panic!("unexpected {other}"),
                         }
                     }
-                    won
+                    successes
                 })
             })
             .collect();
@@ -134,7 +134,7 @@ fn only_one_publisher_succeeds_with_an_expected_sequence() {
     });
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut subscriber(&topic, &earliest()));
-    assert_eq!(witness.records, won, "what was acknowledged is there, and nothing else");
+    assert_eq!(witness.records, successes, "the log has exactly the acknowledged records");
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn received_batch_gets_the_owners_append_time_and_same_payloads() {
         frames.resize(at + encoded.padded(), 0);
         meta.encode(encoded, 99, &n.to_le_bytes(), &mut frames[at..]);
     }
-    let run = CheckedBatch::check(&frames, 3, 1 << 20).unwrap();
+    let batch = CheckedBatch::check(&frames, 3, 1 << 20).unwrap();
     let append = BatchAppend {
-        run,
+        batch,
         partition: 0,
         mark: None,
         expect_last: Some(0),
@@ -158,13 +158,13 @@ fn received_batch_gets_the_owners_append_time_and_same_payloads() {
         evict: false,
         relayed: false,
     };
-    assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 3);
+    assert_eq!(topic.append_batch(MANUAL.now_ns(), append).unwrap().position.seq, 3);
     assert!(matches!(
-        topic.append_run(MANUAL.now_ns(), append),
+        topic.append_batch(MANUAL.now_ns(), append),
         Err(PublishError::SeqMoved { expected: 0, last_seq: 3 })
     ));
     let nowhere = BatchAppend { partition: 1, expect_last: None, ..append };
-    assert!(matches!(topic.append_run(MANUAL.now_ns(), nowhere), Err(PublishError::Batch(_))));
+    assert!(matches!(topic.append_batch(MANUAL.now_ns(), nowhere), Err(PublishError::Batch(_))));
     let mut reader = subscriber(&topic, &earliest());
     let mut next = 1;
     while let Some(Event::Record(record)) = reader.try_next().unwrap() {

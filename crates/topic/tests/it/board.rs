@@ -31,9 +31,9 @@ fn hash((slot, value): (u64, u64)) -> u64 {
     (slot.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-fn sound(payload: &[u8]) -> Result<(), ReducerError> {
-    let sound = payload.len().is_multiple_of(16) && pairs(payload).all(|(_, value)| value != REFUSED);
-    if sound { Ok(()) } else { Err(ReducerError("a value that no slot takes".to_owned())) }
+fn check_payload(payload: &[u8]) -> Result<(), ReducerError> {
+    let is_valid = payload.len().is_multiple_of(16) && pairs(payload).all(|(_, value)| value != REFUSED);
+    if is_valid { Ok(()) } else { Err(ReducerError("a value that no slot takes".to_owned())) }
 }
 
 impl Board {
@@ -62,13 +62,13 @@ impl Board {
 impl Reducer for Board {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         for frame in frames {
-            sound(frame.payload())?;
+            check_payload(frame.payload())?;
         }
         Ok(())
     }
 
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
-        sound(frame.payload())?;
+        check_payload(frame.payload())?;
         pairs(frame.payload()).for_each(|pair| self.set(seq, pair));
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Reducer for Board {
 
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         *self = Board::default();
-        sound(snapshot)?;
+        check_payload(snapshot)?;
         pairs(snapshot).for_each(|pair| self.set(seq, pair));
         Ok(())
     }

@@ -72,7 +72,7 @@ fn shared_payload_is_freed_once_when_history_drops_it() {
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut subscriber(&topic, &earliest_after_gap(&topic)));
     assert_eq!(witness.records + witness.missing, 500);
-    assert_eq!(witness.records as usize, 500 - early, "what is freed is what cannot be read");
+    assert_eq!(witness.records as usize, 500 - early, "only unreadable payloads are freed");
     drop(topic);
     assert_eq!(freed.load(Ordering::SeqCst), 500);
     assert_eq!(budget.used(), 0);
@@ -185,5 +185,5 @@ fn destructor_of_a_shared_payload_may_publish_to_its_topic() {
             dropped += u32::from(record.payload() == b"dropped");
         }
     }
-    assert!(dropped > 0, "segments were given up, and their payloads with them");
+    assert!(dropped > 0, "segments were dropped, and their payloads with them");
 }

@@ -37,7 +37,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn asleep() -> Crowd {
+    fn sleeping() -> Crowd {
         let topic = large_topic(MANUAL);
         let executor = Arc::new(Executor::default());
         let readers = (0..SLEEPERS).map(|_| Some(subscriber(&topic, &earliest()))).collect();
@@ -70,11 +70,11 @@ impl Crowd {
 }
 
 #[test]
-fn one_publish_wakes_all_subscribers_one_after_another() {
-    let mut crowd = Crowd::asleep();
+fn publish_wakes_all_subscribers_in_turn() {
+    let mut crowd = Crowd::sleeping();
     for round in 1..=3 {
-        let mut ledger = crowd.topic.publisher("t");
-        ledger.publish(&(round as u64).to_le_bytes()).unwrap();
+        let mut publisher = crowd.topic.publisher("t");
+        publisher.publish(&(round as u64).to_le_bytes()).unwrap();
         assert_eq!(crowd.executor.0.lock().unwrap().len(), 1, "the publisher pays for one wake");
         let mut read = 0;
         let ran = crowd.run(|reader, _| {
@@ -87,7 +87,7 @@ fn one_publish_wakes_all_subscribers_one_after_another() {
 
 #[test]
 fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
-    let mut crowd = Crowd::asleep();
+    let mut crowd = Crowd::sleeping();
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
@@ -105,7 +105,7 @@ fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
 
 #[test]
 fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
-    let mut crowd = Crowd::asleep();
+    let mut crowd = Crowd::sleeping();
     for index in (0..SLEEPERS).rev().filter(|index| index % 2 == 0) {
         crowd.readers[index] = None;
     }
@@ -118,9 +118,9 @@ fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
 
 #[test]
 fn deletion_wakes_every_sleeping_subscriber() {
-    let mut crowd = Crowd::asleep();
+    let mut crowd = Crowd::sleeping();
     crowd.topic.close();
-    let mut told = 0;
-    crowd.run(|reader, _| told += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap());
-    assert_eq!(told, SLEEPERS);
+    let mut events = 0;
+    crowd.run(|reader, _| events += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap());
+    assert_eq!(events, SLEEPERS);
 }

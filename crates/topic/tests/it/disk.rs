@@ -57,7 +57,7 @@ impl Disk {
         let store: Arc<dyn Store> = Arc::clone(self) as _;
         let topic = Topic::durable("t", Arc::new(config), budget, clock, vec![(recovered, store)]).unwrap();
         for (epoch, mark) in self.marks.lock().unwrap().iter() {
-            topic.logs()[0].remember(mark, *epoch);
+            topic.logs()[0].restore_producer(mark, *epoch);
         }
         Arc::new(topic)
     }
@@ -91,30 +91,30 @@ impl Disk {
     pub fn write(&self, log: &Log) -> Option<StagedRecords> {
         let staged = log.stage()?;
         let mut blocks = self.blocks.lock().unwrap();
-        for run in staged.runs() {
+        for batch in staged.batches() {
             blocks.push(Block {
                 epoch: staged.epoch(),
-                first_seq: run.first_seq(),
-                count: run.count(),
-                frames: run.frames().into_owned(),
+                first_seq: batch.first_seq(),
+                count: batch.count(),
+                frames: batch.frames().into_owned(),
                 last_append_ns: staged.last_append_ns(),
             });
         }
         let marks = staged.marks().iter().map(|mark| (staged.epoch(), *mark));
         self.marks.lock().unwrap().extend(marks);
-        log.written(&staged);
+        log.mark_written(&staged);
         Some(staged)
     }
 
     /// Stores the staged records; returns whether there were any.
     pub fn sync(&self, log: &Log) -> bool {
         let staged = self.write(log);
-        staged.map(|staged| log.synced(staged, PLENTY)).is_some()
+        staged.map(|staged| log.mark_synced(staged, PLENTY)).is_some()
     }
 
     /// Drops the blocks that begin before this record.
-    pub fn give_up_before(&self, log: &Log, seq: u64) {
-        log.forget_before(seq);
+    pub fn drop_before(&self, log: &Log, seq: u64) {
+        log.drop_stored_before(seq);
         self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
     }
 
@@ -132,7 +132,7 @@ impl Disk {
 }
 
 impl Store for Disk {
-    fn appended(&self) {
+    fn notify_staged(&self) {
         self.signals.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -145,8 +145,8 @@ impl Store for Disk {
             return DiskContent::Lost { through: block.first_seq - 1 };
         }
         assert_eq!(block.epoch, at.epoch, "the log knows its epochs");
-        let run = CheckedBatch::check(&block.frames, block.count, 64 << 20).unwrap();
-        let loaded = LoadedSegment::new(&self.budget, block.first_seq, run).unwrap();
+        let batch = CheckedBatch::check(&block.frames, block.count, 64 << 20).unwrap();
+        let loaded = LoadedSegment::new(&self.budget, block.first_seq, batch).unwrap();
         *self.loaded.lock().unwrap() = Some(loaded.clone());
         DiskContent::Segment(loaded)
     }

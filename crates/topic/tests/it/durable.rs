@@ -29,7 +29,7 @@ fn subscribers_see_a_record_only_after_it_is_stored() {
         let staged = disk.write(log).unwrap();
         assert_eq!((log.info().next_seq, log.last().seq), (before + stored, before - 1));
         assert_eq!(witness.drain(&mut reader), 0, "written, not synced");
-        log.synced(staged, PLENTY);
+        log.mark_synced(staged, PLENTY);
         assert_eq!(witness.drain(&mut reader) as u64, stored);
         assert_eq!(log.last().seq, before + stored - 1);
     }
@@ -49,12 +49,12 @@ fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
     publisher.publish_batch(&drafts).unwrap();
     let expected: Vec<&[u8]> = vec![b"one", &large, b"two", &large, b"three"];
     let staged = disk.write(log).unwrap();
-    let frames: Vec<u8> = staged.runs().iter().flat_map(|run| run.frames().into_owned()).collect();
-    let run = CheckedBatch::check(&frames, 5, 1 << 20).unwrap();
-    assert!(run.frames().map(|frame| frame.payload().to_vec()).eq(expected.iter().map(|p| p.to_vec())));
-    log.synced(staged, PLENTY);
+    let frames: Vec<u8> = staged.batches().iter().flat_map(|batch| batch.frames().into_owned()).collect();
+    let batch = CheckedBatch::check(&frames, 5, 1 << 20).unwrap();
+    assert!(batch.frames().map(|frame| frame.payload().to_vec()).eq(expected.iter().map(|p| p.to_vec())));
+    log.mark_synced(staged, PLENTY);
     let append = BatchAppend {
-        run,
+        batch,
         partition: 0,
         mark: None,
         expect_last: Some(5),
@@ -62,7 +62,7 @@ fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
         evict: false,
         relayed: false,
     };
-    assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 10);
+    assert_eq!(topic.append_batch(MANUAL.now_ns(), append).unwrap().position.seq, 10);
     assert!(disk.sync(log));
     let mut seen = Vec::new();
     let mut reader = subscriber(&topic, &earliest());
@@ -84,12 +84,12 @@ fn unstored_records_stay_in_memory_beyond_the_retention() {
     let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
     let mut ledger = Ledger::of(&topic);
     ledger.publish(10_000, 100);
-    assert!(log.info().bytes > 1 << 20, "all of it is held");
+    assert!(log.info().bytes > 1 << 20, "all of it is retained");
     assert!(disk.sync(log));
     ledger.publish(3, 100);
     assert!(disk.sync(log));
     ledger.publish(2_000, 100);
-    assert!(log.info().bytes < 1 << 20, "what is stored goes");
+    assert!(log.info().bytes < 1 << 20, "stored records are dropped");
     assert!(disk.sync(log));
     while witness.drain(&mut reader) > 0 {}
     assert_eq!((witness.records, witness.missing), (12_003, 0));
@@ -150,23 +150,23 @@ fn subscriber_behind_memory_reads_the_disk_then_the_live_tail() {
 #[test]
 fn full_disk_refuses_records_without_using_up_sequences() {
     let disk = Disk::new();
-    let little = Recovered::nothing(1, 1_000);
-    let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, little);
+    let recovered = Recovered::nothing(1, 1_000);
+    let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, recovered);
     let log = &topic.logs()[0];
     log.grant(1_000, Some("no space left on device"));
     let mut publisher = topic.publisher("t");
-    let mut taken = 0;
+    let mut last = 0;
     let refused = loop {
         match publisher.publish(&[7; 100]) {
-            Ok(receipt) => taken = receipt.position.seq,
+            Ok(receipt) => last = receipt.position.seq,
             Err(refused) => break refused,
         }
     };
     assert_eq!(refused, PublishError::DiskFull("no space left on device".to_owned()));
-    assert_eq!((taken, log.info().next_seq), (8, 9), "what the disk had granted was taken");
+    assert_eq!((last, log.info().next_seq), (8, 9), "all granted bytes were used");
     assert!(log.info().stored.unwrap().full);
     let staged = disk.write(log).unwrap();
-    log.synced(staged, 10);
+    log.mark_synced(staged, 10);
     assert!(matches!(publisher.publish(&[7; 100]), Err(PublishError::DiskFull(_))), "still full");
     log.grant(10_000, None);
     assert_eq!(publisher.publish(&[7; 100]).unwrap().position.seq, 9, "no number was used up");
@@ -188,7 +188,7 @@ fn slow_disk_delays_only_its_publisher() {
             if let Some(staged) = disk.write(log) {
                 assert!(log.info().stored.unwrap().unstored_bytes <= 4_000, "bounded");
                 stored += 1;
-                log.synced(staged, 4_000);
+                log.mark_synced(staged, 4_000);
             }
         }
         publishing.join().unwrap();
@@ -214,14 +214,14 @@ fn failed_disk_ends_only_publishing() {
             }
         };
         log.fail("fdatasync: input/output error");
-        log.synced(staged, PLENTY);
+        log.mark_synced(staged, PLENTY);
         let failed = PublishError::DiskFailed("fdatasync: input/output error".to_owned());
         assert_eq!(publishing.join().unwrap(), failed);
         assert_eq!(topic.publisher("t").publish("3").unwrap_err(), failed);
     });
     assert!(log.stage().is_none());
     let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
-    assert_eq!(witness.drain(&mut reader), 1, "what was stored stays readable, what was not is never seen");
+    assert_eq!(witness.drain(&mut reader), 1, "only stored records are delivered");
     topic.close();
     assert_eq!(witness.drain(&mut reader), 1);
     assert_eq!(witness.deleted, Some(Position { epoch: 1, seq: 1 }));
@@ -245,7 +245,7 @@ fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
             assert!(!is_answered());
             let staged = disk.write(log).unwrap();
             assert_eq!(level == AckLevel::Written, is_answered());
-            log.synced(staged, PLENTY);
+            log.mark_synced(staged, PLENTY);
             assert!(level == AckLevel::Written || is_answered());
         }
         // A thread that waits gets the same result.
@@ -305,7 +305,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
 
     // Records of two epochs are dropped: the subscriber receives a gap for each epoch.
-    disk.give_up_before(&topic.logs()[0], 51);
+    disk.drop_before(&topic.logs()[0], 51);
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut subscriber(&topic, &at(1, 0)));
     assert_eq!((witness.records, witness.epochs.len()), (50, 2), "{witness:?}");
@@ -332,14 +332,14 @@ fn retry_after_a_restart_is_a_duplicate() {
     let disk = Disk::new();
     let mark = |producer_seq| ProducerMark { producer: 9, producer_epoch: 1, producer_seq };
     let topic = disk.topic(durable(AT_ONCE), 1);
-    let mut publisher = topic.publisher("t").identified(mark(1));
+    let mut publisher = topic.publisher("t").with_producer(mark(1));
     (1..=5).for_each(|seq| assert_eq!(publisher.publish("x").unwrap().position.seq, seq));
     disk.sync(&topic.logs()[0]);
     let topic = disk.topic(durable(AT_ONCE), 2);
-    assert_eq!(topic.logs()[0].last_of_producer(9), Some(5));
-    let retried = topic.publisher("t").identified(mark(4)).publish("x").unwrap();
+    assert_eq!(topic.logs()[0].last_producer_seq(9), Some(5));
+    let retried = topic.publisher("t").with_producer(mark(4)).publish("x").unwrap();
     assert_eq!((retried.duplicate, retried.position), (true, Position { epoch: 1, seq: 4 }));
-    let fresh = topic.publisher("t").identified(mark(6)).publish("y").unwrap();
+    let fresh = topic.publisher("t").with_producer(mark(6)).publish("y").unwrap();
     assert_eq!((fresh.duplicate, fresh.position), (false, Position { epoch: 2, seq: 6 }));
 }
 
@@ -371,7 +371,7 @@ fn disk_retention_delivers_lag_warnings_and_exact_gaps() {
         ledger.publish(100, 100);
         disk.sync(log);
     }
-    disk.give_up_before(log, 501);
+    disk.drop_before(log, 501);
     witness.drain(&mut reader);
     assert_eq!((witness.missing, witness.next), (500, 2_001));
     assert_eq!(witness.lagging.len(), 1);
@@ -390,7 +390,7 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     for _ in 0..30 {
         ledger.publish(100, 100);
         disk.sync(&topic.logs()[0]);
-        pass(Duration::from_secs(1));
+        advance_clock(Duration::from_secs(1));
     }
     for second in [0u64, 1, 7, 28, 29] {
         let since = from(Start::Time(began_ns + second * 1_000_000_000));
@@ -408,9 +408,9 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
 #[test]
 fn mirror_start_by_time_excludes_records_before_owner_start() {
     let disk = Disk::new();
-    let fed = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
+    let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();
-        let options = SubscribeOptions { name, here: true, ..from(Start::Time(since_ns)) };
+        let options = SubscribeOptions { name, local_only: true, ..from(Start::Time(since_ns)) };
         let mut reader = subscriber(topic, &options);
         let mut texts = Vec::new();
         while let Some(event) = reader.try_next().unwrap() {
@@ -424,24 +424,24 @@ fn mirror_start_by_time_excludes_records_before_owner_start() {
         topic.publisher("t").publish(text).unwrap();
         disk.sync(&topic.logs()[0]);
     };
-    let (little, more) = (Duration::from_millis(400), Duration::from_millis(800));
+    let (short, long) = (Duration::from_millis(400), Duration::from_millis(800));
     let topic = disk.topic(durable(AT_ONCE), 1);
     publish(&topic, "before");
-    pass(little);
+    advance_clock(short);
     let since_ns = MANUAL.now_ns();
-    assert_eq!(fed(&topic, since_ns), ["before"], "the owner's clock may be behind");
-    assert!(fed(&topic, since_ns + more.as_nanos() as u64).is_empty());
+    assert_eq!(texts_since(&topic, since_ns), ["before"], "the owner's clock may be behind");
+    assert!(texts_since(&topic, since_ns + long.as_nanos() as u64).is_empty());
     for epoch in [1, 2] {
         let topic = disk.topic(durable(AT_ONCE), epoch);
-        assert!(fed(&topic, since_ns).is_empty(), "the owner has restarted");
+        assert!(texts_since(&topic, since_ns).is_empty(), "the owner has restarted");
     }
     publish(&topic, "by a cut off owner");
     let topic = disk.topic(durable(AT_ONCE), 2);
-    assert_eq!(fed(&topic, since_ns), ["by a cut off owner"]);
-    pass(little);
+    assert_eq!(texts_since(&topic, since_ns), ["by a cut off owner"]);
+    advance_clock(short);
     publish(&topic, "since the restart");
-    assert_eq!(fed(&topic, since_ns), ["by a cut off owner", "since the restart"]);
-    assert_eq!(fed(&topic, since_ns + more.as_nanos() as u64), ["since the restart"]);
+    assert_eq!(texts_since(&topic, since_ns), ["by a cut off owner", "since the restart"]);
+    assert_eq!(texts_since(&topic, since_ns + long.as_nanos() as u64), ["since the restart"]);
 }
 
 #[test]

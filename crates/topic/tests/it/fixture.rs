@@ -9,14 +9,14 @@ pub use dunlin_wait::{Deadline, PATIENCE, until};
 
 thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000_000) };
-    static PASSED_NS: Cell<u64> = const { Cell::new(0) };
+    static STEADY_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that only moves when [`pass`] is called; one for each test thread.
+/// A clock that only moves when [`advance_clock`] is called; one for each test thread.
 pub const MANUAL: Clock = Clock(|| NOW_NS.get());
 
 /// A clock that moves like `MANUAL`, but cannot be set back.
-pub const STEADY: Clock = Clock(|| PASSED_NS.get());
+pub const STEADY: Clock = Clock(|| STEADY_NS.get());
 
 /// A clock that runs, for tests with threads.
 pub const RUNNING: Clock = Clock(|| {
@@ -25,13 +25,13 @@ pub const RUNNING: Clock = Clock(|| {
 });
 
 /// Advances this thread's clocks.
-pub fn pass(time: Duration) {
+pub fn advance_clock(time: Duration) {
     NOW_NS.set(NOW_NS.get() + time.as_nanos() as u64);
-    PASSED_NS.set(PASSED_NS.get() + time.as_nanos() as u64);
+    STEADY_NS.set(STEADY_NS.get() + time.as_nanos() as u64);
 }
 
 /// Sets this thread's [`MANUAL`] clock back by this time.
-pub fn set_back(time: Duration) {
+pub fn set_clock_back(time: Duration) {
     NOW_NS.set(NOW_NS.get() - time.as_nanos() as u64);
 }
 
@@ -132,17 +132,17 @@ impl Witness {
     }
 
     /// Checks an event of a topic whose payloads begin with their sequence.
-    pub fn saw(&mut self, event: Event<'_>) {
+    pub fn check(&mut self, event: Event<'_>) {
         assert!(self.deleted.is_none(), "after the end: {event:?}");
         match event {
             Event::Record(record) => {
                 assert_eq!(record.seq(), self.next, "records are contiguous");
-                assert_eq!(number(record.payload()), self.next, "its content is its own");
+                assert_eq!(number(record.payload()), self.next, "a record has its own content");
                 self.next += 1;
                 self.records += 1;
             }
             Event::Notice(Notice::Gap(gap)) => {
-                assert_eq!(gap.first, self.next, "a gap begins where the reader stood");
+                assert_eq!(gap.first, self.next, "a gap begins at the next expected record");
                 assert!(gap.last >= gap.first);
                 self.next = gap.last + 1;
                 self.missing += gap.records();
@@ -160,7 +160,7 @@ impl Witness {
 
     /// Reads all available events.
     pub fn drain(&mut self, subscriber: &mut Subscriber) -> usize {
-        subscriber.drain(usize::MAX, |event| self.saw(event)).unwrap()
+        subscriber.drain(usize::MAX, |event| self.check(event)).unwrap()
     }
 
     /// Waits until everything through `seq` was delivered or reported missing.

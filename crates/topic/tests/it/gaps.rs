@@ -19,7 +19,7 @@ fn overrun_subscriber_receives_exact_gaps() {
     for round in 0..50 {
         // The number of records varies from a fraction of the history to several times the history.
         ledger.publish(20 + round * 30, 100);
-        reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
+        reader.drain(1 + round as usize * 11, |event| witness.check(event)).unwrap();
     }
     witness.drain(&mut reader);
     assert!(witness.gaps.len() >= 5, "the test is about gaps: {}", witness.gaps.len());
@@ -34,7 +34,7 @@ fn subscriber_overrun_between_two_reads_receives_one_gap() {
     ledger.publish(100, 100);
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
-    reader.drain(10, |event| witness.saw(event)).unwrap();
+    reader.drain(10, |event| witness.check(event)).unwrap();
     ledger.publish(5_000, 100);
     witness.drain(&mut reader);
     assert_eq!(witness.gaps.len(), 1);
@@ -97,7 +97,7 @@ fn slow_subscriber_is_warned_once_before_any_loss() {
     while witness.gaps.is_empty() {
         ledger.publish(2, 200);
         let event = reader.try_next().unwrap().unwrap();
-        witness.saw(event);
+        witness.check(event);
     }
     assert_eq!(witness.lagging.len(), 1, "one warning, before the gap");
     let warning = &witness.lagging[0];
@@ -144,7 +144,7 @@ fn log_moved_to_a_later_position_gives_no_false_lag_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     publisher.publish(b"before").unwrap();
-    topic.logs()[0].move_on(Position { seq: 101, ..topic.logs()[0].last() });
+    topic.logs()[0].reset_to(Position { seq: 101, ..topic.logs()[0].last() });
     let mut late = subscriber(&topic, &from(Start::Latest));
     for _ in 0..50 {
         publisher.publish(b"behind").unwrap();
@@ -163,11 +163,11 @@ fn log_moved_to_a_later_position_gives_no_false_lag_warning() {
 fn first_gap_is_always_preceded_by_a_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
-    let over = AtomicBool::new(false);
-    let (mut gaps, mut unannounced) = (0, 0);
+    let done = AtomicBool::new(false);
+    let (mut gaps, mut unwarned) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Relaxed) {
+            while !done.load(Relaxed) {
                 publisher.publish(&[0; 1_000]).unwrap();
             }
         });
@@ -176,21 +176,21 @@ fn first_gap_is_always_preceded_by_a_warning() {
             let mut reader = subscriber(&topic, &from(Start::Latest));
             let (mut warned, mut lost) = (false, false);
             for _ in 0..1_000 {
-                let look = |event: Event<'_>| match event {
+                let record_event = |event: Event<'_>| match event {
                     Event::Notice(Notice::Lagging(_)) => warned = true,
                     Event::Notice(Notice::Gap(_)) => lost = true,
                     _ => {}
                 };
                 // Reads one event at a time, because only the first gap matters.
-                if reader.drain(1, look).is_err() || lost {
+                if reader.drain(1, record_event).is_err() || lost {
                     break;
                 }
             }
             gaps += u32::from(lost);
-            unannounced += u32::from(lost && !warned);
+            unwarned += u32::from(lost && !warned);
         }
-        over.store(true, Relaxed);
+        done.store(true, Relaxed);
     });
     assert_eq!(gaps, 20, "the test is about gaps");
-    assert_eq!(unannounced, 0, "of {gaps} first gaps");
+    assert_eq!(unwarned, 0, "of {gaps} first gaps");
 }

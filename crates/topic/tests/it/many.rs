@@ -20,9 +20,9 @@ fn publish(topic: &Arc<Topic>, count: u64) {
     }
 }
 
-fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<NewLogs>>, clock: Clock) -> Subscriber {
+fn subscriber_of(topics: &[Arc<Topic>], new_logs: Option<Arc<NewLogs>>, clock: Clock) -> Subscriber {
     let cursors = topics.iter().map(|topic| cursor(topic, &earliest())).collect();
-    Subscriber::many(cursors, newcomers, earliest(), clock)
+    Subscriber::many(cursors, new_logs, earliest(), clock)
 }
 
 /// The received records of each log.
@@ -30,7 +30,7 @@ fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<NewLogs>>, clock: Clock)
 struct Logs(HashMap<String, Witness>);
 
 impl Logs {
-    fn saw(&mut self, event: Event<'_>) {
+    fn check(&mut self, event: Event<'_>) {
         let log = match &event {
             Event::Record(record) => record.log.topic.clone(),
             Event::Notice(Notice::Gap(gap)) => gap.log.topic.clone(),
@@ -38,7 +38,7 @@ impl Logs {
             Event::Notice(Notice::Deleted { log, .. }) => log.topic.clone(),
             Event::Notice(other) => panic!("unexpected {other:?}"),
         };
-        self.0.entry(log).or_insert_with(|| Witness::from_seq(1)).saw(event);
+        self.0.entry(log).or_insert_with(|| Witness::from_seq(1)).check(event);
     }
 
     fn records(&self) -> u64 {
@@ -49,7 +49,7 @@ impl Logs {
 #[test]
 fn every_log_is_read_in_its_own_order() {
     let topics: Vec<_> = (0..20).map(|n| named(&format!("t{n}"), 1 << 20, RUNNING)).collect();
-    let mut reader = reading(&topics, None, RUNNING);
+    let mut reader = subscriber_of(&topics, None, RUNNING);
     let mut logs = Logs::default();
     thread::scope(|scope| {
         for share in topics.chunks(10) {
@@ -61,7 +61,7 @@ fn every_log_is_read_in_its_own_order() {
         }
         while logs.records() < 20 * 500 {
             assert!(reader.wait(Some(PATIENCE)).unwrap());
-            reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+            reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
         }
     });
     assert!(logs.0.values().all(|witness| (witness.records, witness.missing) == (500, 0)));
@@ -70,7 +70,7 @@ fn every_log_is_read_in_its_own_order() {
 #[test]
 fn busy_log_does_not_starve_the_others() {
     let topics = [named("busy", 64 << 20, MANUAL), named("calm", 1 << 20, MANUAL)];
-    let mut reader = reading(&topics, None, MANUAL);
+    let mut reader = subscriber_of(&topics, None, MANUAL);
     publish(&topics[0], 100_000);
     publish(&topics[1], 1);
     let mut before_calm = 0;
@@ -85,8 +85,8 @@ fn busy_log_does_not_starve_the_others() {
 
 #[test]
 fn new_topic_is_read_from_its_first_record() {
-    let newcomers = NewLogs::new();
-    let mut reader = reading(&[], Some(Arc::clone(&newcomers)), RUNNING);
+    let new_logs = NewLogs::new();
+    let mut reader = subscriber_of(&[], Some(Arc::clone(&new_logs)), RUNNING);
     assert!(!reader.ready().unwrap());
     let mut logs = Logs::default();
     thread::scope(|scope| {
@@ -94,13 +94,13 @@ fn new_topic_is_read_from_its_first_record() {
             for n in 0..50 {
                 let topic = named(&format!("new{n}"), 1 << 20, RUNNING);
                 publish(&topic, 3);
-                newcomers.add(topic.logs()[0].clone(), None);
+                new_logs.add(topic.logs()[0].clone(), None);
                 publish(&topic, 4);
             }
         });
         while logs.records() < 50 * 7 {
             assert!(reader.wait(Some(PATIENCE)).unwrap());
-            reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+            reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
         }
     });
     assert_eq!(logs.0.len(), 50);
@@ -109,23 +109,23 @@ fn new_topic_is_read_from_its_first_record() {
 #[test]
 fn deletion_is_delivered_after_the_topics_last_record() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
-    let newcomers = NewLogs::new();
-    let mut reader = reading(&topics, Some(Arc::clone(&newcomers)), MANUAL);
+    let new_logs = NewLogs::new();
+    let mut reader = subscriber_of(&topics, Some(Arc::clone(&new_logs)), MANUAL);
     topics.iter().for_each(|topic| publish(topic, 10));
     topics[1].close();
     let mut logs = Logs::default();
-    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     assert_eq!(logs.0["going"].records, 10);
     assert_eq!(logs.0["going"].deleted, Some(Position { epoch: 1, seq: 10 }));
     // The new log takes the index of the removed one.
     let third = named("third", 1 << 20, MANUAL);
-    newcomers.add(third.logs()[0].clone(), None);
+    new_logs.add(third.logs()[0].clone(), None);
     publish(&third, 5);
     publish(&topics[0], 5);
-    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     assert_eq!((logs.0["staying"].records, logs.0["third"].records), (15, 5));
     [&topics[0], &third].iter().for_each(|topic| topic.close());
-    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     assert!(logs.0.values().all(|witness| witness.deleted.is_some()));
     assert!(!reader.ready().unwrap(), "others may still come");
 }
@@ -133,7 +133,7 @@ fn deletion_is_delivered_after_the_topics_last_record() {
 #[test]
 fn subscription_ends_when_all_its_topics_are_deleted() {
     let topics = [named("a", 1 << 20, MANUAL), named("b", 1 << 20, MANUAL)];
-    let mut reader = reading(&topics, None, MANUAL);
+    let mut reader = subscriber_of(&topics, None, MANUAL);
     topics.iter().for_each(|topic| topic.close());
     let mut deleted = 0;
     reader.drain(usize::MAX, |_| deleted += 1).unwrap();
@@ -157,15 +157,15 @@ fn deletion_of_a_single_topic_is_delivered_once() {
 #[test]
 fn gaps_of_many_logs_are_each_exact() {
     let topics: Vec<_> = (0..5).map(|n| named(&format!("t{n}"), 16 << 10, MANUAL)).collect();
-    let mut reader = reading(&topics, None, MANUAL);
+    let mut reader = subscriber_of(&topics, None, MANUAL);
     let mut logs = Logs::default();
     for round in 0..10 {
         for (n, topic) in topics.iter().enumerate() {
             publish(topic, 100 * (n as u64 + 1));
         }
-        reader.drain(50 * round, |event| logs.saw(event)).unwrap();
+        reader.drain(50 * round, |event| logs.check(event)).unwrap();
     }
-    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     for (n, topic) in topics.iter().enumerate() {
         let witness = &logs.0[topic.name()];
         assert_eq!(witness.records + witness.missing, 1_000 * (n as u64 + 1));
@@ -175,18 +175,18 @@ fn gaps_of_many_logs_are_each_exact() {
 
 #[test]
 fn wildcard_subscription_continues_after_a_refused_topic() {
-    let newcomers = NewLogs::new();
+    let new_logs = NewLogs::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
-    let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);
+    let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&new_logs)), options.clone(), MANUAL);
     let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
     let full = topic_of(TopicConfig { reliable: Some(reliable), ..config(1 << 20) }, &budget(), MANUAL);
     let _first = subscriber(&full, &options);
     let open = named("open", 1 << 20, MANUAL);
     publish(&open, 3);
-    newcomers.add(full.logs()[0].clone(), None);
-    newcomers.add(open.logs()[0].clone(), None);
+    new_logs.add(full.logs()[0].clone(), None);
+    new_logs.add(open.logs()[0].clone(), None);
     assert_eq!(reader.ready(), Err(SubscribeError::Limit { limit: "subscribers_max", value: 1 }));
     let mut logs = Logs::default();
-    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     assert_eq!(logs.records(), 3);
 }

@@ -109,7 +109,7 @@ fn memory_of_a_topic_is_released_with_it_and_its_subscribers() {
     assert!(reader.ready().unwrap());
     topic.close();
     drop(topic);
-    assert!(budget.used() > 0, "the reader gets what is left");
+    assert!(budget.used() > 0, "the reader still receives the retained records");
     let mut seen = 0;
     while let Ok(true) = reader.ready() {
         let _ = reader.take();

@@ -41,13 +41,13 @@ impl Upstream for Owner {
         self.until_ns.load(Ordering::Relaxed)
     }
 
-    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
-        let ForwardedBatch { partition, frames, count, mark, expect_last, .. } = run;
-        let run = CheckedBatch::check(frames, count, 1 << 20)?;
+    fn forward(&self, forwarded: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+        let ForwardedBatch { partition, frames, count, mark, expect_last, .. } = forwarded;
+        let batch = CheckedBatch::check(frames, count, 1 << 20)?;
         let append =
-            BatchAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
-        let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
-            Ok(receipt) => AckProgress::Answered(receipt),
+            BatchAppend { batch, partition, mark, expect_last, claim: None, evict: false, relayed: true };
+        let outcome = match self.topic.append_batch(MANUAL.now_ns(), append) {
+            Ok(receipt) => AckProgress::ByOwner(receipt),
             Err(refused) => AckProgress::Failed(refused),
         };
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
@@ -63,15 +63,15 @@ impl Upstream for Owner {
 
     fn await_room(&self, _waiter: &Arc<Waiter>) {}
 
-    fn is_read(&self, log: &Arc<Log>, _start: Start) {
+    fn start_feed(&self, log: &Arc<Log>, _start: Start) {
         log.feed_from(self.topic.logs()[0].last());
     }
 
-    fn detour(&self, log: &Arc<Log>, start: Start, _registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, log: &Arc<Log>, start: Start, _registered: bool) -> Option<Arc<Log>> {
         if self.is_full.load(Ordering::Relaxed) {
             return None;
         }
-        let private = Log::mirror_for_one(log, 1 << 20);
+        let private = Log::private_mirror(log, 1 << 20);
         let mut subscriber = subscriber(&self.topic, &from(start));
         feed(&mut subscriber, &private);
         Some(private)
@@ -92,8 +92,8 @@ fn feed(from: &mut Subscriber, log: &Log) {
             Event::Record(record) => {
                 let mut bytes = Vec::new();
                 record.frame.append_to(&mut bytes);
-                let run = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
-                log.feed(record.position, record.prev_seq, run).unwrap();
+                let batch = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
+                log.feed(record.position, record.prev_seq, batch).unwrap();
             }
             Event::Notice(Notice::Gap(gap)) => log.feed_gap(Position { epoch: gap.epoch, seq: gap.last }),
             Event::Notice(Notice::EpochChanged(changed)) => log.feed_epoch(&changed),
@@ -103,10 +103,10 @@ fn feed(from: &mut Subscriber, log: &Log) {
 }
 
 /// All events of a subscriber as text.
-fn told(subscriber: &mut Subscriber) -> Vec<String> {
-    let mut told = Vec::new();
+fn read_events(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut events = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
-        told.push(match event {
+        events.push(match event {
             Event::Record(record) => {
                 format!("{} {}", record.position, String::from_utf8_lossy(record.payload()))
             }
@@ -118,7 +118,7 @@ fn told(subscriber: &mut Subscriber) -> Vec<String> {
             Event::Notice(other) => format!("{other:?}"),
         });
     }
-    told
+    events
 }
 
 fn publish(topic: &Arc<Topic>, payloads: &[&str]) {
@@ -135,10 +135,10 @@ fn mirrored_records_have_the_owners_positions_and_times() {
     let mirror = mirror_of(&owner, config(64 << 10));
     publish(&owned, &["before"]);
     let mut reader = subscriber(&mirror, &from(Start::Latest));
-    let mut fed = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 1 })));
+    let mut owner_reader = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 1 })));
     publish(&owned, &["a", "b"]);
-    feed(&mut fed, &mirror.logs()[0]);
-    assert_eq!(told(&mut reader), ["1-2 a", "1-3 b"]);
+    feed(&mut owner_reader, &mirror.logs()[0]);
+    assert_eq!(read_events(&mut reader), ["1-2 a", "1-3 b"]);
     let (first, second) = (owned.logs()[0].read(2, stamp), mirror.logs()[0].read(2, stamp));
     assert!(first.is_some() && first == second, "down to the time of the append");
 }
@@ -156,15 +156,15 @@ fn hole_in_a_mirrors_feed_is_a_gap_for_each_subscriber() {
     let mirror = mirror_of(&owner, config(64 << 10));
     let mut quick = subscriber(&mirror, &from(Start::Latest));
     let mut slow = subscriber(&mirror, &from(Start::Latest));
-    let mut fed = subscriber(&owned, &earliest());
+    let mut owner_reader = subscriber(&owned, &earliest());
     publish(&owned, &["1", "2"]);
-    feed(&mut fed, &mirror.logs()[0]);
-    assert_eq!(told(&mut quick), ["1-1 1", "1-2 2"]);
+    feed(&mut owner_reader, &mirror.logs()[0]);
+    assert_eq!(read_events(&mut quick), ["1-1 1", "1-2 2"]);
     mirror.logs()[0].feed_gap(Position { epoch: 1, seq: 5 });
     publish(&owned, &["3", "4", "5", "6"]);
-    feed(&mut fed, &mirror.logs()[0]);
-    assert_eq!(told(&mut quick), ["gap 1: 3-5", "1-6 6"]);
-    assert_eq!(told(&mut slow), ["1-1 1", "1-2 2", "gap 1: 3-5", "1-6 6"]);
+    feed(&mut owner_reader, &mirror.logs()[0]);
+    assert_eq!(read_events(&mut quick), ["gap 1: 3-5", "1-6 6"]);
+    assert_eq!(read_events(&mut slow), ["1-1 1", "1-2 2", "gap 1: 3-5", "1-6 6"]);
 }
 
 #[test]
@@ -174,18 +174,18 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
     let mirror = mirror_of(&owner, config(64 << 10));
     publish(&owned, &["1"]);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
-    let mut publisher = mirror.publisher("t").identified(mark);
+    let mut publisher = mirror.publisher("t").with_producer(mark);
     let receipt = publisher.publish("2").unwrap();
     assert_eq!(receipt.position, Position { epoch: 1, seq: 2 });
     assert_eq!((receipt.acknowledged, receipt.duplicate), (AckLevel::Memory, false));
-    let again = mirror.publisher("t").identified(mark).publish("2").unwrap();
+    let again = mirror.publisher("t").with_producer(mark).publish("2").unwrap();
     assert_eq!((again.position, again.duplicate), (receipt.position, true));
     let moved = mirror.publisher("t").publish_expecting(1, "late");
     assert_eq!(moved, Err(PublishError::SeqMoved { expected: 1, last_seq: 2 }));
     publisher.send("3").unwrap();
     publisher.send("4").unwrap();
     assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 4);
-    assert_eq!(told(&mut subscriber(&owned, &earliest())), ["1-1 1", "1-2 2", "1-3 3", "1-4 4"]);
+    assert_eq!(read_events(&mut subscriber(&owned, &earliest())), ["1-1 1", "1-2 2", "1-3 3", "1-4 4"]);
 }
 
 #[test]
@@ -197,14 +197,14 @@ fn epoch_ends_at_its_known_last_record_after_full_takeover() {
         (subscriber(&mirror, &from(Start::Latest)), subscriber(&mirror, &from(Start::Latest)));
     publish(&owned, &["1", "2"]);
     feed(&mut subscriber(&owned, &earliest()), &mirror.logs()[0]);
-    assert_eq!(told(&mut quick), ["1-1 1", "1-2 2"]);
+    assert_eq!(read_events(&mut quick), ["1-1 1", "1-2 2"]);
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(5, true);
     publish(&mirror, &["3"]);
-    let became = "1 after 2 of Some(2) becomes 5-3";
-    assert_eq!(told(&mut quick), [became, "5-3 3"]);
-    assert_eq!(told(&mut slow), ["1-1 1", "1-2 2", became, "5-3 3"]);
-    assert_eq!(told(&mut subscriber(&mirror, &earliest())), ["1-1 1", "1-2 2", became, "5-3 3"]);
+    let epoch_change = "1 after 2 of Some(2) becomes 5-3";
+    assert_eq!(read_events(&mut quick), [epoch_change, "5-3 3"]);
+    assert_eq!(read_events(&mut slow), ["1-1 1", "1-2 2", epoch_change, "5-3 3"]);
+    assert_eq!(read_events(&mut subscriber(&mirror, &earliest())), ["1-1 1", "1-2 2", epoch_change, "5-3 3"]);
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
-    assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
+    assert_eq!(read_events(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
     // This subscriber has read further in the old epoch at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
-    assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
+    assert_eq!(read_events(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
 
 #[test]
@@ -233,13 +233,13 @@ fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
     publish(&owned, &["1", "2", "3"]);
     let log = &mirror.logs()[0];
     feed(&mut subscriber(&owned, &earliest()), log);
-    assert_eq!(told(&mut quick).len(), 3);
+    assert_eq!(read_events(&mut quick).len(), 3);
     let next = Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap();
     let next = Arc::new(next);
     publish(&next, &["new"]);
     feed(&mut subscriber(&next, &from(Start::After(log.fed_through().unwrap()))), log);
-    assert_eq!(told(&mut quick), ["1 after 3 of None becomes 8-1", "8-1 new"]);
-    assert_eq!(told(&mut slow), ["1 after 0 of Some(3) becomes 8-1", "8-1 new"]);
+    assert_eq!(read_events(&mut quick), ["1 after 3 of None becomes 8-1", "8-1 new"]);
+    assert_eq!(read_events(&mut slow), ["1 after 0 of Some(3) becomes 8-1", "8-1 new"]);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn new_epoch_below_the_last_read_sequence_hides_no_gap() {
     let log = &mirror.logs()[0];
     publish(&owned, &["1", "2", "3"]);
     feed(&mut subscriber(&owned, &earliest()), log);
-    assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
+    assert_eq!(read_events(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
     // The next owner has only the first record of epoch 1, and begins its own epoch with record 2.
     let name = Arc::clone(log.name());
     let new_first = Position { epoch: 5, seq: 2 };
@@ -261,7 +261,7 @@ fn new_epoch_below_the_last_read_sequence_hides_no_gap() {
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     log.take_over(5, false);
     publish(&mirror, &["4"]);
-    let mut events = told(&mut reader);
+    let mut events = read_events(&mut reader);
     events.retain(|event| !event.starts_with("Lagging"));
     assert_eq!(events, ["1 after 3 of None becomes 5-2", "gap 5: 2-3", "5-4 4"]);
 }
@@ -275,13 +275,13 @@ fn records_of_a_deposed_owner_are_ignored() {
     let mut deposed = subscriber(&owned, &earliest());
     publish(&owned, &["1"]);
     feed(&mut deposed, log);
-    assert_eq!(told(&mut reader), ["1-1 1"]);
+    assert_eq!(read_events(&mut reader), ["1-1 1"]);
     let next = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     publish(&next, &["new"]);
     feed(&mut subscriber(&next, &from(Start::After(log.fed_through().unwrap()))), log);
     publish(&owned, &["2", "3"]);
     feed(&mut deposed, log);
-    assert_eq!(told(&mut reader), ["1 after 1 of None becomes 8-1", "8-1 new"]);
+    assert_eq!(read_events(&mut reader), ["1 after 1 of None becomes 8-1", "8-1 new"]);
 }
 
 #[test]
@@ -292,12 +292,12 @@ fn owner_appends_only_while_its_lease_lasts() {
     owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
     own.logs()[0].take_over(1, true);
     publish(&own, &["mine"]);
-    pass(std::time::Duration::from_nanos(999));
+    advance_clock(std::time::Duration::from_nanos(999));
     publish(&own, &["mine too"]);
-    pass(std::time::Duration::from_nanos(1));
+    advance_clock(std::time::Duration::from_nanos(1));
     publish(&own, &["not mine"]);
-    assert_eq!(told(&mut subscriber(&own, &earliest())), ["1-1 mine", "1-2 mine too"]);
-    assert_eq!(told(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
+    assert_eq!(read_events(&mut subscriber(&own, &earliest())), ["1-1 mine", "1-2 mine too"]);
+    assert_eq!(read_events(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
     owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
     publish(&own, &["mine again"]);
     assert_eq!(own.logs()[0].last().seq, 3);
@@ -311,11 +311,11 @@ fn clock_set_back_does_not_extend_the_owners_lease() {
     owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
     own.logs()[0].take_over(1, true);
     publish(&own, &["mine"]);
-    set_back(std::time::Duration::from_secs(600));
-    pass(std::time::Duration::from_nanos(1_000));
+    set_clock_back(std::time::Duration::from_secs(600));
+    advance_clock(std::time::Duration::from_nanos(1_000));
     publish(&own, &["not mine"]);
-    assert_eq!(told(&mut subscriber(&own, &earliest())), ["1-1 mine"]);
-    assert_eq!(told(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
+    assert_eq!(read_events(&mut subscriber(&own, &earliest())), ["1-1 mine"]);
+    assert_eq!(read_events(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
 }
 
 #[test]
@@ -325,10 +325,10 @@ fn records_older_than_the_mirrors_first_come_from_the_owner() {
     publish(&owned, &["1", "2", "3"]);
     let _keeps_it_fed = subscriber(&mirror, &from(Start::Latest));
     let all = ["1-1 1", "1-2 2", "1-3 3"];
-    assert_eq!(told(&mut subscriber(&mirror, &earliest())), all);
+    assert_eq!(read_events(&mut subscriber(&mirror, &earliest())), all);
     let after_first = from(Start::After(Position { epoch: 1, seq: 1 }));
-    assert_eq!(told(&mut subscriber(&mirror, &after_first)), all[1..]);
-    assert!(mirror.logs()[0].read(1, |_| ()).is_none(), "it is not here");
+    assert_eq!(read_events(&mut subscriber(&mirror, &after_first)), all[1..]);
+    assert!(mirror.logs()[0].read(1, |_| ()).is_none(), "the mirror does not have it");
 }
 
 #[test]
@@ -338,12 +338,16 @@ fn resuming_before_a_mirrors_start_gives_all_records_or_a_gap() {
     publish(&owned, &["1", "2", "3"]);
     let after_first = from(Start::After(Position { epoch: 1, seq: 1 }));
     let mirror = mirror_of(&owner, config(64 << 10));
-    assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["1-2 2", "1-3 3"], "it is the first to read");
-    assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["1-2 2", "1-3 3"], "and the second");
+    assert_eq!(
+        read_events(&mut subscriber(&mirror, &after_first)),
+        ["1-2 2", "1-3 3"],
+        "it is the first to read"
+    );
+    assert_eq!(read_events(&mut subscriber(&mirror, &after_first)), ["1-2 2", "1-3 3"], "and the second");
     owner.is_full.store(true, Ordering::Relaxed);
     let mirror = mirror_of(&owner, config(64 << 10));
     for _ in 0..2 {
-        assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["gap 1: 2-3"]);
+        assert_eq!(read_events(&mut subscriber(&mirror, &after_first)), ["gap 1: 2-3"]);
     }
 }
 
@@ -355,17 +359,17 @@ fn mirror_without_subscribers_is_emptied_and_refilled_later() {
     let log = &mirror.logs()[0];
     publish(&owned, &["1", "2"]);
     feed(&mut subscriber(&owned, &earliest()), log);
-    assert_eq!(told(&mut reader).len(), 2);
+    assert_eq!(read_events(&mut reader).len(), 2);
     drop(reader);
-    assert!(!log.is_read());
-    log.starve();
-    assert_eq!((log.info().bytes, log.is_placed()), (0, false));
+    assert!(!log.has_subscribers());
+    log.clear_mirror();
+    assert_eq!((log.info().bytes, log.is_positioned()), (0, false));
     publish(&owned, &["3"]);
     let mut reader = subscriber(&mirror, &from(Start::Latest));
-    let mut fed = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 3 })));
+    let mut owner_reader = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 3 })));
     publish(&owned, &["4"]);
-    feed(&mut fed, log);
-    assert_eq!(told(&mut reader), ["1-4 4"]);
+    feed(&mut owner_reader, log);
+    assert_eq!(read_events(&mut reader), ["1-4 4"]);
 }
 
 #[test]
@@ -378,13 +382,13 @@ fn epoch_of_a_moved_log_ends_where_the_next_owner_starts() {
     let mut reader = subscriber(&old, &earliest());
     let next = mirror_of(&Owner::of(&old), config(64 << 10));
     old.logs()[0].hand_over(false, Some(4));
-    let here = |start| SubscribeOptions { here: true, ..from(start) };
-    feed(&mut subscriber(&old, &here(Start::Earliest)), &next.logs()[0]);
-    assert_eq!(next.logs()[0].last(), Position { epoch: 4, seq: 2 }, "it stands where the next epoch begins");
+    let local = |start| SubscribeOptions { local_only: true, ..from(start) };
+    feed(&mut subscriber(&old, &local(Start::Earliest)), &next.logs()[0]);
+    assert_eq!(next.logs()[0].last(), Position { epoch: 4, seq: 2 }, "it is positioned at the next epoch");
     let all = ["1-1 1", "1-2 2", "1 after 2 of Some(2) becomes 4-3"];
-    assert_eq!(told(&mut reader), all);
+    assert_eq!(read_events(&mut reader), all);
     let before_first = Position { epoch: 1, seq: 0 };
-    assert_eq!(told(&mut subscriber(&next, &here(Start::After(before_first)))), all);
+    assert_eq!(read_events(&mut subscriber(&next, &local(Start::After(before_first)))), all);
 }
 
 #[test]
@@ -403,40 +407,40 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     let log = &mirror.logs()[0];
     publish(&owned, &["0"]);
     let readers = || [(); 2].map(|()| subscriber(&mirror, &from(Start::Latest)));
-    let anew = |readers: &mut [Subscriber], lost: &str, next: &str| {
-        let mut fed = subscriber(&owned, &from(Start::After(log.fed_through().unwrap())));
+    let restart_mirror = |readers: &mut [Subscriber], lost: &str, next: &str| {
+        let mut owner_reader = subscriber(&owned, &from(Start::After(log.fed_through().unwrap())));
         publish(&owned, &["read"]);
-        feed(&mut fed, log);
-        readers.iter_mut().for_each(|reader| assert_eq!(told(reader).len(), 1));
-        log.starve();
+        feed(&mut owner_reader, log);
+        readers.iter_mut().for_each(|reader| assert_eq!(read_events(reader).len(), 1));
+        log.clear_mirror();
         publish(&owned, &[lost]);
         log.feed_from(owned.logs()[0].last());
-        let mut fed = subscriber(&owned, &from(Start::After(owned.logs()[0].last())));
+        let mut owner_reader = subscriber(&owned, &from(Start::After(owned.logs()[0].last())));
         publish(&owned, &[next]);
-        feed(&mut fed, log);
+        feed(&mut owner_reader, log);
     };
     let mut two = readers();
-    anew(&mut two, "lost", "next");
-    let lost = |reader: &mut Subscriber| {
-        let mut told = told(reader);
-        told.retain(|told| !told.starts_with("Lagging"));
-        told
+    restart_mirror(&mut two, "lost", "next");
+    let events_without_warnings = |reader: &mut Subscriber| {
+        let mut events = read_events(reader);
+        events.retain(|event| !event.starts_with("Lagging"));
+        events
     };
     for reader in &mut two {
-        assert_eq!(lost(reader), ["1-3 lost", "1-4 next"], "it is had from the owner");
+        assert_eq!(events_without_warnings(reader), ["1-3 lost", "1-4 next"], "the owner still has it");
     }
     drop(two);
     owner.is_full.store(true, Ordering::Relaxed);
     let mut two = readers();
-    anew(&mut two, "lost", "next");
+    restart_mirror(&mut two, "lost", "next");
     for reader in &mut two {
-        assert_eq!(lost(reader), ["gap 1: 6-6", "1-7 next"]);
+        assert_eq!(events_without_warnings(reader), ["gap 1: 6-6", "1-7 next"]);
     }
 }
 
 /// A mirror that has received epoch 1, and then a feed that begins in the middle of epoch 8. The sequence numbers
 /// restarted between these epochs.
-fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
+fn mirror_fed_mid_epoch() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -447,19 +451,23 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 
 #[test]
 fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
-    let (owner, mirror, mut newest) = fed_from_the_middle();
+    let (owner, mirror, mut newest) = mirror_fed_mid_epoch();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
-    assert_eq!(told(&mut subscriber(&mirror, &ninth_of_the_first)), all);
+    assert_eq!(read_events(&mut subscriber(&mirror, &ninth_of_the_first)), all);
     owner.is_full.store(true, Ordering::Relaxed);
     let lost = [all[0], "gap 8: 1-3"];
-    assert_eq!(told(&mut subscriber(&mirror, &ninth_of_the_first)), lost, "nobody has it for this reader");
-    assert!(told(&mut newest).is_empty(), "it asked for nothing of that");
+    assert_eq!(
+        read_events(&mut subscriber(&mirror, &ninth_of_the_first)),
+        lost,
+        "no private mirror is available"
+    );
+    assert!(read_events(&mut newest).is_empty(), "it requested none of these records");
 }
 
 #[test]
 fn owner_without_the_start_of_an_epoch_reports_it_missing() {
-    let (owner, mirror, _newest) = fed_from_the_middle();
+    let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);
     feed(&mut subscriber(&owner.topic, &from(Start::After(log.fed_through().unwrap()))), log);
@@ -469,7 +477,7 @@ fn owner_without_the_start_of_an_epoch_reports_it_missing() {
     let reader = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all =
         ["1 after 9 of None becomes 8-1", "gap 8: 1-3", "8-4 d", "8 after 4 of None becomes 9-5", "9-5 e"];
-    assert_eq!(told(&mut subscriber(&mirror, &reader)), all);
+    assert_eq!(read_events(&mut subscriber(&mirror, &reader)), all);
 }
 
 #[test]
@@ -481,49 +489,49 @@ fn mirror_refilled_from_a_requested_position_has_no_gap() {
     publish(&owned, &["1", "2", "3"]);
     feed(&mut subscriber(&owned, &earliest()), log);
     drop(reader);
-    log.starve();
+    log.clear_mirror();
     let after_first = Position { epoch: 1, seq: 1 };
     log.feed_from(after_first);
     feed(&mut subscriber(&owned, &from(Start::After(after_first))), log);
-    assert_eq!(told(&mut subscriber(&mirror, &from(Start::After(after_first)))), ["1-2 2", "1-3 3"]);
+    assert_eq!(read_events(&mut subscriber(&mirror, &from(Start::After(after_first)))), ["1-2 2", "1-3 3"]);
 }
 
 #[test]
 fn mirror_refuses_reads_from_before_its_first_record() {
-    let (owner, mirror, _newest) = fed_from_the_middle();
-    let fed = |mirror: &Arc<Topic>, start| {
+    let (owner, mirror, _newest) = mirror_fed_mid_epoch();
+    let subscribe_locally = |mirror: &Arc<Topic>, start| {
         let cursor = Cursor::new(
             Arc::clone(&mirror.logs()[0]),
-            &SubscribeOptions { here: true, ..from(start) },
+            &SubscribeOptions { local_only: true, ..from(start) },
             None,
             ConsumeMode::Reads,
         );
         cursor.map(drop)
     };
     let is_refused = |outcome| matches!(outcome, Err(SubscribeError::OwnerAway(_)));
-    let unplaced = mirror_of(&owner, config(64 << 10));
+    let unpositioned = mirror_of(&owner, config(64 << 10));
     let after = |epoch, seq| Start::After(Position { epoch, seq });
     for start in [Start::Latest, Start::Earliest, after(1, 0), after(8, 3)] {
-        assert!(is_refused(fed(&unplaced, start)), "{start:?}");
+        assert!(is_refused(subscribe_locally(&unpositioned, start)), "{start:?}");
     }
     for start in [Start::Earliest, Start::Time(1), after(1, 9), after(8, 2)] {
-        assert!(is_refused(fed(&mirror, start)), "{start:?}");
+        assert!(is_refused(subscribe_locally(&mirror, start)), "{start:?}");
     }
     for start in [Start::Latest, after(8, 3), after(8, 7)] {
-        assert_eq!(fed(&mirror, start), Ok(()), "{start:?}");
+        assert_eq!(subscribe_locally(&mirror, start), Ok(()), "{start:?}");
     }
     mirror.logs()[0].take_over(9, false);
     mirror.logs()[0].hand_over(false, Some(10));
-    assert_eq!(fed(&mirror, after(1, 9)), Ok(()), "it was the owner, and another takes what it has");
+    assert_eq!(subscribe_locally(&mirror, after(1, 9)), Ok(()), "it was the owner and has all records");
 }
 
 #[test]
 fn takeover_for_an_older_epoch_leaves_the_log_a_mirror() {
-    let (owner, mirror, _newest) = fed_from_the_middle();
+    let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(7, false);
     assert!(mirror.logs()[0].is_mirror());
     publish(&mirror, &["d"]);
-    assert_eq!(mirror.logs()[0].last(), Position { epoch: 8, seq: 3 }, "it is not written here");
+    assert_eq!(mirror.logs()[0].last(), Position { epoch: 8, seq: 3 }, "it is not appended to the mirror");
     assert_eq!(owner.topic.logs()[0].last(), Position { epoch: 8, seq: 4 });
 }

@@ -76,7 +76,7 @@ fn append_time_does_not_decrease_with_the_clock() {
 
 /// A clock on which each reading is earlier than the previous one.
 const BACKWARDS: Clock = Clock(|| {
-    pass(std::time::Duration::from_nanos(3));
+    advance_clock(std::time::Duration::from_nanos(3));
     u64::MAX / 2 - MANUAL.now_ns()
 });
 
@@ -88,19 +88,19 @@ fn every_read_method_yields_the_same_records() {
     let mut drained = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     // Reads a few records at a time, so that some reads end inside a segment.
-    while reader.drain(7, |event| drained.saw(event)).unwrap() > 0 {}
-    let mut taken = Witness::from_seq(1);
+    while reader.drain(7, |event| drained.check(event)).unwrap() > 0 {}
+    let mut by_event = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     while let Some(event) = reader.try_next().unwrap() {
-        taken.saw(event);
+        by_event.check(event);
     }
     let mut mixed = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
     while reader.ready().unwrap() {
-        mixed.saw(reader.take());
-        reader.drain(3, |event| mixed.saw(event)).unwrap();
+        mixed.check(reader.take());
+        reader.drain(3, |event| mixed.check(event)).unwrap();
     }
-    for witness in [drained, taken, mixed] {
+    for witness in [drained, by_event, mixed] {
         assert_eq!((witness.records, witness.missing), (1_000, 0));
     }
 }
@@ -117,8 +117,8 @@ fn cursor_spans_contain_the_frame_bytes_of_the_records() {
         for span in cursor.spans(1_000) {
             let SpanContent::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
             assert!(bytes.len() <= 1_000);
-            let run = CheckedBatch::check(bytes, span.count, 1 << 20).unwrap();
-            assert_eq!(run.bytes().len(), span.advance_bytes as usize);
+            let batch = CheckedBatch::check(bytes, span.count, 1 << 20).unwrap();
+            assert_eq!(batch.bytes().len(), span.advance_bytes as usize);
             moves.push((span.count, span.advance_bytes));
         }
         for (count, bytes) in moves {

@@ -20,7 +20,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 use producers::Producers;
-use readers::{Reader, Truth};
+use readers::{ExpectedLog, Reader};
 use share::Sharers;
 use work::{Settling, Workers};
 
@@ -74,7 +74,7 @@ pub enum Operation {
     Leave {
         reader: usize,
     },
-    Pass {
+    AdvanceTime {
         ms: u64,
     },
     Expire,
@@ -141,7 +141,7 @@ impl From<[u8; 4]> for Operation {
             42..50 => Operation::Drain { reader, max: if b > 200 { usize::MAX } else { b.into() } },
             50..57 => Operation::Sleep { reader },
             57..59 => Operation::Leave { reader },
-            59..61 => Operation::Pass { ms: u64::from(b) * 5 },
+            59..61 => Operation::AdvanceTime { ms: u64::from(b) * 5 },
             61..63 => Operation::Expire,
             _ if (a, b % 8) == (7, 0) => Operation::Close,
             _ => Operation::Drain { reader, max: usize::MAX },
@@ -260,8 +260,10 @@ impl Play {
             Operation::Batch { count, bytes } => self.publish_batch(count, bytes),
             Operation::Expect { right } => self.publish_expecting(right),
             Operation::Subscribe { start, on_gap } => self.subscribe(start, on_gap),
-            Operation::Take { reader } => self.with(reader, Reader::take),
-            Operation::Drain { reader, max } => self.with(reader, |reader, truth| reader.drain(max, truth)),
+            Operation::Take { reader } => self.with_reader(reader, Reader::take),
+            Operation::Drain { reader, max } => {
+                self.with_reader(reader, |reader, expected| reader.drain(max, expected))
+            }
             Operation::Sleep { reader } => self.sleep(reader),
             Operation::Leave { reader } => self.readers[reader] = None,
             Operation::Produce { producer, epoch_step, from_next, count } => {
@@ -270,17 +272,17 @@ impl Play {
             Operation::JoinShare => self.sharers.join(),
             Operation::LeaveShare { member } => self.sharers.leave(member),
             Operation::Share { member, max } => {
-                self.sharers.take(member, max, &Truth::of(&self.topic, &self.list, self.closed));
+                self.sharers.take(member, max, &ExpectedLog::of(&self.topic, &self.list, self.closed));
             }
             Operation::Confirm { member, back } => self.sharers.confirm(member, back),
             Operation::JoinWork => self.workers.join(),
             Operation::LeaveWork { member, departure } => self.workers.leave(member, departure),
             Operation::Claim { member, max } => {
-                self.workers.claim(member, max, &Truth::of(&self.topic, &self.list, self.closed));
+                self.workers.claim(member, max, &ExpectedLog::of(&self.topic, &self.list, self.closed));
             }
             Operation::Settle { claim, how } => self.workers.settle(claim, how),
             Operation::TakeDeadLetters => self.workers.take_dead_letters(),
-            Operation::Pass { ms } => pass(Duration::from_millis(ms)),
+            Operation::AdvanceTime { ms } => advance_clock(Duration::from_millis(ms)),
             Operation::Expire => self.topic.expire(MANUAL.now_ns()),
             Operation::Close => {
                 self.topic.close();
@@ -297,18 +299,15 @@ impl Play {
     fn check_log(&mut self) {
         let info = self.topic.logs()[0].info();
         assert_eq!(info.next_seq, self.list.len() as u64 + 1);
-        assert!(info.bytes <= self.budget.used(), "what is held is charged");
+        assert!(info.bytes <= self.budget.used(), "retained bytes are charged");
         let asleep = self.readers.iter().flatten().filter(|reader| reader.asleep).count();
-        assert_eq!(info.waiting, asleep, "all that sleep, and nobody else, wait");
+        assert_eq!(info.waiting, asleep, "exactly the sleeping readers wait");
         let oldest = std::mem::replace(&mut self.oldest, info.oldest_seq);
         if let Some(lost) = self.list[oldest as usize - 1..info.oldest_seq as usize - 1].last() {
             let aged = lost.appended_ns + 2_000_000_000 < MANUAL.now_ns();
             let since: usize =
                 self.list[oldest as usize - 1..].iter().map(|written| written.bytes + 16).sum();
-            assert!(
-                aged || since as u64 >= RETENTION_BYTES / 8,
-                "{oldest} was given up early: {since} bytes"
-            );
+            assert!(aged || since as u64 >= RETENTION_BYTES / 8, "{oldest} was dropped early: {since} bytes");
         }
     }
 
@@ -321,7 +320,7 @@ impl Play {
         let key_bytes = key.map(|key| [key]);
         draft.meta.key = key_bytes.as_ref().map(|key| key.as_slice());
         let outcome = self.publisher.publish(draft);
-        self.written(outcome, &[bytes], expires_ns.unwrap_or(u64::MAX), key);
+        self.record_appended(outcome, &[bytes], expires_ns.unwrap_or(u64::MAX), key);
     }
 
     fn publish_batch(&mut self, count: usize, bytes: usize) {
@@ -332,7 +331,7 @@ impl Play {
         if count == 0 {
             assert!(matches!(outcome, Err(PublishError::Batch(_))));
         } else {
-            self.written(outcome, &vec![bytes; count], u64::MAX, None);
+            self.record_appended(outcome, &vec![bytes; count], u64::MAX, None);
         }
     }
 
@@ -341,14 +340,14 @@ impl Play {
         let content = content(last + 1, 8);
         let outcome = self.publisher.publish_expecting(last + u64::from(!right), content.as_slice());
         if right || self.closed {
-            self.written(outcome, &[8], u64::MAX, None);
+            self.record_appended(outcome, &[8], u64::MAX, None);
         } else {
             assert_eq!(outcome, Err(PublishError::SeqMoved { expected: last + 1, last_seq: last }));
         }
     }
 
     /// Adds acknowledged records to the list.
-    fn written(
+    fn record_appended(
         &mut self,
         outcome: Result<Receipt, PublishError>,
         sizes: &[usize],
@@ -369,16 +368,16 @@ impl Play {
         let mark = self.producers.mark(producer, epoch_step, from_next);
         let contents: Vec<Vec<u8>> = (0..count).map(|n| content(first_seq + n, 8)).collect();
         let drafts: Vec<Draft<'_>> = contents.iter().map(|content| Draft::from(content.as_slice())).collect();
-        let outcome = self.topic.publisher("t").identified(mark).publish_batch(&drafts);
+        let outcome = self.topic.publisher("t").with_producer(mark).publish_batch(&drafts);
         if self.closed {
             assert_eq!(outcome, Err(PublishError::Closed));
             return;
         }
-        match self.producers.judge(mark, count) {
+        match self.producers.expected_outcome(mark, count) {
             Ok(None) => {
-                self.producers.appended(mark, count, first_seq);
+                self.producers.record_append(mark, count, first_seq);
                 assert!(outcome.as_ref().is_ok_and(|receipt| !receipt.duplicate), "{mark:?}: {outcome:?}");
-                self.written(outcome, &vec![8; count as usize], u64::MAX, None);
+                self.record_appended(outcome, &vec![8; count as usize], u64::MAX, None);
             }
             Ok(Some(seq)) => {
                 let receipt = outcome.unwrap();
@@ -404,13 +403,13 @@ impl Play {
             Some(Reader { subscriber, next, from_ns, on_gap, warned: false, asleep: false, ended: false });
     }
 
-    fn with(&mut self, reader: usize, act: impl FnOnce(&mut Reader, &Truth<'_>)) {
+    fn with_reader(&mut self, reader: usize, operation: impl FnOnce(&mut Reader, &ExpectedLog<'_>)) {
         let Some(reader) = &mut self.readers[reader] else { return };
         if reader.asleep {
             // A sleeping task does nothing until it is woken.
             return;
         }
-        act(reader, &Truth::of(&self.topic, &self.list, self.closed));
+        operation(reader, &ExpectedLog::of(&self.topic, &self.list, self.closed));
     }
 
     fn sleep(&mut self, index: usize) {
@@ -419,7 +418,7 @@ impl Play {
         match reader.subscriber.poll_ready(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => outcome.unwrap(),
             Poll::Pending => {
-                assert!(!self.closed, "nobody waits on a topic that is closed");
+                assert!(!self.closed, "no reader waits on a closed topic");
                 reader.asleep = true;
             }
         }
@@ -434,7 +433,7 @@ impl Play {
             }
             for index in woken {
                 let Some(reader) = &mut self.readers[index] else { continue };
-                assert!(std::mem::take(&mut reader.asleep), "whoever is woken slept");
+                assert!(std::mem::take(&mut reader.asleep), "only a sleeping reader is woken");
                 assert!(reader.subscriber.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
             }
         }
@@ -446,12 +445,12 @@ impl Play {
             if let Some(reader) = &mut self.readers[index] {
                 reader.asleep = false;
             }
-            self.with(index, |reader, truth| reader.drain(usize::MAX, truth));
+            self.with_reader(index, |reader, expected| reader.drain(usize::MAX, expected));
         }
-        self.sharers.finish(&Truth::of(&self.topic, &self.list, self.closed));
-        self.workers.finish(&Truth::of(&self.topic, &self.list, self.closed));
+        self.sharers.finish(&ExpectedLog::of(&self.topic, &self.list, self.closed));
+        self.workers.finish(&ExpectedLog::of(&self.topic, &self.list, self.closed));
         let Play { topic, budget, publisher, readers, sharers, workers, .. } = self;
         drop((readers, publisher, sharers, workers, topic));
-        assert_eq!(budget.used(), 0, "all memory is given back");
+        assert_eq!(budget.used(), 0, "all memory is released");
     }
 }

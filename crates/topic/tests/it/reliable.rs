@@ -54,7 +54,7 @@ fn slow_registered_readers_lose_no_record() {
                 let mut witness = Witness::from_seq(1);
                 while witness.records < count {
                     assert!(reader.wait(Some(PATIENCE)).unwrap());
-                    reader.drain(at_once, |event| witness.saw(event)).unwrap();
+                    reader.drain(at_once, |event| witness.check(event)).unwrap();
                 }
                 assert_eq!((witness.missing, witness.lagging.len()), (0, 0));
             });
@@ -68,16 +68,16 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let wait_max = Duration::from_millis(30);
     let topic = topic_of(reliable(wait_max, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
-    let (held, refused) = fill(&topic);
+    let (retained, refused) = fill(&topic);
     let PublishError::Full { subscriber: name, needed, waited } = refused else { panic!("{refused}") };
     assert_eq!((name.as_str(), needed), ("slow", 1));
     assert!(waited >= wait_max);
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut reader);
-    assert_eq!((witness.records, witness.missing), (held, 0));
+    assert_eq!((witness.records, witness.missing), (retained, 0));
     // The next read confirms the previous records.
     assert!(!reader.ready().unwrap());
-    topic.publisher("t").publish(&(held + 1).to_le_bytes()).unwrap();
+    topic.publisher("t").publish(&(retained + 1).to_le_bytes()).unwrap();
     assert_eq!(witness.drain(&mut reader), 1);
 }
 
@@ -86,17 +86,17 @@ fn evicted_subscriber_gets_its_exact_gap_and_others_continue() {
     let topic = topic_of(reliable(Duration::from_millis(5), OnFull::Evict), &budget(), RUNNING);
     let mut slow = subscriber(&topic, &registered("slow"));
     let mut quick = subscriber(&topic, &registered("quick"));
-    let (mut slow_saw, mut quick_saw) = (Witness::from_seq(1), Witness::from_seq(1));
+    let (mut slow_witness, mut quick_witness) = (Witness::from_seq(1), Witness::from_seq(1));
     let mut ledger = Ledger::of(&topic);
     for _ in 0..200 {
         ledger.publish(10, 100);
-        quick_saw.drain(&mut quick);
+        quick_witness.drain(&mut quick);
         assert!(!quick.ready().unwrap());
     }
-    assert_eq!((quick_saw.records, quick_saw.missing), (ledger.published, 0));
-    slow_saw.drain(&mut slow);
-    assert_eq!(slow_saw.gaps.len(), 1);
-    assert_eq!(slow_saw.records + slow_saw.missing, ledger.published);
+    assert_eq!((quick_witness.records, quick_witness.missing), (ledger.published, 0));
+    slow_witness.drain(&mut slow);
+    assert_eq!(slow_witness.gaps.len(), 1);
+    assert_eq!(slow_witness.records + slow_witness.missing, ledger.published);
     assert_eq!(topic.logs()[0].info().registered, 1);
 }
 
@@ -161,17 +161,20 @@ fn record_frees_room_only_after_it_is_reported_as_consumed() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let options = registered("remote");
     let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, ConsumeMode::Explicit).unwrap();
-    let (held, _) = fill(&topic);
+    let (retained, _) = fill(&topic);
     let mut witness = Witness::from_seq(1);
     while let ReadOutcome::Records = cursor.fill() {
-        cursor.drain(usize::MAX, |record| witness.saw(Event::Record(record)));
+        cursor.drain(usize::MAX, |record| witness.check(Event::Record(record)));
     }
-    assert_eq!(witness.records, held);
-    assert_eq!(fill(&topic).0, held, "read is not consumed");
-    cursor.consume(held / 2);
+    assert_eq!(witness.records, retained);
+    assert_eq!(fill(&topic).0, retained, "read is not consumed");
+    cursor.consume(retained / 2);
     let (more, _) = fill(&topic);
     let oldest = topic.logs()[0].info().oldest_seq;
-    assert!(more > held && oldest > 1 && oldest <= held / 2 + 1, "{oldest} … {more} after {held}");
+    assert!(
+        more > retained && oldest > 1 && oldest <= retained / 2 + 1,
+        "{oldest} … {more} after {retained}"
+    );
     cursor.leave(&Waiter::new(), 0);
 }
 
@@ -181,10 +184,10 @@ fn record_limit_keeps_the_records_of_a_registered_reader() {
     config.retention.records = Some(10);
     let topic = topic_of(config, &budget(), MANUAL);
     let mut reader = subscriber(&topic, &registered("slow"));
-    let (held, _) = fill(&topic);
+    let (retained, _) = fill(&topic);
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut reader);
-    assert_eq!((witness.records, witness.missing), (held, 0));
+    assert_eq!((witness.records, witness.missing), (retained, 0));
 }
 
 #[test]
@@ -194,11 +197,11 @@ fn registered_reader_of_an_older_epoch_loses_no_new_record() {
     );
     let start = Start::After(Position { epoch: 1, seq: 1_000_000 });
     let mut reader = subscriber(&topic, &SubscribeOptions { start, ..registered("resumed") });
-    let (held, refused) = fill(&topic);
+    let (retained, refused) = fill(&topic);
     assert!(matches!(refused, PublishError::Full { .. }), "{refused}");
     let mut witness = Witness::from_seq(0);
     witness.drain(&mut reader);
-    assert_eq!((witness.epochs.len(), witness.records, witness.missing), (1, held, 0));
+    assert_eq!((witness.epochs.len(), witness.records, witness.missing), (1, retained, 0));
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn publisher_that_waits_for_room_repeatedly_is_listed_once() {
     for _ in 0..1_000 {
         topic.await_room(0, &waiter);
     }
-    assert!(Arc::strong_count(&waiter) <= 2, "it stands in the list once: {}", Arc::strong_count(&waiter));
+    assert!(Arc::strong_count(&waiter) <= 2, "it is in the list once: {}", Arc::strong_count(&waiter));
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn history_uses_but_never_exceeds_its_byte_limit() {
         let mut ledger = Ledger::of(&topic);
         for _ in 0..4 * bytes / payload as u64 {
             ledger.publish(1, payload);
-            let held = topic.logs()[0].info().bytes;
-            assert!(held <= bytes, "{held} of {bytes} with records of {payload}");
+            let retained_bytes = topic.logs()[0].info().bytes;
+            assert!(retained_bytes <= bytes, "{retained_bytes} of {bytes} with records of {payload}");
             assert!(budget.used() <= bytes);
         }
         let fair = bytes / (payload as u64 + 24) / 3;
@@ -51,9 +51,9 @@ fn history_with_large_batches_stays_within_its_bytes() {
     for _ in 0..50 {
         publisher.publish_batch(&drafts).unwrap();
         publisher.publish(&payload).unwrap();
-        let held = topic.logs()[0].info().bytes;
+        let retained_bytes = topic.logs()[0].info().bytes;
         // A batch is in one segment, which stays even if it is the whole history.
-        assert!(held <= bytes, "{held}");
+        assert!(retained_bytes <= bytes, "{retained_bytes}");
     }
 }
 
@@ -92,10 +92,10 @@ fn records_beyond_their_age_are_dropped_without_publishing() {
     let mut ledger = Ledger::of(&topic);
     ledger.publish(100, 100);
     let mut reader = subscriber(&topic, &earliest());
-    pass(Duration::from_secs(9));
+    advance_clock(Duration::from_secs(9));
     topic.expire(MANUAL.now_ns());
     assert_eq!(readable(&topic), 100);
-    pass(Duration::from_secs(2));
+    advance_clock(Duration::from_secs(2));
     topic.expire(MANUAL.now_ns());
     assert_eq!(readable(&topic), 0);
     assert_eq!(budget.used(), 0, "its memory is free");
@@ -112,10 +112,10 @@ fn retention_age_counts_from_the_append_of_each_record() {
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 1_000);
-    pass(Duration::from_secs(9));
+    advance_clock(Duration::from_secs(9));
     // This record needs a segment of its own, because the segment of the first three is sealed.
     ledger.publish(1, 5_000);
-    pass(Duration::from_secs(5));
+    advance_clock(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());
     assert_eq!(readable(&topic), 1, "three are 14 s old, one is 5 s old");
 }
@@ -131,7 +131,7 @@ fn expired_record_is_skipped_and_is_no_gap() {
         publisher.publish(draft).unwrap();
     }
     assert_eq!(readable_numbers(&topic).len(), 100);
-    pass(Duration::from_secs(1));
+    advance_clock(Duration::from_secs(1));
     assert!(readable_numbers(&topic).into_iter().eq((1..=100).step_by(2)));
 }
 
@@ -154,7 +154,7 @@ fn record_that_expires_after_ready_and_before_take_is_delivered() {
     topic.publisher("t").publish(draft).unwrap();
     let mut reader = subscriber(&topic, &earliest());
     assert!(reader.ready().unwrap());
-    pass(Duration::from_secs(1));
+    advance_clock(Duration::from_secs(1));
     assert!(matches!(reader.take(), Event::Record(record) if record.payload() == b"short-lived"));
     assert!(!reader.ready().unwrap());
 }
@@ -179,17 +179,17 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
     let mut ledger = Ledger::of(&topic);
-    let reading = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
-    reading.keep_history();
+    let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
+    progress.keep_history();
     ledger.publish(4_000, 100);
     assert_eq!((log.info().oldest_seq, log.pressure()), (1, 0), "all is kept for it, and it reads nothing");
-    reading.at(Position { epoch: 1, seq: 10 });
+    progress.set_position(Position { epoch: 1, seq: 10 });
     ledger.publish(200, 100);
     assert!(log.pressure() > 300_000, "{} bytes lie before a reader that does read", log.pressure());
     ledger.publish(20_000, 100);
-    let held = log.info().bytes;
-    assert!((800_000..=1 << 20).contains(&held), "{held} bytes: no more than the limit");
-    reading.at(log.last());
+    let retained_bytes = log.info().bytes;
+    assert!((800_000..=1 << 20).contains(&retained_bytes), "{retained_bytes} bytes: no more than the limit");
+    progress.set_position(log.last());
     ledger.publish(200, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes: it has read them", log.info().bytes);
     assert!(log.pressure() < 64 << 10);
@@ -202,8 +202,8 @@ fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     budget.charge(600 << 10).unwrap();
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);
     let log = &topic.logs()[0];
-    let reading = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
-    reading.keep_history();
+    let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
+    progress.keep_history();
     Ledger::of(&topic).publish(4_000, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);
 }

@@ -35,12 +35,12 @@ fn late_subscriber_starts_at_the_requested_position() {
 fn position_beyond_the_log_is_refused() {
     let topic = large_topic(MANUAL);
     Ledger::of(&topic).publish(10, 8);
-    let asked = [(1, 11), (1, u64::MAX), (2, 0), (u32::MAX, u64::MAX)];
-    for asked in asked.map(|(epoch, seq)| Position { epoch, seq }) {
+    let positions = [(1, 11), (1, u64::MAX), (2, 0), (u32::MAX, u64::MAX)];
+    for requested in positions.map(|(epoch, seq)| Position { epoch, seq }) {
         let last = Position { epoch: 1, seq: 10 };
         let refused =
-            Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, ConsumeMode::Reads);
-        assert_eq!(refused.unwrap_err(), SubscribeError::Ahead { asked, last });
+            Cursor::new(topic.logs()[0].clone(), &from(Start::After(requested)), None, ConsumeMode::Reads);
+        assert_eq!(refused.unwrap_err(), SubscribeError::Ahead { requested, last });
     }
 }
 
@@ -61,14 +61,15 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     nothing(&mut ahead);
     nothing(&mut later);
     // A snapshot has moved the log to this position. Subscribers of the previous epoch receive the end of that epoch.
-    topic.logs()[0].move_on(Position { epoch: 2, seq: 14 });
+    topic.logs()[0].reset_to(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);
     ledger.publish(1, 8);
     assert!(matches!(later.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 14));
-    let asked = Position { epoch: 9, seq: 1 };
+    let requested = Position { epoch: 9, seq: 1 };
     topic.logs()[0].set_replicated(false);
-    let refused = Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, ConsumeMode::Reads);
+    let refused =
+        Cursor::new(topic.logs()[0].clone(), &from(Start::After(requested)), None, ConsumeMode::Reads);
     assert!(matches!(refused, Err(SubscribeError::Ahead { .. })));
 }
 
@@ -80,7 +81,7 @@ fn start_by_time_begins_with_the_first_record_at_or_after_it() {
     // The records fill several segments; one record is appended each second.
     for _ in 0..200 {
         ledger.publish(1, 1_000);
-        pass(Duration::from_secs(1));
+        advance_clock(Duration::from_secs(1));
     }
     let at = |seconds: u64| first_seq(&topic, Start::Time(began_ns + seconds * 1_000_000_000));
     assert_eq!(at(0), Some(1));
@@ -167,14 +168,14 @@ fn payload_view_replaces_payloads_and_skips_hidden_records() {
     for n in 1..=2_000 {
         publisher.publish(n.to_string().as_bytes()).unwrap();
     }
-    let view = |show| Some(Filter { view: Some(PayloadView::new(show)), ..Filter::new(|_| true) });
+    let view = |transform| Some(Filter { view: Some(PayloadView::new(transform)), ..Filter::new(|_| true) });
     let filter = view(even_digits);
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, ConsumeMode::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, Wait::Parked);
     let (mut shown, mut last) = (0, 0);
     let mut take = |record: dunlin_topic::Record<'_>| {
-        let whole = record.seq().to_string();
-        assert_eq!(record.payload(), &*even_digits(whole.as_bytes()).unwrap());
+        let digits = record.seq().to_string();
+        assert_eq!(record.payload(), &*even_digits(digits.as_bytes()).unwrap());
         assert_eq!(record.prev_seq, last, "what lies between was left out on purpose");
         assert!((last + 1..record.seq()).all(|seq| even_digits(seq.to_string().as_bytes()).is_none()));
         last = record.seq();
@@ -205,11 +206,11 @@ fn payload_view_replaces_payloads_and_skips_hidden_records() {
 fn changed_filter_applies_from_the_first_undelivered_record() {
     let topic = large_topic(MANUAL);
     topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
-    let view = |show| Some(Filter { view: Some(PayloadView::new(show)), ..Filter::new(|_| true) });
+    let view = |transform| Some(Filter { view: Some(PayloadView::new(transform)), ..Filter::new(|_| true) });
     let mut cursor =
         Cursor::new(topic.logs()[0].clone(), &earliest(), view(even_digits), ConsumeMode::Reads).unwrap();
     assert!(matches!(cursor.fill(), ReadOutcome::Records));
-    assert_eq!(cursor.under().unwrap().0.payload(), b"2");
+    assert_eq!(cursor.peek_any().unwrap().0.payload(), b"2");
     assert!(cursor.set_filter(None));
     assert!(matches!(cursor.fill(), ReadOutcome::Records));
     let mut seen = Vec::new();

@@ -11,10 +11,10 @@ use crate::disk::*;
 use crate::fixture::*;
 
 mod epochs;
-mod losing;
+mod fairness;
+mod losses;
 mod mirrored;
 mod publishers;
-mod turns;
 
 const SLOTS: u64 = 100;
 
@@ -40,14 +40,14 @@ fn conflated() -> SubscribeOptions {
 /// Sets slots and keeps the expected state.
 struct Setter {
     publisher: Publisher,
-    truth: Board,
+    expected: Board,
     seq: u64,
     random: u64,
 }
 
 impl Setter {
     fn of(topic: &Arc<Topic>) -> Setter {
-        Setter { publisher: topic.publisher("t"), truth: Board::default(), seq: 0, random: 1 }
+        Setter { publisher: topic.publisher("t"), expected: Board::default(), seq: 0, random: 1 }
     }
 
     fn set(&mut self, times: u64) {
@@ -57,14 +57,14 @@ impl Setter {
             let receipt = self.publisher.publish(payload.as_slice()).unwrap();
             self.seq += 1;
             assert_eq!(receipt.position.seq, self.seq);
-            self.truth.take(&payload, self.seq);
+            self.expected.take(&payload, self.seq);
         }
     }
 }
 
 /// A subscriber that keeps the state and detects missing records.
 #[derive(Default)]
-struct BoardReducer {
+struct BoardFollower {
     board: Board,
     at: u64,
     lost: bool,
@@ -76,8 +76,8 @@ struct BoardReducer {
     losses: Vec<u64>,
 }
 
-impl BoardReducer {
-    fn saw(&mut self, event: Event<'_>) {
+impl BoardFollower {
+    fn check(&mut self, event: Event<'_>) {
         match event {
             Event::Record(record) if record.prev_seq <= self.at && self.at < record.seq() => {
                 self.board.apply(record.seq(), &record.frame).unwrap();
@@ -120,7 +120,7 @@ impl BoardReducer {
             let read = subscriber
                 .drain(usize::MAX, |event| {
                     if !self.lost {
-                        self.saw(event)
+                        self.check(event)
                     }
                 })
                 .unwrap();
@@ -134,10 +134,10 @@ impl BoardReducer {
         }
     }
 
-    fn agrees_with(&self, setter: &Setter) {
+    fn assert_matches(&self, setter: &Setter) {
         assert_eq!(self.at, setter.seq);
-        assert_eq!(self.board.slots(), setter.truth.slots());
-        assert_eq!(self.board.checksum(), setter.truth.checksum());
+        assert_eq!(self.board.slots(), setter.expected.slots());
+        assert_eq!(self.board.checksum(), setter.expected.checksum());
     }
 }
 
@@ -157,14 +157,14 @@ fn record_refused_by_the_state_leaves_no_trace() {
     let mut large = sets(&[(1, 1)]).repeat(512);
     large.extend(sets(&[(1, REFUSED)]));
     assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Reducer { .. })));
-    assert_eq!(topic.logs()[0].state_info().unwrap().1.checksum, setter.truth.checksum());
+    assert_eq!(topic.logs()[0].state_info().unwrap().1.checksum, setter.expected.checksum());
     setter.set(3);
-    let mut witnessed = BoardReducer::default();
-    witnessed.drain(&mut reader);
-    witnessed.agrees_with(&setter);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
+    follower.assert_matches(&setter);
     assert!(
         budget.used() <= used + 64 * 3,
-        "{} after {used}: what was taken back is not paid for",
+        "{} after {used}: removed records are not charged",
         budget.used()
     );
 }
@@ -173,22 +173,22 @@ fn record_refused_by_the_state_leaves_no_trace() {
 fn joining_subscriber_gets_the_state_and_all_that_follows() {
     let topic = small();
     let mut setter = Setter::of(&topic);
-    let mut keepers = Vec::new();
+    let mut followers = Vec::new();
     for round in 0..2_000 {
         setter.set(1 + round % 7);
         if round % 20 == 0 {
-            keepers.push((subscriber(&topic, &following()), BoardReducer::default()));
+            followers.push((subscriber(&topic, &following()), BoardFollower::default()));
         }
-        let one = round as usize % keepers.len();
-        let (reader, keeper) = &mut keepers[one];
-        keeper.drain(reader);
+        let one = round as usize % followers.len();
+        let (reader, follower) = &mut followers[one];
+        follower.drain(reader);
     }
-    for (reader, keeper) in &mut keepers {
-        keeper.drain(reader);
-        keeper.agrees_with(&setter);
+    for (reader, follower) in &mut followers {
+        follower.drain(reader);
+        follower.assert_matches(&setter);
     }
-    assert!(keepers.iter().all(|(_, keeper)| keeper.snapshots >= 1));
-    assert!(keepers.iter().any(|(_, keeper)| keeper.gaps > 0), "64 KiB are not enough for all of them");
+    assert!(followers.iter().all(|(_, follower)| follower.snapshots >= 1));
+    assert!(followers.iter().any(|(_, follower)| follower.gaps > 0), "64 KiB are not enough for all of them");
 }
 
 #[test]
@@ -196,14 +196,14 @@ fn overrun_subscriber_gets_its_gap_and_the_current_state() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
     for _ in 0..5 {
         setter.set(10_000);
-        keeper.drain(&mut reader);
-        keeper.agrees_with(&setter);
+        follower.drain(&mut reader);
+        follower.assert_matches(&setter);
     }
-    assert_eq!((keeper.gaps, keeper.records), (5, 0), "each time the state, not the records");
+    assert_eq!((follower.gaps, follower.records), (5, 0), "each time the state, not the records");
 }
 
 #[test]
@@ -212,17 +212,17 @@ fn overrun_subscriber_gets_a_delta_if_little_changed() {
     let mut setter = Setter::of(&topic);
     setter.set(1_000);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
     for value in 0..10_000 {
         let payload = sets(&[(7, value)]);
         setter.publisher.publish(payload.as_slice()).unwrap();
         setter.seq += 1;
-        setter.truth.take(&payload, setter.seq);
+        setter.expected.take(&payload, setter.seq);
     }
-    keeper.drain(&mut reader);
-    keeper.agrees_with(&setter);
-    assert_eq!((keeper.snapshots, keeper.gaps, keeper.merged), (1, 1, 1));
+    follower.drain(&mut reader);
+    follower.assert_matches(&setter);
+    assert_eq!((follower.snapshots, follower.gaps, follower.merged), (1, 1, 1));
 }
 
 #[test]
@@ -275,18 +275,18 @@ fn conflated_subscriber_gets_one_record_per_read() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
     for round in 0..1_000 {
         setter.set(round % 20);
-        let before = (keeper.records, keeper.snapshots);
-        reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap();
-        keeper.agrees_with(&setter);
-        let given = keeper.records - before.0 + keeper.snapshots - before.1;
-        assert_eq!(given, u64::from(round % 20 > 0));
+        let before = (follower.records, follower.snapshots);
+        reader.drain(usize::MAX, |event| follower.check(event)).unwrap();
+        follower.assert_matches(&setter);
+        let delivered = follower.records - before.0 + follower.snapshots - before.1;
+        assert_eq!(delivered, u64::from(round % 20 > 0));
     }
-    assert!(keeper.merged > 800, "{}", keeper.merged);
-    assert_eq!(keeper.gaps, 0);
+    assert!(follower.merged > 800, "{}", follower.merged);
+    assert_eq!(follower.gaps, 0);
 }
 
 #[test]
@@ -294,11 +294,11 @@ fn stalled_conflated_subscriber_catches_up_with_one_event() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
     setter.set(50_000);
-    assert_eq!(reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap(), 1);
-    keeper.agrees_with(&setter);
+    assert_eq!(reader.drain(usize::MAX, |event| follower.check(event)).unwrap(), 1);
+    follower.assert_matches(&setter);
 }
 
 #[test]
@@ -306,13 +306,13 @@ fn conflated_subscriber_is_woken_by_the_next_record() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while keeper.at < 1_000 {
+            while follower.at < 1_000 {
                 assert!(reader.wait(Some(PATIENCE)).unwrap());
-                reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap();
+                reader.drain(usize::MAX, |event| follower.check(event)).unwrap();
             }
         });
         for _ in 0..1_000 {
@@ -320,7 +320,7 @@ fn conflated_subscriber_is_woken_by_the_next_record() {
             setter.set(1);
         }
     });
-    keeper.agrees_with(&setter);
+    follower.assert_matches(&setter);
 }
 
 #[test]
@@ -334,17 +334,17 @@ fn subscriber_with_a_wrong_state_gets_a_new_snapshot() {
             false => subscriber(&topic, &following()),
             true => Subscriber::many(vec![cursor(&topic, &following())], None, following(), MANUAL),
         };
-        let mut keeper = BoardReducer::default();
-        keeper.drain(&mut reader);
+        let mut follower = BoardFollower::default();
+        follower.drain(&mut reader);
         assert!(!reader.wait(Some(Duration::ZERO)).unwrap());
-        keeper.board.take(&sets(&[(1, 1)]), 1);
+        follower.board.take(&sets(&[(1, 1)]), 1);
         reader.resync(&log, Resync::State).unwrap();
         assert!(reader.wait(Some(Duration::ZERO)).unwrap());
-        keeper.drain(&mut reader);
+        follower.drain(&mut reader);
         setter.set(10);
-        keeper.drain(&mut reader);
-        keeper.agrees_with(&setter);
-        assert_eq!(keeper.snapshots, 2);
+        follower.drain(&mut reader);
+        follower.assert_matches(&setter);
+        assert_eq!(follower.snapshots, 2);
     }
 }
 
@@ -378,9 +378,9 @@ fn record_that_grows_the_state_beyond_the_budget_is_refused() {
     assert!(matches!(refused, PublishError::BudgetSpent { .. }), "{refused}");
     assert!(slot > 1_000);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = BoardReducer::default();
-    keeper.drain(&mut reader);
-    assert_eq!(keeper.board.slots().len() as u64, slot - 1, "readers are served all the same");
+    let mut follower = BoardFollower::default();
+    follower.drain(&mut reader);
+    assert_eq!(follower.board.slots().len() as u64, slot - 1, "readers are served all the same");
 }
 
 #[test]
@@ -397,26 +397,26 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
     disk.sync(log);
     for options in [following(), conflated()] {
         let mut reader = subscriber(&topic, &options);
-        let mut keeper = BoardReducer::default();
+        let mut follower = BoardFollower::default();
         // The state includes records that are not stored yet.
         setter.set(10);
-        keeper.drain(&mut reader);
-        assert_eq!((keeper.at, keeper.snapshots), (0, 0));
+        follower.drain(&mut reader);
+        assert_eq!((follower.at, follower.snapshots), (0, 0));
         assert!(!reader.wait(Some(Duration::ZERO)).unwrap(), "it sleeps until then");
         disk.sync(log);
         assert!(reader.wait(Some(Duration::ZERO)).unwrap());
-        keeper.drain(&mut reader);
-        keeper.agrees_with(&setter);
+        follower.drain(&mut reader);
+        follower.assert_matches(&setter);
         for _ in 0..20 {
             setter.set(7);
-            let before = keeper.at;
-            keeper.drain(&mut reader);
-            assert_eq!(keeper.at, before);
+            let before = follower.at;
+            follower.drain(&mut reader);
+            assert_eq!(follower.at, before);
             disk.sync(log);
-            keeper.drain(&mut reader);
-            keeper.agrees_with(&setter);
+            follower.drain(&mut reader);
+            follower.assert_matches(&setter);
         }
-        assert_eq!((keeper.gaps, keeper.snapshots), (0, 1));
+        assert_eq!((follower.gaps, follower.snapshots), (0, 1));
     }
     // A record that the disk cannot store is never delivered: the subscriber receives `Deleted` instead.
     let mut reader = subscriber(&topic, &following());
@@ -424,7 +424,7 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
     assert_eq!(reader.drain(usize::MAX, |event| panic!("{event:?}")).unwrap(), 0);
     topic.close();
     log.fail("gone");
-    let mut told = Vec::new();
-    while reader.drain(usize::MAX, |event| told.push(format!("{event:?}"))).is_ok() && told.len() < 10 {}
-    assert!(told.len() == 1 && told[0].contains("Deleted"), "{told:?}");
+    let mut events = Vec::new();
+    while reader.drain(usize::MAX, |event| events.push(format!("{event:?}"))).is_ok() && events.len() < 10 {}
+    assert!(events.len() == 1 && events[0].contains("Deleted"), "{events:?}");
 }

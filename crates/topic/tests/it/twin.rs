@@ -23,7 +23,7 @@ impl Twin {
         let mut records = self.0.lock().unwrap();
         let first = last + 1 - payloads.len() as u64;
         for (seq, payload) in (first..).zip(payloads) {
-            assert!(records.insert(seq, payload).is_none(), "{seq} was handed out twice");
+            assert!(records.insert(seq, payload).is_none(), "{seq} was assigned twice");
         }
     }
 }
@@ -33,8 +33,8 @@ const ROUNDS: u64 = 1_500;
 
 fn payload(publisher: u64, round: u64, at: u64) -> Vec<u8> {
     let mut payload = vec![(publisher ^ round ^ at) as u8; 24 + (round * 37 % 6_000) as usize];
-    for (place, number) in payload.chunks_exact_mut(8).zip([publisher, round, at]) {
-        place.copy_from_slice(&number.to_le_bytes());
+    for (chunk, number) in payload.chunks_exact_mut(8).zip([publisher, round, at]) {
+        chunk.copy_from_slice(&number.to_le_bytes());
     }
     payload
 }
@@ -106,8 +106,8 @@ fn work_on_both(retention_bytes: u64) -> u64 {
         publishing.store(false, Ordering::Release);
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
-    let truth = twin.0.into_inner().unwrap();
-    assert!(truth.keys().copied().eq(1..=truth.len() as u64), "every sequence was handed out once");
+    let expected = twin.0.into_inner().unwrap();
+    assert!(expected.keys().copied().eq(1..=expected.len() as u64), "every sequence was assigned once");
     let mut missing = 0;
     for View { records, gaps } in views {
         let mut accounted: BTreeMap<u64, Option<&Vec<u8>>> = BTreeMap::new();
@@ -116,12 +116,12 @@ fn work_on_both(retention_bytes: u64) -> u64 {
         for gap in gaps {
             missing += gap.records();
             for seq in gap.first..=gap.last {
-                assert!(accounted.insert(seq, None).is_none(), "{seq} was given and told missing");
+                assert!(accounted.insert(seq, None).is_none(), "{seq} was delivered and reported missing");
             }
         }
-        assert_eq!(accounted.len(), truth.len(), "given or told missing, each of them");
+        assert_eq!(accounted.len(), expected.len(), "every record is delivered or reported missing");
         for (seq, payload) in accounted {
-            assert!(payload.is_none_or(|payload| *payload == truth[&seq]), "{seq} differs");
+            assert!(payload.is_none_or(|payload| *payload == expected[&seq]), "{seq} differs");
         }
     }
     missing

@@ -15,13 +15,13 @@ fn ping_pong(wait: Wait, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
     let mut readers = topics.each_ref().map(|topic| subscriber(topic, &options));
-    let [here, there] = &mut readers;
+    let [first_reader, second_reader] = &mut readers;
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut ledger = Ledger::of(&topics[1]);
             let mut witness = Witness::from_seq(1);
             for seq in 1..=rounds {
-                witness.follow(here, seq);
+                witness.follow(first_reader, seq);
                 ledger.publish(1, 8);
             }
         });
@@ -29,7 +29,7 @@ fn ping_pong(wait: Wait, rounds: u64) {
         let mut witness = Witness::from_seq(1);
         for seq in 1..=rounds {
             ledger.publish(1, 8);
-            witness.follow(there, seq);
+            witness.follow(second_reader, seq);
         }
     });
 }
@@ -51,24 +51,24 @@ fn spinning_reader_sees_every_record() {
 
 /// A task's waker: marks the task and wakes the executor thread.
 struct Scheduled {
-    is: AtomicBool,
+    is_scheduled: AtomicBool,
     thread: thread::Thread,
 }
 
 impl Wake for Scheduled {
     fn wake(self: Arc<Self>) {
-        self.is.store(true, Ordering::SeqCst);
+        self.is_scheduled.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }
 }
 
 /// Polls the subscriber only after a wake-up, as executors do.
 fn block_on(reader: &mut Subscriber) {
-    let scheduled = Arc::new(Scheduled { is: AtomicBool::new(true), thread: thread::current() });
+    let scheduled = Arc::new(Scheduled { is_scheduled: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&scheduled));
     loop {
         let deadline = Deadline::new();
-        while !scheduled.is.swap(false, Ordering::SeqCst) {
+        while !scheduled.is_scheduled.swap(false, Ordering::SeqCst) {
             thread::park_timeout(PATIENCE);
             deadline.check("a wake-up was lost");
         }
@@ -143,10 +143,10 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn one_publish_wakes_a_waiting_thread_behind_timed_out_ones() {
+fn publish_wakes_a_waiting_thread_behind_timed_out_threads() {
     let topic = large_topic(RUNNING);
-    let mut away = subscriber(&topic, &earliest());
-    assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
+    let mut timed_out = subscriber(&topic, &earliest());
+    assert_eq!(timed_out.wait(Some(Duration::from_millis(1))), Ok(false));
     let mut polled = Subscriber::many(vec![cursor(&topic, &earliest())], None, earliest(), RUNNING);
     assert!(!polled.ready().unwrap());
     let mut sleeping = subscriber(&topic, &earliest());
@@ -154,38 +154,39 @@ fn one_publish_wakes_a_waiting_thread_behind_timed_out_ones() {
         let sleeper = scope.spawn(|| sleeping.wait(Some(PATIENCE)));
         until("all three sleep", || topic.logs()[0].info().waiting == 3);
         Ledger::of(&topic).publish(1, 8);
-        assert_eq!(sleeper.join().unwrap(), Ok(true), "one publish wakes whoever sleeps");
+        assert_eq!(sleeper.join().unwrap(), Ok(true), "one publish wakes the sleeping thread");
     });
-    for reader in [&mut away, &mut polled] {
+    for reader in [&mut timed_out, &mut polled] {
         let mut witness = Witness::from_seq(1);
         assert_eq!(witness.drain(reader), 1);
     }
 }
 
 #[test]
-fn housekeeping_wakes_a_subscriber_behind_an_abandoned_one() {
+fn housekeeping_wakes_a_subscriber_behind_an_abandoned_task() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());
-    let woken = Arc::new(Scheduled { is: AtomicBool::new(false), thread: thread::current() });
+    let woken = Arc::new(Scheduled { is_scheduled: AtomicBool::new(false), thread: thread::current() });
     assert!(abandoned.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending());
     let waker = Waker::from(Arc::clone(&woken));
     assert!(sleeping.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     topic.expire(MANUAL.now_ns());
-    assert!(!woken.is.load(Ordering::SeqCst), "nothing to read, nobody is woken");
+    assert!(!woken.is_scheduled.load(Ordering::SeqCst), "there is no record, so no task is woken");
     Ledger::of(&topic).publish(1, 8);
     topic.expire(MANUAL.now_ns());
-    assert!(woken.is.load(Ordering::SeqCst));
+    assert!(woken.is_scheduled.load(Ordering::SeqCst));
     assert_eq!(Witness::from_seq(1).drain(&mut sleeping), 1);
 }
 
 #[test]
-fn woken_subscriber_wakes_the_next_one_before_it_reads() {
+fn woken_subscriber_wakes_the_next_before_it_reads() {
     let topic = large_topic(RUNNING);
     for waits_in_a_thread in [true, false] {
         let mut first = subscriber(&topic, &from(Start::Latest));
         let mut second = subscriber(&topic, &from(Start::Latest));
-        let scheduled = || Arc::new(Scheduled { is: AtomicBool::new(false), thread: thread::current() });
+        let scheduled =
+            || Arc::new(Scheduled { is_scheduled: AtomicBool::new(false), thread: thread::current() });
         let woken = [scheduled(), scheduled()];
         let wakers = woken.each_ref().map(|task| Waker::from(Arc::clone(task)));
         if !waits_in_a_thread {
@@ -202,12 +203,12 @@ fn woken_subscriber_wakes_the_next_one_before_it_reads() {
                 assert_eq!(waiting.join().unwrap(), Ok(true));
             });
         }
-        assert!(woken[1].is.load(Ordering::SeqCst), "in a thread: {waits_in_a_thread}");
+        assert!(woken[1].is_scheduled.load(Ordering::SeqCst), "in a thread: {waits_in_a_thread}");
     }
 }
 
 #[test]
-fn dropped_sleeping_cursor_wakes_the_others() {
+fn dropped_notified_cursor_passes_its_wakeup_on() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
     let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));
@@ -244,7 +245,7 @@ fn wakeup_of_a_dropped_cursor_is_passed_to_the_next_cursor() {
         assert!(waiters[woken].is_ready());
         assert!(!waiters[3].is_ready(), "a publish wakes one, not all");
         cursors[woken].leave(&waiters[woken], 7);
-        assert!(waiters[woken + 1].is_ready(), "whoever leaves after it was woken passes it on");
+        assert!(waiters[woken + 1].is_ready(), "a woken subscriber that leaves passes its wake-up on");
         assert_eq!(topic.logs()[0].info().waiting, 1 - woken);
     }
 }
@@ -326,7 +327,7 @@ fn subscribers_that_have_read_everything_stay_asleep() {
     let mut reads = 0;
     while let Some((cursor, waiter)) = readers.iter_mut().find(|(_, waiter)| waiter.is_ready()) {
         assert!(waiter.take_ready(|_| ()));
-        cursor.woken();
+        cursor.handle_wake();
         assert!(matches!(cursor.fill(), ReadOutcome::Records), "a reader is woken only for a record");
         reads += cursor.drain(10, |_| ());
         assert!(matches!(cursor.fill(), ReadOutcome::Empty));

@@ -28,7 +28,7 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes an id without an event. It says that the reader has received everything up to this id.
+/// Writes an id without an event: the client has received everything up to this id.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
@@ -78,11 +78,11 @@ mod tests {
             write_event(Some("7-1"), Some("gap"), plain_text(text.as_bytes()).unwrap(), &mut out);
             write_id("7-2", &mut out);
             write_event(None, None, text, &mut out);
-            let wanted = [
+            let expected = [
                 (text.to_owned(), Some("gap".to_owned()), "7-1".to_owned()),
                 (text.to_owned(), None, "7-2".to_owned()),
             ];
-            assert_eq!(read(&out), wanted, "{text:?}");
+            assert_eq!(read(&out), expected, "{text:?}");
         }
     }
 

@@ -125,14 +125,14 @@ fn put_number(mut number: u64, out: &mut Vec<u8>) {
 
 fn take_number(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
-    for place in 0..10 {
+    for byte_index in 0..10 {
         let (&byte, after) = rest.split_first()?;
         *rest = after;
         let bits = u64::from(byte & 0x7f);
-        if place == 9 && bits > 1 {
+        if byte_index == 9 && bits > 1 {
             return None;
         }
-        number |= bits << (7 * place);
+        number |= bits << (7 * byte_index);
         if byte < 0x80 {
             return Some(number);
         }

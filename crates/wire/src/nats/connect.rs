@@ -40,7 +40,7 @@ pub struct Connect {
 /// The JSON object as received. `null` means the same as a missing value.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Written {
+struct ConnectJson {
     verbose: Option<bool>,
     pedantic: Option<bool>,
     echo: Option<bool>,
@@ -83,24 +83,24 @@ impl Connect {
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
         // Refuses a JSON array, which serde would accept instead of an object.
         let object = json.first() == Some(&b'{');
-        let written: Option<Written> = if object { serde_json::from_slice(json).ok() } else { None };
-        let written = written.ok_or(Violation::Arguments)?;
+        let received: Option<ConnectJson> = if object { serde_json::from_slice(json).ok() } else { None };
+        let received = received.ok_or(Violation::Arguments)?;
         let defaults = Connect::default();
         Ok(Connect {
-            verbose: written.verbose.unwrap_or(defaults.verbose),
-            pedantic: written.pedantic.unwrap_or(defaults.pedantic),
-            echo: written.echo.unwrap_or(defaults.echo),
-            headers: written.headers.unwrap_or(defaults.headers),
-            no_responders: written.no_responders.unwrap_or(defaults.no_responders),
-            protocol: written.protocol.unwrap_or_default(),
-            lang: written.lang.unwrap_or_default(),
-            version: written.version.unwrap_or_default(),
-            name: written.name.unwrap_or_default(),
-            user: written.user,
-            pass: written.pass,
-            auth_token: written.auth_token,
-            nkey: written.nkey,
-            sig: written.sig,
+            verbose: received.verbose.unwrap_or(defaults.verbose),
+            pedantic: received.pedantic.unwrap_or(defaults.pedantic),
+            echo: received.echo.unwrap_or(defaults.echo),
+            headers: received.headers.unwrap_or(defaults.headers),
+            no_responders: received.no_responders.unwrap_or(defaults.no_responders),
+            protocol: received.protocol.unwrap_or_default(),
+            lang: received.lang.unwrap_or_default(),
+            version: received.version.unwrap_or_default(),
+            name: received.name.unwrap_or_default(),
+            user: received.user,
+            pass: received.pass,
+            auth_token: received.auth_token,
+            nkey: received.nkey,
+            sig: received.sig,
         })
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(Connect::parse(b"{}").unwrap(), Connect::default());
         let nulls = br#"{"verbose":null,"echo":null,"name":null,"user":null}"#;
         assert_eq!(Connect::parse(nulls).unwrap(), Connect::default(), "as async-nats writes it");
-        let given =
+        let parsed =
             Connect::parse(br#"{"verbose":false,"name":"a","auth_token":"t","protocol":1,"jwt":"x"}"#)
                 .unwrap();
         let expected = Connect {
@@ -124,7 +124,7 @@ mod tests {
             auth_token: Some("t".into()),
             ..Connect::default()
         };
-        assert_eq!(given, expected);
+        assert_eq!(parsed, expected);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Info<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub cluster: &'a str,
     /// Whether the client must authenticate.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_false")]
     pub auth_required: bool,
     /// The nonce that a client with an nkey must sign; empty if no user has an nkey.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -41,26 +41,26 @@ pub struct Info<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub connect_urls: &'a [String],
     /// Whether the node is stopping, so that clients should connect to another node.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_false")]
     pub ldm: bool,
     /// Whether the client must start TLS after this message.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_false")]
     pub tls_required: bool,
     /// Whether the client may start TLS after this message.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
     /// Whether the client must have a certificate.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_false")]
     pub tls_verify: bool,
 }
 
-fn is_not(said: &bool) -> bool {
-    !said
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Info<'_> {
     /// Appends the INFO line.
-    pub fn say(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"INFO ");
         // The content consists of numbers and text, which JSON can always represent.
         let written = serde_json::to_writer(&mut *out, self);

@@ -58,7 +58,7 @@ pub fn next<'a>(
     if let [b'H', b'P', b'U', b'B', b' ', ..] = bytes {
         return publish_with_headers(bytes, 5, limits);
     }
-    next_slowly(bytes, limits)
+    next_any_case(bytes, limits)
 }
 
 #[inline]
@@ -123,7 +123,7 @@ fn with_payload<'a>(
 }
 
 /// Reads an operation whose verb is written in any mix of upper and lower case.
-fn next_slowly<'a>(
+fn next_any_case<'a>(
     bytes: &'a [u8],
     limits: &NatsDecoderLimits,
 ) -> Result<Decoded<NatsOperation<'a>>, Violation> {
@@ -192,7 +192,7 @@ mod tests {
 
     const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 64, payload_bytes_max: 16 };
 
-    fn whole(text: &str) -> NatsOperation<'_> {
+    fn decode_one(text: &str) -> NatsOperation<'_> {
         match next(text.as_bytes(), &LIMITS) {
             Ok(Decoded::Message(operation, taken)) if taken == text.len() => operation,
             other => panic!("{text:?}: {other:?}"),
@@ -216,19 +216,22 @@ mod tests {
 
     #[test]
     fn nats_verbs_are_read_in_any_case_and_with_any_blanks() {
-        assert_eq!(whole("PUB a.b 5\r\nhello\r\n"), published("a.b", None, "", "hello"));
-        assert_eq!(whole("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
-        assert_eq!(whole("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));
-        assert_eq!(whole("hpub a r 4 4\r\nhead\r\n"), published("a", Some("r"), "head", ""));
+        assert_eq!(decode_one("PUB a.b 5\r\nhello\r\n"), published("a.b", None, "", "hello"));
+        assert_eq!(decode_one("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
+        assert_eq!(decode_one("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));
+        assert_eq!(decode_one("hpub a r 4 4\r\nhead\r\n"), published("a", Some("r"), "head", ""));
         let sub =
             |queue: Option<&'static [u8]>| NatsOperation::Subscribe { subject: b"a.>", queue, sid: b"9" };
-        assert_eq!(whole("SUB a.> 9\r\n"), sub(None));
-        assert_eq!(whole("Sub a.>  q 9 \n"), sub(Some(b"q")));
-        assert_eq!(whole("UNSUB 9\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
-        assert_eq!(whole("UNSUB 9 5\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: Some(5) });
-        assert_eq!(whole("UNSUB 9 0\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
-        assert_eq!((whole("PING\r\n"), whole("pong\n")), (NatsOperation::Ping, NatsOperation::Pong));
-        assert_eq!(whole("CONNECT  {\"a\": 1}\r\n"), NatsOperation::Connect(b"{\"a\": 1}"));
+        assert_eq!(decode_one("SUB a.> 9\r\n"), sub(None));
+        assert_eq!(decode_one("Sub a.>  q 9 \n"), sub(Some(b"q")));
+        assert_eq!(decode_one("UNSUB 9\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!(decode_one("UNSUB 9 5\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: Some(5) });
+        assert_eq!(decode_one("UNSUB 9 0\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!(
+            (decode_one("PING\r\n"), decode_one("pong\n")),
+            (NatsOperation::Ping, NatsOperation::Pong)
+        );
+        assert_eq!(decode_one("CONNECT  {\"a\": 1}\r\n"), NatsOperation::Connect(b"{\"a\": 1}"));
     }
 
     #[test]

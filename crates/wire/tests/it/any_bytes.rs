@@ -7,25 +7,25 @@ use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromClient, FromNode, Preambl
 pub fn try_messages(bytes: &[u8]) -> usize {
     let _ = Preamble::parse(bytes);
     let decoder = Decoder::new(DecoderLimits::default());
-    let mut understood = 0;
+    let mut count = 0;
     let mut rest = bytes;
-    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(rest) {
-        if let FromNode::Batch(run) = &message {
-            let _ = run.header.last_seq();
+    while let Ok(Decoded::Message(message, consumed)) = decoder.next_from_node(rest) {
+        if let FromNode::Batch(batch) = &message {
+            let _ = batch.header.last_seq();
         }
         // Formatting a message also iterates over its lists and records.
         let _ = format!("{message:?}");
-        assert!(taken > 0 && taken <= rest.len());
-        (rest, understood) = (&rest[taken..], understood + 1);
+        assert!(consumed > 0 && consumed <= rest.len());
+        (rest, count) = (&rest[consumed..], count + 1);
     }
     rest = bytes;
-    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_client(rest) {
+    while let Ok(Decoded::Message(message, consumed)) = decoder.next_from_client(rest) {
         if let FromClient::Publish(publish) = &message {
             let _ = publish.header.last_producer_seq();
         }
         let _ = format!("{message:?}");
-        assert!(taken > 0 && taken <= rest.len());
-        (rest, understood) = (&rest[taken..], understood + 1);
+        assert!(consumed > 0 && consumed <= rest.len());
+        (rest, count) = (&rest[consumed..], count + 1);
     }
-    understood
+    count
 }

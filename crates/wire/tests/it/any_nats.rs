@@ -11,19 +11,22 @@ const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 256, paylo
 /// Reads the bytes as operations, and as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Decoded::Message(operation, taken)) = next(rest, &LIMITS) {
-        assert!(0 < taken && taken <= rest.len());
+    while let Ok(Decoded::Message(operation, consumed)) = next(rest, &LIMITS) {
+        assert!(0 < consumed && consumed <= rest.len());
         // A prefix of the operation must never be read as another operation.
-        for cut in 0..taken {
-            let less = next(&rest[..cut], &LIMITS);
-            assert!(matches!(less, Ok(Decoded::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
+        for cut in 0..consumed {
+            let result = next(&rest[..cut], &LIMITS);
+            assert!(
+                matches!(result, Ok(Decoded::Need(needs)) if cut < needs && needs <= consumed),
+                "{result:?}"
+            );
         }
         match operation {
             NatsOperation::Connect(json) => drop(Connect::parse(json)),
             NatsOperation::Publish(published) => try_headers(published.headers),
             _ => {}
         }
-        rest = &rest[taken..];
+        rest = &rest[consumed..];
     }
     if let Ok(Decoded::Need(needs)) = next(rest, &LIMITS) {
         assert!(needs > rest.len() && needs <= LIMITS.line_bytes_max + LIMITS.payload_bytes_max + 2);

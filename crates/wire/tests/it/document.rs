@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dunlin_wire::{CODES, KINDS, MAGIC, VERSION, VERSION_MIN};
 
-fn page() -> String {
+fn protocol_page() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn documentation_lists_every_error_code() {
-    let wanted: Vec<Vec<String>> = CODES
+    let expected: Vec<Vec<String>> = CODES
         .iter()
         .map(|row| {
             let number = row.code.number().to_string();
@@ -31,27 +31,27 @@ fn documentation_lists_every_error_code() {
             cells.map(str::to_owned).to_vec()
         })
         .collect();
-    assert_eq!(table(&page(), "## Error codes"), wanted);
+    assert_eq!(table(&protocol_page(), "## Error codes"), expected);
 }
 
 #[test]
 fn documentation_lists_every_message() {
-    let page = page();
+    let page = protocol_page();
     for (heading, from_client) in [("### From the client", true), ("### From the node", false)] {
         let listed: Vec<String> =
             table(&page, heading).iter().map(|row| format!("{} {}", row[0], row[1])).collect();
-        let wanted: Vec<String> = KINDS
+        let expected: Vec<String> = KINDS
             .iter()
             .filter(|row| row.from_client == from_client)
             .map(|row| format!("{} {}", row.kind as u8, row.name))
             .collect();
-        assert_eq!(listed, wanted);
+        assert_eq!(listed, expected);
     }
 }
 
 #[test]
 fn documentation_names_the_supported_versions() {
-    let page = page();
+    let page = protocol_page();
     assert!(page.contains(&format!("This build speaks versions {VERSION_MIN} to {VERSION}.")));
     assert!(page.contains(std::str::from_utf8(&MAGIC).unwrap()));
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromNode, KINDS, OptionalText, Preamble, Welcome};
 
-use crate::samples::{Values, encoded};
+use crate::samples::{Values, encoded_samples};
 
 fn hex(bytes: &[u8]) -> String {
     bytes
@@ -19,19 +19,19 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn encoding_of_each_message_does_not_change() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut seen = HashSet::new();
-    for (kind, bytes) in encoded(&Values::fixed()) {
+    let mut kinds = HashSet::new();
+    for (kind, bytes) in encoded_samples(&Values::fixed()) {
         let row = KINDS.iter().find(|row| row.kind == kind).unwrap();
         let file = folder.join(format!("{}.hex", row.name.to_lowercase()));
         if std::env::var_os("DUNLIN_WRITE_GOLDEN").is_some() && !file.exists() {
             std::fs::write(&file, hex(&bytes)).unwrap();
         }
-        let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        assert_eq!(hex(&bytes), kept, "{}", row.name);
+        let expected = std::fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(hex(&bytes), expected, "{}", row.name);
         assert!(bytes.len().is_multiple_of(8));
-        seen.insert(kind);
+        kinds.insert(kind);
     }
-    assert_eq!(seen.len(), KINDS.len(), "a kind has no sample");
+    assert_eq!(kinds.len(), KINDS.len(), "a kind has no sample");
 }
 
 #[test]

@@ -3,12 +3,12 @@ use proptest::prelude::*;
 
 use crate::any_bytes::try_messages;
 use crate::http_text::{try_id, try_payload, try_query};
-use crate::samples::{Values, encoded, frame};
+use crate::samples::{Values, encoded_samples, frame};
 
 #[test]
 fn message_cut_at_any_byte_waits_for_the_rest() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, bytes) in encoded(&Values::fixed()) {
+    for (kind, bytes) in encoded_samples(&Values::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
         for have in 0..bytes.len() {
             let need = if have < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
@@ -24,7 +24,7 @@ fn message_cut_at_any_byte_waits_for_the_rest() {
 #[test]
 fn message_in_the_wrong_direction_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, bytes) in encoded(&Values::fixed()) {
+    for (kind, bytes) in encoded_samples(&Values::fixed()) {
         let unknown = WireError::UnknownKind(kind as u8);
         if KINDS.iter().any(|row| row.kind == kind && row.from_client) {
             assert_eq!(decoder.next_from_node(&bytes), Err(unknown));
@@ -84,7 +84,7 @@ fn list_whose_item_count_exceeds_its_message_is_refused() {
 #[test]
 fn trailing_bytes_are_refused_except_in_handshake_messages() {
     let decoder = Decoder::new(DecoderLimits::default());
-    for (kind, mut bytes) in encoded(&Values::fixed()) {
+    for (kind, mut bytes) in encoded_samples(&Values::fixed()) {
         if kind.carries_records() {
             continue;
         }
@@ -145,7 +145,7 @@ fn gap_of_negative_length_is_refused() {
 
 #[test]
 fn decoding_a_message_with_a_changed_byte_never_panics() {
-    for (_, bytes) in encoded(&Values::fixed()) {
+    for (_, bytes) in encoded_samples(&Values::fixed()) {
         for at in 0..bytes.len() {
             for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
                 let mut damaged = bytes.clone();

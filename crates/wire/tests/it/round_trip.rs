@@ -1,17 +1,17 @@
 use dunlin_wire::{Decoded, Decoder, DecoderLimits};
 use proptest::prelude::*;
 
-use crate::samples::{Values, from_client, from_node};
+use crate::samples::{Values, for_each_from_client, for_each_from_node};
 
 fn assert_round_trip(values: &Values) {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut out = Vec::new();
-    from_client(values, |message| {
+    for_each_from_client(values, |message| {
         out.clear();
         message.encode(&mut out);
         assert_eq!(decoder.next_from_client(&out), Ok(Decoded::Message(message, out.len())));
     });
-    from_node(values, |message| {
+    for_each_from_node(values, |message| {
         out.clear();
         message.encode(&mut out);
         assert_eq!(decoder.next_from_node(&out), Ok(Decoded::Message(message, out.len())));
@@ -24,17 +24,17 @@ fn example_messages_are_read_back_as_written() {
 }
 
 #[test]
-fn messages_follow_one_another_without_a_separator() {
+fn consecutive_messages_are_read_without_a_separator() {
     let decoder = Decoder::new(DecoderLimits::default());
     let mut out = Vec::new();
     let mut written = 0;
-    from_node(&Values::fixed(), |message| {
+    for_each_from_node(&Values::fixed(), |message| {
         message.encode(&mut out);
         written += 1;
     });
     let (mut rest, mut read) = (&out[..], 0);
-    while let Ok(Decoded::Message(_, taken)) = decoder.next_from_node(rest) {
-        rest = &rest[taken..];
+    while let Ok(Decoded::Message(_, consumed)) = decoder.next_from_node(rest) {
+        rest = &rest[consumed..];
         read += 1;
     }
     assert!(rest.is_empty());
@@ -58,15 +58,15 @@ proptest! {
     #[test]
     fn arbitrary_message_is_read_back_as_written(
         number in any::<u32>(),
-        half in any::<u16>(),
+        small_number in any::<u16>(),
         seq in any::<u64>(),
-        yes in any::<bool>(),
+        flag in any::<bool>(),
         name in "[a-z.*>]{0,60}",
         text in any::<String>(),
         blob in proptest::collection::vec(any::<u8>(), 0..300),
         payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..6),
     ) {
         let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
-        assert_round_trip(&Values::new(number, half, seq, yes, &name, &text, &blob, &payloads));
+        assert_round_trip(&Values::new(number, small_number, seq, flag, &name, &text, &blob, &payloads));
     }
 }

@@ -7,9 +7,9 @@ use dunlin_wire::*;
 #[derive(Debug, Clone)]
 pub struct Values {
     pub number: u32,
-    pub half: u16,
+    pub small_number: u16,
     pub seq: u64,
-    pub yes: bool,
+    pub flag: bool,
     pub name: String,
     pub text: String,
     pub blob: Vec<u8>,
@@ -36,9 +36,9 @@ impl Values {
     #[allow(clippy::too_many_arguments)] // Every field of a message is one of these.
     pub fn new(
         number: u32,
-        half: u16,
+        small_number: u16,
         seq: u64,
-        yes: bool,
+        flag: bool,
         name: &str,
         text: &str,
         blob: &[u8],
@@ -53,9 +53,9 @@ impl Values {
         Deliver::finish(&mut deliver, start, frames.len() as u32);
         Values {
             number,
-            half,
+            small_number,
             seq,
-            yes,
+            flag,
             name: name.to_owned(),
             text: text.to_owned(),
             blob: blob.to_owned(),
@@ -81,21 +81,21 @@ impl Values {
         TopicConfig {
             name: &self.name,
             pattern: &self.text,
-            partitions: self.half,
+            partitions: self.small_number,
             retain_bytes: self.seq,
             retain_records: 1,
             retain_ms: 2,
             record_bytes_max: self.number,
             reliable_subscribers_max: 3,
             wait_ms_max: 4,
-            when_full: if self.yes { WhenFull::Evict } else { WhenFull::Refuse },
+            when_full: if self.flag { WhenFull::Evict } else { WhenFull::Refuse },
         }
     }
 
     pub fn records(&self) -> u32 {
         let (mut rest, mut count) = (&self.frames[..], 0);
-        while let Some((_, taken)) = dunlin_frame::Frame::split(rest) {
-            (rest, count) = (&rest[taken..], count + 1);
+        while let Some((_, consumed)) = dunlin_frame::Frame::split(rest) {
+            (rest, count) = (&rest[consumed..], count + 1);
         }
         count
     }
@@ -108,57 +108,62 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Calls `each` with a message of every kind that a client sends.
-pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
-    let (number, seq) = (v.number, v.seq);
-    each(FromClient::Hello(Hello { tenant: &v.name, credentials: &v.blob, client: &v.text }));
-    each(FromClient::Publish(Publish {
+/// Calls `visit` with a message of every kind that a client sends.
+pub fn for_each_from_client(values: &Values, mut visit: impl FnMut(FromClient<'_>)) {
+    let (number, seq) = (values.number, values.seq);
+    visit(FromClient::Hello(Hello { tenant: &values.name, credentials: &values.blob, client: &values.text }));
+    visit(FromClient::Publish(Publish {
         flags: FLAG_ACK | FLAG_EXPECT,
         header: PublishHeader {
             publisher: number,
-            partition: v.half.into(),
+            partition: values.small_number.into(),
             expect_seq: seq,
             producer_seq: seq.clamp(1, u64::MAX - 1000),
-            count: v.records(),
-            bytes: v.frames.len() as u32,
+            count: values.records(),
+            bytes: values.frames.len() as u32,
         },
-        frames: &v.frames,
+        frames: &values.frames,
     }));
-    each(FromClient::OpenPublisher(OpenPublisher {
+    visit(FromClient::OpenPublisher(OpenPublisher {
         publisher: number,
         producer: seq,
         producer_epoch: 2,
-        subject: &v.name,
+        subject: &values.name,
     }));
-    each(FromClient::ClosePublisher { publisher: number });
-    let logs = [LogPosition { topic: &v.name, partition: v.half, position: v.position() }; 2];
-    each(FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }));
-    each(FromClient::Subscribe(Subscribe {
+    visit(FromClient::ClosePublisher { publisher: number });
+    let logs =
+        [LogPosition { topic: &values.name, partition: values.small_number, position: values.position() }; 2];
+    visit(FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }));
+    visit(FromClient::Subscribe(Subscribe {
         subscription: number,
         credit: seq,
-        start: if v.yes { StartAt::After(v.position()) } else { StartAt::Time(seq) },
+        start: if values.flag { StartAt::After(values.position()) } else { StartAt::Time(seq) },
         on_gap: OnGap::Newest,
-        registered: v.yes,
-        pattern: &v.name,
-        name: &v.text,
+        registered: values.flag,
+        pattern: &values.name,
+        name: &values.text,
     }));
-    each(FromClient::Unsubscribe { subscription: number });
-    each(FromClient::Credit(Credit {
+    visit(FromClient::Unsubscribe { subscription: number });
+    visit(FromClient::Credit(Credit {
         subscription: number,
         granted: seq,
-        consumed: List::new(&v.positions),
+        consumed: List::new(&values.positions),
     }));
-    each(FromClient::Ping(Ping { token: seq }));
-    each(FromClient::CreateTopic(CreateTopic { request: number, or_same: v.yes, config: v.config() }));
-    each(FromClient::DeleteTopic(NamedTopic { request: number, topic: &v.name }));
-    each(FromClient::ListTopics(ListTopics {
+    visit(FromClient::Ping(Ping { token: seq }));
+    visit(FromClient::CreateTopic(CreateTopic {
+        request: number,
+        or_same: values.flag,
+        config: values.config(),
+    }));
+    visit(FromClient::DeleteTopic(NamedTopic { request: number, topic: &values.name }));
+    visit(FromClient::ListTopics(ListTopics {
         request: number,
         topics_max: 7,
-        pattern: &v.name,
-        after: &v.text,
+        pattern: &values.name,
+        after: &values.text,
     }));
-    each(FromClient::DescribeTopic(NamedTopic { request: number, topic: &v.name }));
-    each(FromClient::JoinGroup(JoinGroup {
+    visit(FromClient::DescribeTopic(NamedTopic { request: number, topic: &values.name }));
+    visit(FromClient::JoinGroup(JoinGroup {
         subscription: number,
         credit: seq,
         kind: GroupKind::Work,
@@ -166,188 +171,213 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
         claim_ms: 30_000,
         attempts_max: 5,
         dead_letter: "dead",
-        topic: &v.name,
+        topic: &values.name,
         group: "workers",
-        member: &v.text,
+        member: &values.text,
     }));
-    each(FromClient::Claim(Claim { subscription: number, wanted: seq }));
-    each(FromClient::Ack(Settle { request: number, subscription: 2, tokens: List::new(&v.tokens) }));
+    visit(FromClient::Claim(Claim { subscription: number, wanted: seq }));
+    visit(FromClient::Ack(Settle { request: number, subscription: 2, tokens: List::new(&values.tokens) }));
     let nacked = [NackedToken { token: seq, delay_ms: number }];
-    each(FromClient::Nack(Nack { request: number, subscription: 2, tokens: List::new(&nacked) }));
-    each(FromClient::Leave);
-    each(FromClient::Follow(Follow {
+    visit(FromClient::Nack(Nack { request: number, subscription: 2, tokens: List::new(&nacked) }));
+    visit(FromClient::Leave);
+    visit(FromClient::Follow(Follow {
         subscription: number,
-        start: v.yes,
+        start: values.flag,
         on_gap: true,
-        conflate: v.yes,
+        conflate: values.flag,
         test_loss_every: 50,
     }));
-    each(FromClient::Resync(Resync { channel: number, state: v.yes, after: v.position() }));
-    let settings = [Setting { name: "fold", value: &v.name }, Setting { name: &v.text, value: "" }];
-    each(FromClient::CreateTopicWith(CreateTopicWith {
+    visit(FromClient::Resync(Resync { channel: number, state: values.flag, after: values.position() }));
+    let settings = [Setting { name: "fold", value: &values.name }, Setting { name: &values.text, value: "" }];
+    visit(FromClient::CreateTopicWith(CreateTopicWith {
         request: number,
-        or_same: v.yes,
-        config: v.config(),
+        or_same: values.flag,
+        config: values.config(),
         settings: List::new(&settings),
     }));
-    each(FromClient::DescribeSettings(NamedTopic { request: number, topic: &v.name }));
-    each(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&v.tokens) }));
-    let kind = if v.yes { ControlKind::Command } else { ControlKind::StaleQuestion };
-    each(FromClient::Control(Control { request: number, kind, bytes: LongBytes(&v.blob) }));
-    let kind = if v.yes { TasksKind::Commands } else { TasksKind::Attach };
-    each(FromClient::Tasks(Tasks { request: number, kind, bytes: LongBytes(&v.blob) }));
-    let acknowledged = [LastAcknowledged { partition: v.half, position: v.position() }; 2];
-    each(FromClient::ExpectTopic(ExpectTopic {
+    visit(FromClient::DescribeSettings(NamedTopic { request: number, topic: &values.name }));
+    visit(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&values.tokens) }));
+    let kind = if values.flag { ControlKind::Command } else { ControlKind::StaleQuery };
+    visit(FromClient::Control(Control { request: number, kind, bytes: LongBytes(&values.blob) }));
+    let kind = if values.flag { TasksKind::Commands } else { TasksKind::Attach };
+    visit(FromClient::Tasks(Tasks { request: number, kind, bytes: LongBytes(&values.blob) }));
+    let acknowledged = [LastAcknowledged { partition: values.small_number, position: values.position() }; 2];
+    visit(FromClient::ExpectTopic(ExpectTopic {
         publisher: number,
-        create: v.yes,
+        create: values.flag,
         acknowledged: List::new(&acknowledged),
     }));
 }
 
-/// Calls `each` with a message of every kind that a node sends.
-pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
-    let number = v.number;
-    entering(v, &mut each);
-    publishing(v, &mut each);
-    reading(v, &mut each);
-    each(FromNode::Done { request: number });
-    each(FromNode::RequestRefused(RequestRefused { request: number, refusal: v.refusal() }));
-    topics(v, &mut each);
+/// Calls `visit` with a message of every kind that a node sends.
+pub fn for_each_from_node(values: &Values, mut visit: impl FnMut(FromNode<'_>)) {
+    let number = values.number;
+    visit_connection_messages(values, &mut visit);
+    visit_publisher_messages(values, &mut visit);
+    visit_subscription_messages(values, &mut visit);
+    visit(FromNode::Done { request: number });
+    visit(FromNode::RequestRefused(RequestRefused { request: number, refusal: values.refusal() }));
+    visit_topic_messages(values, &mut visit);
     // DELIVER is built separately, because its list of records does not consist of plain items.
     let decoder = Decoder::new(DecoderLimits::default());
-    let Ok(Decoded::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
-    assert_eq!(taken, v.deliver.len());
-    each(deliver);
-    each(FromNode::Settled(Settled { request: number, settled: 2, stale: List::new(&v.tokens) }));
-    each(FromNode::Error(v.refusal()));
-    each(FromNode::Goodbye(Goodbye { reconnect_after_ms: number, reason: v.refusal() }));
-    let (position, checksum) = (v.position(), v.seq);
-    let (total, offset) = (v.blob.len() as u64 + 1_000, 1_000);
-    let bytes = if v.blob.is_empty() { &b"part"[..] } else { &v.blob };
+    let Ok(Decoded::Message(deliver, consumed)) = decoder.next_from_node(&values.deliver) else {
+        panic!("DELIVER")
+    };
+    assert_eq!(consumed, values.deliver.len());
+    visit(deliver);
+    visit(FromNode::Settled(Settled { request: number, settled: 2, stale: List::new(&values.tokens) }));
+    visit(FromNode::Error(values.refusal()));
+    visit(FromNode::Goodbye(Goodbye { reconnect_after_ms: number, reason: values.refusal() }));
+    let (position, checksum) = (values.position(), values.seq);
+    let (total, offset) = (values.blob.len() as u64 + 1_000, 1_000);
+    let bytes = if values.blob.is_empty() { &b"part"[..] } else { &values.blob };
     let total = total.max(offset + bytes.len() as u64);
-    each(FromNode::Snapshot(SnapshotPart { channel: number, position, checksum, total, offset, bytes }));
-    each(FromNode::Checksum(Checksum { channel: number, position, checksum }));
-    let settings = [Setting { name: "fold", value: &v.name }];
-    each(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
-    each(FromNode::ControlResult(ControlResult { request: number, bytes: LongBytes(&v.blob) }));
-    each(FromNode::TasksResult(TasksResult { request: number, bytes: LongBytes(&v.blob) }));
-    each(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&v.blob) }));
-    each(FromNode::PublisherTopic(PublisherTopic {
+    visit(FromNode::Snapshot(SnapshotPart { channel: number, position, checksum, total, offset, bytes }));
+    visit(FromNode::Checksum(Checksum { channel: number, position, checksum }));
+    let settings = [Setting { name: "fold", value: &values.name }];
+    visit(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
+    visit(FromNode::ControlResult(ControlResult { request: number, bytes: LongBytes(&values.blob) }));
+    visit(FromNode::TasksResult(TasksResult { request: number, bytes: LongBytes(&values.blob) }));
+    visit(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&values.blob) }));
+    visit(FromNode::PublisherTopic(PublisherTopic {
         publisher: number,
-        by_itself: v.yes,
-        keeps_state: !v.yes,
+        created_automatically: values.flag,
+        keeps_state: !values.flag,
     }));
-    let (since_ns, last_append_ns) = (v.seq, v.yes.then_some(v.seq));
-    each(FromNode::Publishers(Publishers { channel: number, connected: v.yes, since_ns, last_append_ns }));
+    let (since_ns, last_append_ns) = (values.seq, values.flag.then_some(values.seq));
+    visit(FromNode::Publishers(Publishers {
+        channel: number,
+        connected: values.flag,
+        since_ns,
+        last_append_ns,
+    }));
 }
 
-fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
-    each(FromNode::Welcome(Welcome {
-        node: v.seq,
+fn visit_connection_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+    visit(FromNode::Welcome(Welcome {
+        node: values.seq,
         session: 2,
-        node_name: &v.text,
-        inbox_prefix: &v.name,
+        node_name: &values.text,
+        inbox_prefix: &values.name,
         heartbeat_ms: 1000,
-        run_bytes_max: v.number,
+        run_bytes_max: values.number,
         control_bytes_max: 65_536,
         subscriptions_max: 3,
         publishers_max: 4,
         in_flight_bytes_max: 5,
         cluster: OptionalText("5f0c"),
     }));
-    each(FromNode::Refused(v.refusal()));
+    visit(FromNode::Refused(values.refusal()));
 }
 
-fn publishing(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
-    each(FromNode::PublisherOpened(PublisherOpened {
-        publisher: v.number,
-        partitions: v.half,
+fn visit_publisher_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+    visit(FromNode::PublisherOpened(PublisherOpened {
+        publisher: values.number,
+        partitions: values.small_number,
         record_bytes_max: 1 << 20,
-        topic: &v.name,
-        subject_prefix: &v.text,
-        last_seqs: List::new(&v.tokens),
+        topic: &values.name,
+        subject_prefix: &values.text,
+        last_seqs: List::new(&values.tokens),
     }));
-    each(FromNode::PublisherRefused(PublisherRefused { publisher: v.number, refusal: v.refusal() }));
-    each(FromNode::Published(Published {
-        publisher: v.number,
-        partition: v.half.into(),
-        through: v.seq,
-        position: v.position(),
+    visit(FromNode::PublisherRefused(PublisherRefused {
+        publisher: values.number,
+        refusal: values.refusal(),
+    }));
+    visit(FromNode::Published(Published {
+        publisher: values.number,
+        partition: values.small_number.into(),
+        through: values.seq,
+        position: values.position(),
         acknowledged: AckKind::Quorum,
-        duplicate: v.yes,
+        duplicate: values.flag,
     }));
-    each(FromNode::PublishRefused(PublishRefused {
-        publisher: v.number,
-        partition: v.half.into(),
-        producer_seq: v.seq,
+    visit(FromNode::PublishRefused(PublishRefused {
+        publisher: values.number,
+        partition: values.small_number.into(),
+        producer_seq: values.seq,
         count: 9,
-        refusal: v.refusal(),
+        refusal: values.refusal(),
     }));
 }
 
-fn reading(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
-    let (channel, seq) = (v.number, v.seq);
+fn visit_subscription_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
+    let (channel, seq) = (values.number, values.seq);
     let first_seq = seq.clamp(1, u64::MAX - 1000);
     let header = BatchHeader {
         topic_id: channel,
         epoch: 2,
         prev_seq: first_seq - 1,
         first_seq,
-        count: v.records(),
-        bytes: v.frames.len() as u32,
+        count: values.records(),
+        bytes: values.frames.len() as u32,
     };
-    each(FromNode::Batch(Batch { header, frames: &v.frames }));
-    each(FromNode::Log(Log {
+    visit(FromNode::Batch(Batch { header, frames: &values.frames }));
+    visit(FromNode::Log(Log {
         subscription: 2,
         channel,
-        partition: v.half,
-        after: v.position(),
-        topic: &v.name,
-        subject_prefix: &v.text,
+        partition: values.small_number,
+        after: values.position(),
+        topic: &values.name,
+        subject_prefix: &values.text,
     }));
-    each(FromNode::Subscribed(Subscribed { subscription: 2, logs: v.number }));
-    each(FromNode::SubscriptionEnded(SubscriptionEnded { subscription: 2, refusal: v.refusal() }));
-    each(FromNode::Gap(GapMessage { channel, epoch: 2, first: first_seq, last: first_seq }));
-    each(FromNode::Lagging(Lagging { channel, behind: seq, retained: 3 }));
-    each(FromNode::EpochChanged(EpochChanged {
+    visit(FromNode::Subscribed(Subscribed { subscription: 2, logs: values.number }));
+    visit(FromNode::SubscriptionEnded(SubscriptionEnded { subscription: 2, refusal: values.refusal() }));
+    visit(FromNode::Gap(GapMessage { channel, epoch: 2, first: first_seq, last: first_seq }));
+    visit(FromNode::Lagging(Lagging { channel, behind: seq, retained: 3 }));
+    visit(FromNode::EpochChanged(EpochChanged {
         channel,
         old: 2,
         last_seen: seq,
-        known_through: v.yes.then_some(seq),
-        new_first: v.position(),
+        known_through: values.flag.then_some(seq),
+        new_first: values.position(),
     }));
-    each(FromNode::Advance(Advance { channel, through: v.position() }));
-    each(FromNode::Deleted(Deleted { channel, last: v.position() }));
-    each(FromNode::Heartbeat(Heartbeat { channels: List::new(&v.positions) }));
-    each(FromNode::Pong(Ping { token: seq }));
+    visit(FromNode::Advance(Advance { channel, through: values.position() }));
+    visit(FromNode::Deleted(Deleted { channel, last: values.position() }));
+    visit(FromNode::Heartbeat(Heartbeat { channels: List::new(&values.positions) }));
+    visit(FromNode::Pong(Ping { token: seq }));
 }
 
-fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
+fn visit_topic_messages(values: &Values, visit: &mut impl FnMut(FromNode<'_>)) {
     let line = TopicLine {
-        name: &v.name,
-        pattern: &v.text,
-        partitions: v.half,
-        reliable: v.yes,
-        records: v.seq,
+        name: &values.name,
+        pattern: &values.text,
+        partitions: values.small_number,
+        reliable: values.flag,
+        records: values.seq,
         bytes: 2,
         appended: 3,
         subscribers: 4,
     };
-    each(FromNode::Topics(Topics { request: v.number, more: v.yes, topics: List::new(&[line, line]) }));
-    let log =
-        LogState { partition: v.half, first: v.position(), last_seq: v.seq, bytes: 3, last_append_ns: 4 };
+    visit(FromNode::Topics(Topics {
+        request: values.number,
+        more: values.flag,
+        topics: List::new(&[line, line]),
+    }));
+    let log = LogState {
+        partition: values.small_number,
+        first: values.position(),
+        last_seq: values.seq,
+        bytes: 3,
+        last_append_ns: 4,
+    };
     let subscriber = SubscriberState {
-        name: &v.text,
-        partition: v.half,
-        position: v.position(),
+        name: &values.text,
+        partition: values.small_number,
+        position: values.position(),
         lag: 1,
         missed: 2,
-        registered: v.yes,
+        registered: values.flag,
     };
-    let group = GroupState { name: &v.name, kind: GroupKind::Share, members: 1, waiting: v.seq, claimed: 3 };
-    each(FromNode::Topic(TopicState {
-        request: v.number,
-        config: v.config(),
+    let group = GroupState {
+        name: &values.name,
+        kind: GroupKind::Share,
+        members: 1,
+        waiting: values.seq,
+        claimed: 3,
+    };
+    visit(FromNode::Topic(TopicState {
+        request: values.number,
+        config: values.config(),
         publishers: 1,
         subscribers_total: 2,
         logs: List::new(&[log]),
@@ -357,14 +387,14 @@ fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
 }
 
 /// The bytes of every sample message, with its kind.
-pub fn encoded(v: &Values) -> Vec<(MessageKind, Vec<u8>)> {
+pub fn encoded_samples(values: &Values) -> Vec<(MessageKind, Vec<u8>)> {
     let mut all = Vec::new();
-    from_client(v, |message| {
+    for_each_from_client(values, |message| {
         let mut out = Vec::new();
         message.encode(&mut out);
         all.push((message.kind(), out));
     });
-    from_node(v, |message| {
+    for_each_from_node(values, |message| {
         let mut out = Vec::new();
         message.encode(&mut out);
         all.push((message.kind(), out));

@@ -28,27 +28,27 @@ type EndedEpochs = BTreeMap<u32, EpochEnd>;
 struct EpochEnd {
     last: u64,
     next: Position,
-    is_whole: bool,
+    is_complete: bool,
 }
 
 /// Compares all subscribers of a topic with its publisher.
-pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<ReadCounts> {
+pub fn check_topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<ReadCounts> {
     let (mut counts, mut all) = (ReadCounts::default(), BTreeMap::new());
     for trace in traces {
-        let of = || format!("{} through node {}", trace.topic, trace.node + 1);
-        let (records, ended, gaps) = follow(trace).with_context(of)?;
+        let context = || format!("{} through node {}", trace.topic, trace.node + 1);
+        let (records, ended, gaps) = check_sequence(trace).with_context(context)?;
         for (position, number) in &records {
             let other = *all.entry(*position).or_insert(*number);
             ensure!(
                 other == *number,
                 "{}: {position} has record {number}, but another subscriber received record {other} there",
-                of()
+                context()
             );
         }
         if is_durable {
-            in_order(&records, &gaps, &ended).with_context(of)?;
+            check_durable_order(&records, &gaps, &ended).with_context(context)?;
         }
-        acknowledged(ledger, &records, &gaps, &ended).with_context(of)?;
+        check_acknowledged(ledger, &records, &gaps, &ended).with_context(context)?;
         counts.read += records.len() as u64;
         counts.gaps += gaps.len() as u64;
         counts.epochs += ended.len() as u64;
@@ -63,12 +63,12 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
 /// Checks that every record follows the previous one, or that the missing records were reported.
-fn follow(trace: &Trace) -> Result<ReaderHistory> {
+fn check_sequence(trace: &Trace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
-    for told in &trace.told {
+    for event in &trace.events {
         // The positions of the first and the last record that the event covers.
-        let (begins, ends) = match told {
+        let (start, end) = match event {
             ReaderEvent::Record(position, number) => {
                 records.insert(*position, *number);
                 (*position, *position)
@@ -79,58 +79,62 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
             }
             &ReaderEvent::Epoch(old, last, known, next) => {
                 if let Some(at) = at {
-                    ensure!(old == at.epoch && last == at.seq, "a subscriber received {told:?} after {at}");
+                    ensure!(old == at.epoch && last == at.seq, "a subscriber received {event:?} after {at}");
                 }
-                ensure!(next.epoch > old && next.seq > 0, "{told:?}");
-                ensure!(known.is_none_or(|known| known >= last), "{told:?}");
-                let is_whole = known == Some(last) && next.seq == last + 1;
-                ended.insert(old, EpochEnd { last, next, is_whole });
+                ensure!(next.epoch > old && next.seq > 0, "{event:?}");
+                ensure!(known.is_none_or(|known| known >= last), "{event:?}");
+                let is_complete = known == Some(last) && next.seq == last + 1;
+                ended.insert(old, EpochEnd { last, next, is_complete });
                 at = Some(at_seq(next.epoch, next.seq - 1));
                 continue;
             }
             ReaderEvent::Wrong(what) => bail!("{what}"),
         };
-        let due = at.map_or(1, |at| at.seq + 1);
+        let expected = at.map_or(1, |at| at.seq + 1);
         let follows =
-            begins.seq == due && at.is_none_or(|at| at.epoch == begins.epoch) && ends.seq >= begins.seq;
-        ensure!(follows, "a subscriber received {told:?} after {at:?}");
-        at = Some(ends);
+            start.seq == expected && at.is_none_or(|at| at.epoch == start.epoch) && end.seq >= start.seq;
+        ensure!(follows, "a subscriber received {event:?} after {at:?}");
+        at = Some(end);
     }
     Ok((records, ended, gaps))
 }
 
 /// Checks that a durable topic has every record once and in order, over all epochs.
-fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &EndedEpochs) -> Result<()> {
+fn check_durable_order(
+    records: &BTreeMap<Position, u64>,
+    gaps: &[(u32, u64, u64)],
+    ended: &EndedEpochs,
+) -> Result<()> {
     ensure!(gaps.is_empty(), "a subscriber of a durable topic received gaps: {gaps:?}");
     for (epoch, EpochEnd { last, next, .. }) in ended {
         ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, but the next begins at {next}");
     }
-    for (due, (position, number)) in (1..).zip(records) {
-        ensure!(*number == due, "{position} has record {number}, expected {due}");
+    for (expected, (position, number)) in (1..).zip(records) {
+        ensure!(*number == expected, "{position} has record {number}, expected {expected}");
     }
     Ok(())
 }
 
 /// Checks that every acknowledged record was received at its position, or that its loss was reported.
-fn acknowledged(
+fn check_acknowledged(
     ledger: &Ledger,
     records: &BTreeMap<Position, u64>,
     gaps: &[(u32, u64, u64)],
     ended: &EndedEpochs,
 ) -> Result<()> {
     for published in &ledger.published {
-        let Some((_, at)) = published.answered else { continue };
+        let Some((_, at)) = published.response else { continue };
         for number in published.first..=published.last {
             let position = at_seq(at.epoch, at.seq - (published.last - number));
-            let is_told = || {
+            let is_reported = || {
                 let in_gap = |(epoch, first, last): &(u32, u64, u64)| {
                     *epoch == position.epoch && (*first..=*last).contains(&position.seq)
                 };
-                let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_whole;
+                let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_complete;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
                 // Whether the epoch lies between two others and the subscriber received no record of it.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
-                    (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_whole
+                    (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_complete
                 };
                 let passed_over = ended.iter().any(is_between);
                 gaps.iter().any(in_gap) || after_end || passed_over
@@ -140,7 +144,7 @@ fn acknowledged(
                 Some(read) => bail!(
                     "record {number} was acknowledged at {position}, but a subscriber read record {read} there"
                 ),
-                None if is_told() => {}
+                None if is_reported() => {}
                 None => {
                     bail!("record {number} was acknowledged at {position}, but is missing without a gap")
                 }

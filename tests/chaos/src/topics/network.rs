@@ -17,7 +17,7 @@ pub struct Network {
 
 impl Network {
     /// Makes the network for `nodes` nodes. Fails if the user lacks the permission.
-    pub fn make(nodes: usize) -> Result<Network> {
+    pub fn create(nodes: usize) -> Result<Network> {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
         let network = Network { name, subnet, nodes };
@@ -27,46 +27,46 @@ impl Network {
 
     fn set_up(&self) -> Result<()> {
         for side in [Side::Clients, Side::Nodes] {
-            let bridge = self.bridge(side);
-            ip(&["link", "add", &bridge, "type", "bridge"])?;
-            ip(&["addr", "add", &format!("{}/24", self.address(side, 0)), "dev", &bridge])?;
-            ip(&["link", "set", &bridge, "up"])?;
+            let bridge_name = self.bridge_name(side);
+            ip(&["link", "add", &bridge_name, "type", "bridge"])?;
+            ip(&["addr", "add", &format!("{}/24", self.address(side, 0)), "dev", &bridge_name])?;
+            ip(&["link", "set", &bridge_name, "up"])?;
         }
         for node in 1..=self.nodes {
-            let space = self.space(node);
-            ip(&["netns", "add", &space])?;
-            ip(&["-n", &space, "link", "set", "lo", "up"])?;
+            let namespace = self.namespace(node);
+            ip(&["netns", "add", &namespace])?;
+            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
             for side in [Side::Clients, Side::Nodes] {
-                let (outer, inner) = (self.way(side, node), format!("{}i", self.way(side, node)));
+                let (outer, inner) = (self.link_name(side, node), format!("{}i", self.link_name(side, node)));
                 ip(&["link", "add", &outer, "type", "veth", "peer", "name", &inner])?;
-                ip(&["link", "set", &inner, "netns", &space])?;
-                ip(&["link", "set", &outer, "master", &self.bridge(side), "up"])?;
+                ip(&["link", "set", &inner, "netns", &namespace])?;
+                ip(&["link", "set", &outer, "master", &self.bridge_name(side), "up"])?;
                 let address = format!("{}/24", self.address(side, node));
-                ip(&["-n", &space, "addr", "add", &address, "dev", &inner])?;
-                ip(&["-n", &space, "link", "set", &inner, "up"])?;
+                ip(&["-n", &namespace, "addr", "add", &address, "dev", &inner])?;
+                ip(&["-n", &namespace, "link", "set", &inner, "up"])?;
             }
         }
         Ok(())
     }
 
     /// Returns a node's address for clients. Nodes are counted from 0.
-    pub fn for_clients(&self, node: usize) -> Ipv4Addr {
+    pub fn client_address(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Clients, node + 1)
     }
 
     /// A node's address for other nodes.
-    pub fn for_nodes(&self, node: usize) -> Ipv4Addr {
+    pub fn node_address(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Nodes, node + 1)
     }
 
     /// Returns the command words that run a program in a node's namespace.
-    pub fn inside(&self, node: usize) -> Vec<String> {
-        ["ip", "netns", "exec", &self.space(node + 1)].map(str::to_owned).to_vec()
+    pub fn command_in(&self, node: usize) -> Vec<String> {
+        ["ip", "netns", "exec", &self.namespace(node + 1)].map(str::to_owned).to_vec()
     }
 
     /// Cuts a node off from the other nodes, or reconnects it if `cut` is `false`.
     pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
-        ip(&["link", "set", &self.way(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
+        ip(&["link", "set", &self.link_name(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
     }
 
     fn address(&self, side: Side, host: usize) -> Ipv4Addr {
@@ -74,15 +74,15 @@ impl Network {
         Ipv4Addr::new(10, self.subnet, side as u8, host)
     }
 
-    fn bridge(&self, side: Side) -> String {
+    fn bridge_name(&self, side: Side) -> String {
         format!("{}b{}", self.name, side as u8)
     }
 
-    fn space(&self, node: usize) -> String {
+    fn namespace(&self, node: usize) -> String {
         format!("{}n{node}", self.name)
     }
 
-    fn way(&self, side: Side, node: usize) -> String {
+    fn link_name(&self, side: Side, node: usize) -> String {
         format!("{}v{}{node}", self.name, side as u8)
     }
 }
@@ -91,11 +91,11 @@ impl Drop for Network {
     fn drop(&mut self) {
         // Removing a part fails if it does not exist, which is no error.
         for node in 1..=self.nodes {
-            let _ = ip(&["netns", "del", &self.space(node)]);
+            let _ = ip(&["netns", "del", &self.namespace(node)]);
         }
         for side in [Side::Clients, Side::Nodes] {
-            (1..=self.nodes).for_each(|node| drop(ip(&["link", "del", &self.way(side, node)])));
-            let _ = ip(&["link", "del", &self.bridge(side)]);
+            (1..=self.nodes).for_each(|node| drop(ip(&["link", "del", &self.link_name(side, node)])));
+            let _ = ip(&["link", "del", &self.bridge_name(side)]);
         }
     }
 }

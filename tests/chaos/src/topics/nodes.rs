@@ -16,7 +16,7 @@ const CLIENTS_PORT: u16 = 4220;
 /// The port of every node for other nodes.
 const NODES_PORT: u16 = 6222;
 /// The interval between two queries of the nodes' status.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The nodes of a run.
 pub struct Nodes {
@@ -30,52 +30,54 @@ pub struct Nodes {
 impl Nodes {
     /// Starts the nodes, and waits until all of them are voters.
     pub fn start(program: &str, dir: &Path) -> Result<Nodes> {
-        let (network, running) = (Network::make(NODES)?, (0..NODES).map(|_| None).collect());
+        let (network, running) = (Network::create(NODES)?, (0..NODES).map(|_| None).collect());
         let mut nodes = Nodes { program: program.to_owned(), dir: dir.to_owned(), running, network };
-        (0..NODES).try_for_each(|node| nodes.start_one(node))?;
-        nodes.wait_whole()?;
+        (0..NODES).try_for_each(|node| nodes.start_node(node))?;
+        nodes.wait_until_complete()?;
         Ok(nodes)
     }
 
     /// The nodes' addresses for clients.
     pub fn urls(&self) -> Vec<String> {
-        (0..NODES).map(|node| format!("dunlin://{}:{CLIENTS_PORT}", self.network.for_clients(node))).collect()
+        (0..NODES)
+            .map(|node| format!("dunlin://{}:{CLIENTS_PORT}", self.network.client_address(node)))
+            .collect()
     }
 
-    fn dir_of(&self, node: usize) -> PathBuf {
+    fn node_dir(&self, node: usize) -> PathBuf {
         self.dir.join(format!("node-{}", node + 1))
     }
 
-    fn start_one(&mut self, node: usize) -> Result<()> {
-        let (dir, network) = (self.dir_of(node), &self.network);
-        let mut line = network.inside(node);
+    fn start_node(&mut self, node: usize) -> Result<()> {
+        let (dir, network) = (self.node_dir(node), &self.network);
+        let mut line = network.command_in(node);
         line.extend([self.program.clone(), "serve".into(), "--end-with-stdin".into()]);
         line.extend(["--data-dir".into(), dir.display().to_string()]);
-        line.extend(["--listen".into(), format!("{}:{CLIENTS_PORT}", network.for_clients(node))]);
+        line.extend(["--listen".into(), format!("{}:{CLIENTS_PORT}", network.client_address(node))]);
         line.extend([
             "--insecure-listen-without-tls".into(),
             "--insecure-listen-without-authentication".into(),
         ]);
-        line.extend(["--cluster-listen".into(), format!("{}:{NODES_PORT}", network.for_nodes(node))]);
+        line.extend(["--cluster-listen".into(), format!("{}:{NODES_PORT}", network.node_address(node))]);
         if node == 0 && !dir.join("cluster").exists() {
-            init(&dir, &format!("{}:{NODES_PORT}", network.for_nodes(node)))?;
+            init(&dir, &format!("{}:{NODES_PORT}", network.node_address(node)))?;
         }
         if node > 0 && !dir.join("cluster").exists() {
             let file = self.dir.join(format!("token-{}", node + 1));
-            let client = ClusterClient::open(&self.dir_of(0))?;
+            let client = ClusterClient::open(&self.node_dir(0))?;
             std::fs::write(&file, client.token(Some(PATIENCE), false)?.to_string())?;
-            line.extend(["--join".into(), format!("{}:{NODES_PORT}", network.for_nodes(0))]);
+            line.extend(["--join".into(), format!("{}:{NODES_PORT}", network.node_address(0))]);
             line.extend(["--cluster-token-file".into(), file.display().to_string()]);
         }
         std::fs::create_dir_all(&dir)?;
         let mut process = Process::start(&format!("node {}", node + 1), &line[0], &line[1..]);
-        process.until("READY");
+        process.read_until("READY");
         self.running[node] = Some(process);
         Ok(())
     }
 
     /// Injects a fault. Returns the name of the affected node.
-    pub fn strike(&mut self, fault: Fault) -> Result<String> {
+    pub fn inject(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,
             Fault::KillAll => (0..NODES).map(|node| self.kill(node)).collect::<Result<Vec<_>>>()?.join(", "),
@@ -97,7 +99,7 @@ impl Nodes {
     fn kill(&mut self, node: usize) -> Result<String> {
         if let Some(mut process) = self.running[node].take() {
             process.kill();
-            no_panic(node, &process)?;
+            check_no_panic(node, &process)?;
         }
         Ok(format!("node {} is killed", node + 1))
     }
@@ -107,46 +109,46 @@ impl Nodes {
         for node in 0..NODES {
             self.network.cut(node, false)?;
             let Some(process) = &mut self.running[node] else { continue };
-            process.go_on();
-            if let Some(status) = process.ended() {
+            process.resume();
+            if let Some(status) = process.exit_status() {
                 bail!("node {} ended unexpectedly ({status}): {}", node + 1, process.errors());
             }
-            no_panic(node, process)?;
+            check_no_panic(node, process)?;
         }
         for node in 0..NODES {
             if self.running[node].is_none() {
-                self.start_one(node)?;
+                self.start_node(node)?;
             }
         }
         Ok(())
     }
 
     /// The status of each node that responds.
-    pub fn heard(&self) -> Vec<NodeStatus> {
-        let asker = ClusterClient::open(&self.dir_of(0)).map(|asker| asker.survey());
-        asker.unwrap_or_default().into_iter().filter_map(|node| node.status.ok()).collect()
+    pub fn statuses(&self) -> Vec<NodeStatus> {
+        let client = ClusterClient::open(&self.node_dir(0)).map(|client| client.survey());
+        client.unwrap_or_default().into_iter().filter_map(|node| node.status.ok()).collect()
     }
 
     fn leader(&self) -> Option<usize> {
-        let heard = self.heard();
-        let leads = heard.iter().filter(|status| status.leader == Some(status.node));
+        let statuses = self.statuses();
+        let leaders = statuses.iter().filter(|status| status.leader == Some(status.node));
         // Node ids count from 1 in the order in which the nodes joined.
-        leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
+        leaders.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
     /// Waits until all nodes respond, are voters, and are ready.
-    pub fn wait_whole(&self) -> Result<()> {
+    pub fn wait_until_complete(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let heard = self.heard();
-            let is_whole = |status: &NodeStatus| status.voters.len() == NODES && status.missing.is_none();
-            if heard.len() == NODES && heard.iter().all(is_whole) {
+            let statuses = self.statuses();
+            let is_complete = |status: &NodeStatus| status.voters.len() == NODES && status.missing.is_none();
+            if statuses.len() == NODES && statuses.iter().all(is_complete) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("the nodes did not form a complete cluster: {heard:#?}");
+                bail!("the nodes did not form a complete cluster: {statuses:#?}");
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -156,7 +158,7 @@ impl Nodes {
     }
 }
 
-fn no_panic(node: usize, process: &Process) -> Result<()> {
+fn check_no_panic(node: usize, process: &Process) -> Result<()> {
     let errors = process.errors();
     if errors.contains("panicked") {
         bail!("node {} panicked:\n{errors}", node + 1);

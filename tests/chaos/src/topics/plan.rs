@@ -34,11 +34,11 @@ pub struct Step {
 /// owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = Seed::new(seed);
-    let at_least = seed.between(0, steps.max(1) - 1);
-    (0..steps).map(|at| step(&mut seed, at == at_least)).collect()
+    let long_step = seed.between(0, steps.max(1) - 1);
+    (0..steps).map(|at| random_step(&mut seed, at == long_step)).collect()
 }
 
-fn step(seed: &mut Seed, is_long: bool) -> Step {
+fn random_step(seed: &mut Seed, is_long: bool) -> Step {
     let node = seed.between(0, NODES as u64 - 1) as usize;
     let fault = match seed.between(0, 9) {
         0..3 => Fault::Kill(node),

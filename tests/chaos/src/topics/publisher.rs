@@ -16,7 +16,7 @@ use crate::history::Clock;
 use crate::nemesis::PATIENCE;
 
 /// The pause before a refused record is published again.
-const AGAIN: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A batch of records that was published with one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Published {
     /// The time of the call, in ns.
     pub call: u64,
     /// The time of the response in ns, and the position of the last record; `None` if the result is unknown.
-    pub answered: Option<(u64, Position)>,
+    pub response: Option<(u64, Position)>,
 }
 
 /// All batches that one publisher published.
@@ -53,16 +53,16 @@ pub struct Writer {
 }
 
 /// Returns the payload of a record.
-pub fn content(topic: &str, number: u64) -> Vec<u8> {
-    let more = Seed::new(number).draw() % 300;
-    format!("{topic} {number} {}", "-".repeat(more as usize)).into_bytes()
+pub fn record_payload(topic: &str, number: u64) -> Vec<u8> {
+    let padding = Seed::new(number).draw() % 300;
+    format!("{topic} {number} {}", "-".repeat(padding as usize)).into_bytes()
 }
 
 /// Returns the number in a record's payload; `None` if it is not a record of the topic.
-pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
+pub fn record_number(topic: &str, payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
     let number = text.split(' ').next()?.parse().ok()?;
-    (content(topic, number) == payload).then_some(number)
+    (record_payload(topic, number) == payload).then_some(number)
 }
 
 impl Writer {
@@ -118,33 +118,34 @@ impl Writer {
     /// Publishes the next records. Returns whether the publisher knows the outcome.
     fn publish(&mut self) -> Result<bool> {
         let (first, last) = (self.next, self.next + self.seed.between(0, 7));
-        let contents: Vec<Vec<u8>> = (first..=last).map(|number| content(self.topic, number)).collect();
-        let drafts: Vec<Draft<'_>> = contents.iter().map(|content| content.as_slice().into()).collect();
-        let (call, asked) = (self.clock.now(), Instant::now());
+        let payloads: Vec<Vec<u8>> =
+            (first..=last).map(|number| record_payload(self.topic, number)).collect();
+        let drafts: Vec<Draft<'_>> = payloads.iter().map(|payload| payload.as_slice().into()).collect();
+        let (call, start) = (self.clock.now(), Instant::now());
         let mut outcome = self.publisher.publish_batch(&drafts).map(Some);
         let receipt = loop {
             match outcome {
                 Ok(receipt) => break receipt,
-                Err(PublishError::Unknown(_)) if !self.is_durable => break self.settle(),
-                Err(error) if asked.elapsed() > PATIENCE => {
+                Err(PublishError::Unknown(_)) if !self.is_durable => break self.wait_for_outcome(),
+                Err(error) if start.elapsed() > PATIENCE => {
                     return Err(error).with_context(|| format!("cannot publish to {}", self.topic));
                 }
                 Err(error) => {
                     self.ledger.refused += 1;
-                    std::thread::sleep(AGAIN);
-                    outcome = self.again(&error, &drafts);
+                    std::thread::sleep(RETRY_PAUSE);
+                    outcome = self.retry(&error, &drafts);
                 }
             }
         };
         self.next = last + 1;
-        let answered = receipt.map(|receipt| (self.clock.now(), receipt.position));
-        self.acknowledged.fetch_add(u64::from(answered.is_some()), Ordering::Relaxed);
-        self.ledger.published.push(Published { first, last, call, answered });
-        Ok(answered.is_some())
+        let response = receipt.map(|receipt| (self.clock.now(), receipt.position));
+        self.acknowledged.fetch_add(u64::from(response.is_some()), Ordering::Relaxed);
+        self.ledger.published.push(Published { first, last, call, response });
+        Ok(response.is_some())
     }
 
     /// Publishes again. If the topic may have appended the records, the publisher reuses their numbers.
-    fn again(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
+    fn retry(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);
         }
@@ -156,12 +157,12 @@ impl Writer {
     }
 
     /// Waits until all records are acknowledged or refused, so that numbers stay in order.
-    fn settle(&mut self) -> Option<Receipt> {
+    fn wait_for_outcome(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             match self.publisher.flush() {
                 Ok(receipt) => return receipt,
-                Err(PublishError::Unknown(_)) => std::thread::sleep(AGAIN),
+                Err(PublishError::Unknown(_)) => std::thread::sleep(RETRY_PAUSE),
                 Err(_refused) => return None,
             }
         }
@@ -175,8 +176,8 @@ mod tests {
 
     #[test]
     fn record_content_written_for_another_topic_is_not_recognized() {
-        assert_eq!(number("t", &content("t", 7)), Some(7));
-        assert_eq!(number("t", &content("other", 7)), None);
-        assert_eq!(number("t", b"t 7"), None);
+        assert_eq!(record_number("t", &record_payload("t", 7)), Some(7));
+        assert_eq!(record_number("t", &record_payload("other", 7)), None);
+        assert_eq!(record_number("t", b"t 7"), None);
     }
 }

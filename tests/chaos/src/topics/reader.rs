@@ -11,7 +11,7 @@ use dunlin_client::topic::{
 };
 use dunlin_client::{Client, ClientOptions, Subscriber};
 
-use super::publisher::number;
+use super::publisher::record_number;
 use crate::nemesis::PATIENCE;
 
 const EVENTS_MAX: usize = 1_000;
@@ -39,7 +39,7 @@ pub struct Trace {
     /// The node through which the subscriber reads, counted from 0.
     pub node: usize,
     /// The events, in order.
-    pub told: Vec<ReaderEvent>,
+    pub events: Vec<ReaderEvent>,
 }
 
 /// The position at which each topic ended, once all records are published.
@@ -51,13 +51,13 @@ pub fn read(
     node: usize,
     url: &str,
     ends: &TopicEnds,
-    over: &AtomicBool,
+    stop: &AtomicBool,
 ) -> Result<Trace> {
     let mut subscriber = subscribe(topic, url)?;
-    let (mut trace, mut at) = (Trace { topic, node, told: vec![] }, Position::default());
-    while !over.load(Ordering::Relaxed) {
-        let told = &mut trace.told;
-        let drained = subscriber.drain(EVENTS_MAX, |event| note(topic, &event, told, &mut at));
+    let (mut trace, mut at) = (Trace { topic, node, events: vec![] }, Position::default());
+    while !stop.load(Ordering::Relaxed) {
+        let events = &mut trace.events;
+        let drained = subscriber.drain(EVENTS_MAX, |event| record_event(topic, &event, events, &mut at));
         match drained {
             Ok(0) => {}
             Ok(_) => continue,
@@ -96,11 +96,11 @@ fn subscribe(topic: &str, url: &str) -> Result<Subscriber> {
     }
 }
 
-fn note(topic: &str, event: &Event<'_>, told: &mut Vec<ReaderEvent>, at: &mut Position) {
+fn record_event(topic: &str, event: &Event<'_>, events: &mut Vec<ReaderEvent>, at: &mut Position) {
     let what = match event {
         Event::Record(record) => {
             *at = record.position;
-            match number(topic, record.payload()) {
+            match record_number(topic, record.payload()) {
                 Some(number) => ReaderEvent::Record(record.position, number),
                 None => ReaderEvent::Wrong(format!(
                     "the record at {} is none that was published",
@@ -123,5 +123,5 @@ fn note(topic: &str, event: &Event<'_>, told: &mut Vec<ReaderEvent>, at: &mut Po
         Event::Notice(Notice::Advance { .. }) => return,
         Event::Notice(other) => ReaderEvent::Wrong(format!("{other:?}")),
     };
-    told.push(what);
+    events.push(what);
 }

@@ -23,7 +23,7 @@ use crate::nemesis::PATIENCE;
 /// The number of batches that must be acknowledged before the first fault, and after the last.
 const PROGRESS: u64 = 40;
 /// The interval at which a run checks how many batches are acknowledged, and whether the subscribers have ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The program and the directory of a run.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ impl fmt::Display for Report {
 /// The publishers and subscribers.
 struct Clients {
     stop: Arc<AtomicBool>,
-    over: Arc<AtomicBool>,
+    abort: Arc<AtomicBool>,
     ends: Arc<TopicEnds>,
     acknowledged: Arc<AtomicU64>,
     writers: Vec<JoinHandle<Result<Ledger>>>,
@@ -70,36 +70,36 @@ struct Clients {
 }
 
 /// Runs one seed: starts the nodes and clients, injects the faults, and checks the histories.
-pub fn run(stage: &TopicsStage, seed: u64) -> Result<Report> {
-    let dir = stage.dir.join(format!("topics-{seed}"));
+pub fn run(setup: &TopicsStage, seed: u64) -> Result<Report> {
+    let dir = setup.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
-    let mut nodes = Nodes::start(&stage.program, &dir)?;
+    let mut nodes = Nodes::start(&setup.program, &dir)?;
     let clock = Clock::start();
     let clients = Clients::start(&nodes.urls(), clock, seed)?;
-    let (plan, mut struck) = (plan(seed, stage.steps), vec![]);
-    let done = clients.progress("the beginning").and_then(|()| {
+    let (plan, mut faults) = (plan(seed, setup.steps), vec![]);
+    let outcome = clients.wait_for_progress("the beginning").and_then(|()| {
         for step in &plan {
-            struck.push((clock.now(), format!("{step:?}")));
-            let what = nodes.strike(step.fault)?;
-            struck.push((clock.now(), what));
+            faults.push((clock.now(), format!("{step:?}")));
+            let what = nodes.inject(step.fault)?;
+            faults.push((clock.now(), what));
             std::thread::sleep(Duration::from_millis(step.hold_ms));
             nodes.heal()?;
-            struck.push((clock.now(), "well".to_owned()));
+            faults.push((clock.now(), "well".to_owned()));
             std::thread::sleep(Duration::from_millis(step.rest_ms));
         }
-        nodes.wait_whole()?;
-        clients.progress("peace")
+        nodes.wait_until_complete()?;
+        clients.wait_for_progress("peace")
     });
-    let lines = struck.iter().map(|(at, what)| format!("{:>9.3} s  {what}\n", *at as f64 / 1e9));
+    let lines = faults.iter().map(|(at, what)| format!("{:>9.3} s  {what}\n", *at as f64 / 1e9));
     std::fs::write(dir.join("faults.txt"), lines.collect::<String>())?;
-    let found = clients.end(done);
-    if found.is_err() {
+    let histories = clients.finish(outcome);
+    if histories.is_err() {
         std::fs::write(dir.join("nodes.txt"), nodes.errors().join("\n----\n"))?;
     }
     drop(nodes);
-    let (ledgers, traces) = found?;
-    let report = check(&ledgers, &traces, &struck, plan.len());
+    let (ledgers, traces) = histories?;
+    let report = check(&ledgers, &traces, &faults, plan.len());
     if report.is_err() {
         std::fs::write(dir.join("ledgers.txt"), format!("{ledgers:#?}"))?;
         std::fs::write(dir.join("traces.txt"), format!("{traces:#?}"))?;
@@ -111,8 +111,8 @@ pub fn run(stage: &TopicsStage, seed: u64) -> Result<Report> {
 
 impl Clients {
     fn start(urls: &[String], clock: Clock, seed: u64) -> Result<Clients> {
-        let (stop, over, ends, acknowledged) = Default::default();
-        let mut clients = Clients { stop, over, ends, acknowledged, writers: vec![], readers: vec![] };
+        let (stop, abort, ends, acknowledged) = Default::default();
+        let mut clients = Clients { stop, abort, ends, acknowledged, writers: vec![], readers: vec![] };
         for (at, (topic, is_durable)) in TOPICS.into_iter().enumerate() {
             let (url, count) = (&urls[(at + seed as usize) % NODES], Arc::clone(&clients.acknowledged));
             let seed = seed.wrapping_mul(1_000).wrapping_add(at as u64);
@@ -120,75 +120,75 @@ impl Clients {
             let stop = Arc::clone(&clients.stop);
             clients.writers.push(spawn(move || writer.run(&stop)));
             for (node, url) in urls.iter().cloned().enumerate() {
-                let (ends, over) = (Arc::clone(&clients.ends), Arc::clone(&clients.over));
-                clients.readers.push(spawn(move || read(topic, node, &url, &ends, &over)));
+                let (ends, abort) = (Arc::clone(&clients.ends), Arc::clone(&clients.abort));
+                clients.readers.push(spawn(move || read(topic, node, &url, &ends, &abort)));
             }
         }
         Ok(clients)
     }
 
     /// Waits until enough batches are acknowledged.
-    fn progress(&self, when: &str) -> Result<()> {
+    fn wait_for_progress(&self, when: &str) -> Result<()> {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
             if Instant::now() > deadline {
                 bail!("no batch was acknowledged for {PATIENCE:?} during {when}");
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     /// Stops all clients. Returns their histories if the run succeeded.
-    fn end(mut self, done: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
-        let gone = |_| anyhow!("a client thread panicked");
+    fn finish(mut self, outcome: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
+        let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
-        self.over.store(done.is_err(), Ordering::Relaxed);
+        self.abort.store(outcome.is_err(), Ordering::Relaxed);
         let ledgers: Result<Vec<Ledger>> = self
             .writers
             .drain(..)
-            .map(|writer| writer.join().map_err(gone)?.context("a publisher thread failed"))
+            .map(|writer| writer.join().map_err(panicked)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
             // Only this line sets the value.
-            let _ = self.ends.set(ends(ledgers));
+            let _ = self.ends.set(topic_ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;
         while !self.readers.iter().all(JoinHandle::is_finished)
             && Instant::now() < deadline
             && ledgers.is_ok()
         {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        self.over.store(true, Ordering::Relaxed);
+        self.abort.store(true, Ordering::Relaxed);
         let traces: Result<Vec<Trace>> =
-            self.readers.drain(..).map(|reader| reader.join().map_err(gone)?).collect();
-        done?;
+            self.readers.drain(..).map(|reader| reader.join().map_err(panicked)?).collect();
+        outcome?;
         Ok((ledgers?, traces?))
     }
 }
 
 /// Returns the position of each topic's last acknowledged record.
-fn ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
+fn topic_ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
     let last =
-        |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.answered).map(|(_, at)| at).max();
+        |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.response).map(|(_, at)| at).max();
     TOPICS.iter().zip(ledgers).filter_map(|((topic, _), ledger)| Some((*topic, last(ledger)?))).collect()
 }
 
-fn check(ledgers: &[Ledger], traces: &[Trace], struck: &[(u64, String)], steps: usize) -> Result<Report> {
+fn check(ledgers: &[Ledger], traces: &[Trace], faults: &[(u64, String)], steps: usize) -> Result<Report> {
     let mut report = Report { steps, ..Report::default() };
     for ((topic, is_durable), ledger) in TOPICS.into_iter().zip(ledgers) {
-        let of_topic: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();
-        let counts = audit::topic(is_durable, ledger, &of_topic)?;
+        let topic_traces: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();
+        let counts = audit::check_topic(is_durable, ledger, &topic_traces)?;
         report.counts.read += counts.read;
         report.counts.gaps += counts.gaps;
         report.counts.epochs += counts.epochs;
         report.batches += ledger.published.len() as u64;
         report.refused += ledger.refused;
         for batch in &ledger.published {
-            let end = batch.answered.map_or(u64::MAX, |(end, _)| end);
-            report.unknown += u64::from(batch.answered.is_none());
-            report.struck += u64::from(struck.iter().any(|(at, _)| (batch.call..end).contains(at)));
+            let end = batch.response.map_or(u64::MAX, |(end, _)| end);
+            report.unknown += u64::from(batch.response.is_none());
+            report.struck += u64::from(faults.iter().any(|(at, _)| (batch.call..end).contains(at)));
         }
     }
     if report.struck == 0 || report.counts.epochs == 0 {

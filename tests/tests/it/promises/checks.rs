@@ -12,44 +12,68 @@ use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_p
 /// A guarantee in the table's words, and its test.
 pub struct Promise {
     pub name: &'static str,
-    pub says: &'static str,
+    pub description: &'static str,
     pub check: fn(&mut Trial<'_>) -> Result<()>,
 }
 
 pub const PROMISES: &[Promise] = &[
-    Promise { name: "order", says: "Every record arrives once, whole, in the topic's order", check: order },
-    Promise { name: "headers", says: "Headers and subjects arrive as they were published", check: headers },
-    Promise { name: "large payload", says: "A record of 4 MB arrives whole", check: large_payload },
+    Promise {
+        name: "order",
+        description: "Every record arrives once, whole, in the topic's order",
+        check: order,
+    },
+    Promise {
+        name: "headers",
+        description: "Headers and subjects arrive as they were published",
+        check: headers,
+    },
+    Promise { name: "large payload", description: "A record of 4 MB arrives whole", check: large_payload },
     Promise {
         name: "late join",
-        says: "A late subscriber reads history, then continues live",
+        description: "A late subscriber reads history, then continues live",
         check: late_join,
     },
-    Promise { name: "wildcards", says: "A pattern includes topics that are created later", check: wildcards },
-    Promise { name: "gap", says: "A subscriber that missed records receives their range", check: gap },
-    Promise { name: "lagging", says: "A subscriber about to miss records is warned first", check: lagging },
-    Promise { name: "slow reader", says: "A stalled subscriber delays no other", check: slow_reader },
-    Promise { name: "state", says: "A subscriber receives a state, then every later change", check: state },
+    Promise {
+        name: "wildcards",
+        description: "A pattern includes topics that are created later",
+        check: wildcards,
+    },
+    Promise { name: "gap", description: "A subscriber that missed records receives their range", check: gap },
+    Promise {
+        name: "lagging",
+        description: "A subscriber about to miss records is warned first",
+        check: lagging,
+    },
+    Promise { name: "slow reader", description: "A stalled subscriber delays no other", check: slow_reader },
+    Promise {
+        name: "state",
+        description: "A subscriber receives a state, then every later change",
+        check: state,
+    },
     Promise {
         name: "cut off and back",
-        says: "A lost connection resumes without a missing record",
-        check: cut_off,
+        description: "A lost connection resumes without a missing record",
+        check: lose_connection,
     },
     Promise {
         name: "left alone over a restart",
-        says: "A subscriber continues after a node restart, or reports the reason",
-        check: left_alone,
+        description: "A subscriber continues after a node restart, or reports the reason",
+        check: restart_while_idle,
     },
-    Promise { name: "groups", says: "Group members share records, each record goes to one", check: groups },
-    Promise { name: "requests", says: "A request gets its reply", check: requests },
+    Promise {
+        name: "groups",
+        description: "Group members share records, each record goes to one",
+        check: groups,
+    },
+    Promise { name: "requests", description: "A request gets its reply", check: requests },
     Promise {
         name: "unknown topic",
-        says: "A record that no topic owns is refused with an error",
+        description: "A record that no topic owns is refused with an error",
         check: unknown_topic,
     },
     Promise {
         name: "limits",
-        says: "A record over the limit is refused, the next is accepted",
+        description: "A record over the limit is refused, the next is accepted",
         check: limits,
     },
 ];
@@ -57,9 +81,9 @@ pub const PROMISES: &[Promise] = &[
 fn order(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
-    let mut visitor = trial.visitor()?;
+    let mut client = trial.client()?;
     for number in 1..=100 {
-        let seq = visitor.publish(&Message { subject: "t", payload: &numbered(number), headers: &[] })?;
+        let seq = client.publish(&Message { subject: "t", payload: &numbered(number), headers: &[] })?;
         ensure!(seq.is_none_or(|seq| seq == number), "record {number} got sequence number {seq:?}");
     }
     let mut publisher = trial.publisher("t")?;
@@ -74,18 +98,18 @@ fn headers(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig { pattern: Some("t.>".to_owned()), ..TopicConfig::default() })?;
     let mut reader = trial.reader("t.*")?;
     let headers = [("trace", "1-2"), ("empty", "")];
-    trial.visitor()?.publish(&Message { subject: "t.eu", payload: b"one", headers: &headers })?;
+    trial.client()?.publish(&Message { subject: "t.eu", payload: b"one", headers: &headers })?;
     let meta = Meta { headers: &[("from", b"inside")], ..Meta::default() };
     let mut publisher = trial.publisher("t.us")?;
     publisher.publish(Draft { meta, payload: Payload::Copied(b"two") })?;
     let (first, second) = (reader.record()?, reader.record()?);
-    let as_pairs = |headers: &[(&str, &str)]| -> Vec<(String, String)> {
+    let to_pairs = |headers: &[(&str, &str)]| -> Vec<(String, String)> {
         headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
     ensure!((first.subject.as_str(), &first.payload[..]) == ("t.eu", b"one"), "{first:?}");
-    ensure!(first.headers == as_pairs(&headers), "{first:?}");
+    ensure!(first.headers == to_pairs(&headers), "{first:?}");
     ensure!((second.subject.as_str(), &second.payload[..]) == ("t.us", b"two"), "{second:?}");
-    ensure!(second.headers == as_pairs(&[("from", "inside")]), "{second:?}");
+    ensure!(second.headers == to_pairs(&[("from", "inside")]), "{second:?}");
     Ok(())
 }
 
@@ -93,9 +117,9 @@ fn large_payload(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
     let payload: Vec<u8> = (0..4_000_000u32).map(|at| b'a' + (at % 23) as u8).collect();
-    trial.visitor()?.publish(&Message { subject: "t", payload: &payload, headers: &[] })?;
-    let taken = reader.record()?;
-    ensure!(taken.payload == payload, "{} other bytes arrived", taken.payload.len());
+    trial.client()?.publish(&Message { subject: "t", payload: &payload, headers: &[] })?;
+    let record = reader.record()?;
+    ensure!(record.payload == payload, "{} other bytes arrived", record.payload.len());
     Ok(())
 }
 
@@ -103,8 +127,8 @@ fn late_join(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=1_000)?;
-    let wish = SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() };
-    let mut reader = trial.visitor()?.subscribe(&wish)?;
+    let options = SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() };
+    let mut reader = trial.client()?.subscribe(&options)?;
     publish_numbers(&mut publisher, 1_001..=2_000)?;
     reader.numbers(1..=2_000)?;
     publish_numbers(&mut publisher, 2_001..=2_001)?;
@@ -141,8 +165,8 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
     let (mut at, mut missed) = (0, 0);
     while at < RECORDS {
         match reader.next(PATIENCE)? {
-            Received::Record(taken) => {
-                ensure!(number(&taken)? == at + 1, "{} after {at} without a gap", number(&taken)?);
+            Received::Record(record) => {
+                ensure!(number(&record)? == at + 1, "{} after {at} without a gap", number(&record)?);
                 at += 1;
             }
             Received::Gap(first, last) => {
@@ -151,8 +175,8 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
                 at = last;
             }
             Received::Lagging => {}
-            Received::CutOff(why) => {
-                ensure!(!why.is_empty(), "disconnected without a reason");
+            Received::CutOff(reason) => {
+                ensure!(!reason.is_empty(), "disconnected without a reason");
                 return Ok(());
             }
             other => bail!("{other:?} after {at}"),
@@ -196,9 +220,9 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
         publish_padded(&mut publisher, first..=first + AT_ONCE - 1, LARGE_BYTES)?;
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
-    let grew = trial.node.node.budget().used().saturating_sub(before);
+    let growth = trial.node.node.budget().used().saturating_sub(before);
     // The node retains up to 16 MiB for readers that cannot receive gaps. All other memory may grow by at most 9 MiB.
-    ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
+    ensure!(growth < (16 << 20) + (9 << 20), "the node grew by {growth} bytes for readers that do not read");
     drop(idle);
     Ok(())
 }
@@ -214,16 +238,16 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     for key in 0..100 {
         set(key % 10)?;
     }
-    let wish = SubscribeWish { subject: "t", with_state: true, ..SubscribeWish::default() };
-    let mut reader = trial.visitor()?.subscribe(&wish)?;
+    let options = SubscribeWish { subject: "t", with_state: true, ..SubscribeWish::default() };
+    let mut reader = trial.client()?.subscribe(&options)?;
     let Received::State(mut at) = reader.next(PATIENCE)? else { bail!("the first event is not a state") };
     ensure!(at == 100, "the state is at {at}");
     for key in 0..50 {
         set(key)?;
     }
     while at < 150 {
-        let taken = reader.record()?;
-        ensure!(taken.seq.is_none_or(|seq| seq == at + 1), "{taken:?} after {at}");
+        let record = reader.record()?;
+        ensure!(record.seq.is_none_or(|seq| seq == at + 1), "{record:?} after {at}");
         at += 1;
     }
     set(50)?;
@@ -232,14 +256,11 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
+fn lose_connection(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
-    let (mut visitor, proxy) = trial.visitor_to_cut()?.context("this listener has no connection to cut")?;
-    let mut reader = visitor.subscribe(&SubscribeWish {
-        subject: "t",
-        from_earliest: true,
-        ..SubscribeWish::default()
-    })?;
+    let (mut client, proxy) = trial.client_with_proxy()?.context("this listener has no connection to cut")?;
+    let mut reader =
+        client.subscribe(&SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() })?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=100)?;
     reader.numbers(1..=100)?;
@@ -253,7 +274,7 @@ fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(15_101..=15_101)
 }
 
-fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
+fn restart_while_idle(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut reader = trial.reader("t")?;
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
@@ -279,22 +300,22 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
     const RECORDS: u64 = 300;
     const LAST: u64 = RECORDS + 1;
     trial.create("t", TopicConfig::default())?;
-    let (mut one, mut two) = (trial.visitor()?, trial.visitor()?);
+    let (mut one, mut two) = (trial.client()?, trial.client()?);
     let mut members = [one.join("t", "crew")?, two.join("t", "crew")?];
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=RECORDS)?;
-    let mut is_last_out = false;
+    let mut is_last_published = false;
     let mut seen = BTreeSet::new();
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
-        if seen.len() as u64 == RECORDS && !is_last_out {
+        if seen.len() as u64 == RECORDS && !is_last_published {
             // A record that is delivered twice arrives before this last one.
-            is_last_out = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
+            is_last_published = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());
         for member in &mut members {
-            if let Received::Record(taken) = member.next(Duration::from_millis(5))? {
-                ensure!(seen.insert(number(&taken)?), "{} was delivered twice", number(&taken)?);
+            if let Received::Record(record) = member.next(Duration::from_millis(5))? {
+                ensure!(seen.insert(number(&record)?), "{} was delivered twice", number(&record)?);
             }
         }
     }
@@ -303,17 +324,17 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
 
 fn requests(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("upper", TopicConfig::default())?;
-    let (mut one, mut other) = (trial.visitor()?, trial.visitor()?);
-    one.answer("upper")?;
+    let (mut one, mut other) = (trial.client()?, trial.client()?);
+    one.respond("upper")?;
     for word in ["one", "two", "three"] {
-        let answer = other.request("upper", word.as_bytes())?;
-        ensure!(answer == word.to_ascii_uppercase().as_bytes(), "wrong reply to {word}: {answer:?}");
+        let reply = other.request("upper", word.as_bytes())?;
+        ensure!(reply == word.to_ascii_uppercase().as_bytes(), "wrong reply to {word}: {reply:?}");
     }
     Ok(())
 }
 
 fn unknown_topic(trial: &mut Trial<'_>) -> Result<()> {
-    let published = trial.visitor()?.publish(&Message { subject: "nobodys", payload: b"x", headers: &[] });
+    let published = trial.client()?.publish(&Message { subject: "nobodys", payload: b"x", headers: &[] });
     let refusal = published.err().context("publishing without a topic was not refused")?;
     ensure!(refusal.to_string().contains("nobodys"), "{refusal:#}");
     Ok(())
@@ -322,11 +343,11 @@ fn unknown_topic(trial: &mut Trial<'_>) -> Result<()> {
 fn limits(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig { record_bytes_max: 10_000, ..TopicConfig::default() })?;
     let mut reader = trial.reader("t")?;
-    let publish = |payload: &[u8]| trial.visitor()?.publish(&Message { subject: "t", payload, headers: &[] });
+    let publish = |payload: &[u8]| trial.client()?.publish(&Message { subject: "t", payload, headers: &[] });
     let refusal = publish(&[b'x'; 20_000]).err().context("a record above the limit was accepted")?;
     ensure!(!refusal.to_string().is_empty(), "refused without a text");
     publish(b"after")?;
-    let taken = reader.record()?;
-    ensure!(taken.payload == b"after" && taken.seq.is_none_or(|seq| seq == 1), "{taken:?}");
+    let record = reader.record()?;
+    ensure!(record.payload == b"after" && record.seq.is_none_or(|seq| seq == 1), "{record:?}");
     Ok(())
 }

@@ -31,7 +31,11 @@ impl Listener for Grpc {
         Some(node.grpc())
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
         Ok(Box::new(Caller(Connection::open(address.context("no address")?)?)))
     }
 }
@@ -57,12 +61,12 @@ type Calls = DunlinClient<InterceptedService<Channel, fn(Request<()>) -> Result<
 async fn connect(address: SocketAddr) -> Result<Calls> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE);
     let channel = endpoint.connect().await?;
-    Ok(DunlinClient::with_interceptor(channel, introduce as fn(_) -> _).max_decoding_message_size(64 << 20))
+    Ok(DunlinClient::with_interceptor(channel, add_token as fn(_) -> _).max_decoding_message_size(64 << 20))
 }
 
-fn introduce(mut call: Request<()>) -> Result<Request<()>, Status> {
-    let who = format!("Bearer {}", TOKEN.0).parse().map_err(|_| Status::internal("no header"))?;
-    call.metadata_mut().insert("authorization", who);
+fn add_token(mut call: Request<()>) -> Result<Request<()>, Status> {
+    let token = format!("Bearer {}", TOKEN.0).parse().map_err(|_| Status::internal("no header"))?;
+    call.metadata_mut().insert("authorization", token);
     Ok(call)
 }
 
@@ -90,24 +94,24 @@ impl ListenerClient for Caller {
         Ok(Some(published.receipt.context("the response has no receipt")?.seq))
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        let at = match wish {
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        let at = match options {
             SubscribeWish { with_state: true, .. } => At::Snapshot(true),
             SubscribeWish { from_earliest: true, .. } => At::Earliest(true),
             _ => At::Latest(true),
         };
-        let on_gap = if wish.with_state { v1::OnGap::Snapshot } else { v1::OnGap::Oldest };
+        let on_gap = if options.with_state { v1::OnGap::Snapshot } else { v1::OnGap::Oldest };
         let request = v1::SubscribeRequest {
-            subjects: vec![wish.subject.to_owned()],
+            subjects: vec![options.subject.to_owned()],
             start: Some(v1::Start { at: Some(at) }),
             on_gap: on_gap.into(),
             ..v1::SubscribeRequest::default()
         };
         let connection = Connection::open(self.0.address)?;
-        let mut following =
-            GrpcReader { connection, request, stream: None, at: BTreeMap::new(), seen: VecDeque::new() };
-        following.begin()?;
-        Ok(Box::new(following))
+        let mut reader =
+            GrpcReader { connection, request, stream: None, at: BTreeMap::new(), pending: VecDeque::new() };
+        reader.open()?;
+        Ok(Box::new(reader))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
@@ -115,27 +119,27 @@ impl ListenerClient for Caller {
         let timeout_ms = PATIENCE.as_millis() as u32;
         let request = v1::RequestRequest { subject: subject.to_owned(), record: Some(record), timeout_ms };
         let Connection { runtime, client, .. } = &mut self.0;
-        let answered = runtime.block_on(client.request(request))?.into_inner();
-        Ok(answered.reply.context("the response has no reply")?.payload.to_vec())
+        let response = runtime.block_on(client.request(request))?.into_inner();
+        Ok(response.reply.context("the response has no reply")?.payload.to_vec())
     }
 
-    fn answer(&mut self, subject: &str) -> Result<()> {
+    fn respond(&mut self, subject: &str) -> Result<()> {
         let Connection { runtime, mut client, .. } = Connection::open(self.0.address)?;
         let request =
             v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
-        let mut asked = runtime.block_on(client.subscribe(request))?.into_inner();
+        let mut requests = runtime.block_on(client.subscribe(request))?.into_inner();
         // The first message contains the position at which the subscription has begun.
-        runtime.block_on(asked.message())?;
+        runtime.block_on(requests.message())?;
         // The task ends with the node, at the end of the test.
         thread::spawn(move || {
             runtime.block_on(async {
-                while let Some(told) = asked.message().await? {
-                    let Some(Event::Records(run)) = told.event else { continue };
-                    for asked in run.records {
-                        let payload = asked.payload.to_ascii_uppercase().into();
+                while let Some(response) = requests.message().await? {
+                    let Some(Event::Records(run)) = response.event else { continue };
+                    for request in run.records {
+                        let payload = request.payload.to_ascii_uppercase().into();
                         let record = Some(v1::Draft { payload, ..v1::Draft::default() });
                         let reply = v1::PublishRequest {
-                            subject: asked.reply,
+                            subject: request.reply,
                             record,
                             ..v1::PublishRequest::default()
                         };
@@ -150,23 +154,23 @@ impl ListenerClient for Caller {
 
     fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
         let mut connection = Connection::open(self.0.address)?;
-        let (asked, to_ask) = mpsc::unbounded_channel();
+        let (requests, request_receiver) = mpsc::unbounded_channel();
         let join = v1::Join {
             topic: topic.to_owned(),
             group: group.to_owned(),
             kind: v1::GroupKind::Share.into(),
             ..v1::Join::default()
         };
-        asked.send(asking(v1::join_group_request::Request::Join(join)))?;
+        requests.send(to_request(v1::join_group_request::Request::Join(join)))?;
         let Connection { runtime, client, .. } = &mut connection;
-        let given = runtime.block_on(async {
-            let mut given = client.join_group(ToSend(to_ask)).await?.into_inner();
-            match given.message().await?.and_then(|told| told.event) {
-                Some(v1::join_group_response::Event::Joined(_)) => anyhow::Ok(given),
+        let responses = runtime.block_on(async {
+            let mut responses = client.join_group(ToSend(request_receiver)).await?.into_inner();
+            match responses.message().await?.and_then(|response| response.event) {
+                Some(v1::join_group_response::Event::Joined(_)) => anyhow::Ok(responses),
                 other => bail!("{other:?} instead of the membership"),
             }
         })?;
-        Ok(Box::new(GrpcMember { connection, asked, given, taken: VecDeque::new() }))
+        Ok(Box::new(GrpcMember { connection, requests, responses, delivered: VecDeque::new() }))
     }
 }
 
@@ -178,12 +182,12 @@ struct GrpcReader {
     /// The last received position of each log.
     at: BTreeMap<(String, u32), v1::LogPosition>,
     /// Events that were received and not returned yet.
-    seen: VecDeque<Received>,
+    pending: VecDeque<Received>,
 }
 
 impl GrpcReader {
     /// Opens the stream and reads the first positions.
-    fn begin(&mut self) -> Result<()> {
+    fn open(&mut self) -> Result<()> {
         if !self.at.is_empty() {
             let logs = self.at.values().cloned().collect();
             self.request.start = Some(v1::Start { at: Some(At::After(v1::Positions { logs })) });
@@ -193,58 +197,62 @@ impl GrpcReader {
         let (stream, first) = runtime.block_on(async {
             *client = connect(*address).await?;
             let mut stream = client.subscribe(request).await?.into_inner();
-            let first = stream.message().await?.and_then(|told| told.event);
+            let first = stream.message().await?.and_then(|response| response.event);
             anyhow::Ok((stream, first))
         })?;
         let Some(Event::Subscribed(subscribed)) = first else {
             bail!("{first:?} instead of the subscription's begin");
         };
-        subscribed.logs.into_iter().for_each(|at| self.stands(at));
+        subscribed.logs.into_iter().for_each(|at| self.set_position(at));
         self.stream = Some(stream);
         Ok(())
     }
 
-    fn stands(&mut self, at: v1::LogPosition) {
+    fn set_position(&mut self, at: v1::LogPosition) {
         self.at.insert((at.topic.clone(), at.partition), at);
     }
 
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn add_event(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Records(records) => self.records(records),
+            Event::Records(records) => self.add_records(records),
             Event::Gap(gap) => {
                 let v1::Gap { topic, partition, epoch, first, last } = gap;
-                self.stands(v1::LogPosition { topic, partition, epoch, seq: last });
-                self.seen.push_back(Received::Gap(first, last));
+                self.set_position(v1::LogPosition { topic, partition, epoch, seq: last });
+                self.pending.push_back(Received::Gap(first, last));
             }
-            Event::Lagging(_) => self.seen.push_back(Received::Lagging),
+            Event::Lagging(_) => self.pending.push_back(Received::Lagging),
             Event::EpochChanged(changed) => {
                 let v1::EpochChanged { topic, partition, new_epoch: epoch, new_first, .. } = changed;
-                self.stands(v1::LogPosition { topic, partition, epoch, seq: new_first - 1 });
-                self.seen.push_back(Received::Anew);
+                self.set_position(v1::LogPosition { topic, partition, epoch, seq: new_first - 1 });
+                self.pending.push_back(Received::Anew);
             }
             Event::Snapshot(state) => {
                 let at = state.position.context("the state has no position")?;
                 if state.offset + state.part.len() as u64 == state.bytes_total {
-                    self.seen.push_back(Received::State(at.seq));
-                    self.stands(at);
+                    self.pending.push_back(Received::State(at.seq));
+                    self.set_position(at);
                 }
             }
-            Event::Advance(v1::Advance { through }) => through.into_iter().for_each(|at| self.stands(at)),
+            Event::Advance(v1::Advance { through }) => {
+                through.into_iter().for_each(|at| self.set_position(at))
+            }
             Event::Subscribed(_) | Event::Checksum(_) | Event::Publishers(_) => {}
             Event::Deleted(deleted) => bail!("{deleted:?}"),
         }
         Ok(())
     }
 
-    fn records(&mut self, records: v1::Records) {
+    fn add_records(&mut self, records: v1::Records) {
         let v1::Records { topic, partition, epoch, subject, records } = records;
         let Some(seq) = records.last().map(|last| last.seq) else { return };
-        self.stands(v1::LogPosition { topic, partition, epoch, seq });
-        self.seen.extend(records.into_iter().map(|record| {
-            let of_all = record.subject.is_empty();
-            let record =
-                v1::Record { subject: if of_all { subject.clone() } else { record.subject }, ..record };
-            Received::Record(taken(record))
+        self.set_position(v1::LogPosition { topic, partition, epoch, seq });
+        self.pending.extend(records.into_iter().map(|record| {
+            let has_common_subject = record.subject.is_empty();
+            let record = v1::Record {
+                subject: if has_common_subject { subject.clone() } else { record.subject },
+                ..record
+            };
+            Received::Record(to_received(record))
         }));
     }
 }
@@ -253,22 +261,24 @@ impl Reader for GrpcReader {
     fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(seen) = self.seen.pop_front() {
-                return Ok(seen);
+            if let Some(received) = self.pending.pop_front() {
+                return Ok(received);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(Received::Nothing);
             }
             let Some(stream) = &mut self.stream else {
-                if self.begin().is_err() {
-                    thread::sleep(Duration::from_millis(20).min(left));
+                if self.open().is_err() {
+                    thread::sleep(Duration::from_millis(20).min(remaining));
                 }
                 continue;
             };
-            match waited(&self.connection.runtime, left, stream) {
+            match next_message(&self.connection.runtime, remaining, stream) {
                 None => return Ok(Received::Nothing),
-                Some(Ok(Some(told))) => self.take(told.event.context("the response has no event")?)?,
+                Some(Ok(Some(response))) => {
+                    self.add_event(response.event.context("the response has no event")?)?
+                }
                 Some(Ok(None)) => return Ok(Received::CutOff("the stream ended".to_owned())),
                 Some(Err(status)) if is_cut(&status) => self.stream = None,
                 Some(Err(status)) => return Ok(Received::CutOff(status.message().to_owned())),
@@ -280,29 +290,30 @@ impl Reader for GrpcReader {
 /// A member of a share group, which acknowledges its records.
 struct GrpcMember {
     connection: Connection,
-    asked: mpsc::UnboundedSender<v1::JoinGroupRequest>,
-    given: Streaming<v1::JoinGroupResponse>,
-    taken: VecDeque<ReceivedRecord>,
+    requests: mpsc::UnboundedSender<v1::JoinGroupRequest>,
+    responses: Streaming<v1::JoinGroupResponse>,
+    delivered: VecDeque<ReceivedRecord>,
 }
 
 impl Reader for GrpcMember {
     fn next(&mut self, patience: Duration) -> Result<Received> {
         use v1::join_group_response::Event;
         loop {
-            if let Some(taken) = self.taken.pop_front() {
-                return Ok(Received::Record(taken));
+            if let Some(delivered) = self.delivered.pop_front() {
+                return Ok(Received::Record(delivered));
             }
-            let event = match waited(&self.connection.runtime, patience, &mut self.given) {
+            let event = match next_message(&self.connection.runtime, patience, &mut self.responses) {
                 None => return Ok(Received::Nothing),
-                Some(told) => told?.and_then(|told| told.event),
+                Some(response) => response?.and_then(|response| response.event),
             };
             match event {
                 Some(Event::Deliveries(deliveries)) => {
                     for v1::Delivery { partition, record, .. } in deliveries.deliveries {
                         let record = record.context("the delivery has no record")?;
                         let consumed = v1::Consumed { partition, seq: record.seq };
-                        self.asked.send(asking(v1::join_group_request::Request::Consumed(consumed)))?;
-                        self.taken.push_back(taken(record));
+                        self.requests
+                            .send(to_request(v1::join_group_request::Request::Consumed(consumed)))?;
+                        self.delivered.push_back(to_received(record));
                     }
                 }
                 Some(Event::Gap(gap)) => return Ok(Received::Gap(gap.first, gap.last)),
@@ -313,7 +324,7 @@ impl Reader for GrpcMember {
 }
 
 /// Returns the next message; `None` if there is none within `patience`.
-fn waited<T>(
+fn next_message<T>(
     runtime: &Runtime,
     patience: Duration,
     stream: &mut Streaming<T>,
@@ -326,11 +337,11 @@ fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
 
-fn asking(request: v1::join_group_request::Request) -> v1::JoinGroupRequest {
+fn to_request(request: v1::join_group_request::Request) -> v1::JoinGroupRequest {
     v1::JoinGroupRequest { request: Some(request) }
 }
 
-fn taken(record: v1::Record) -> ReceivedRecord {
+fn to_received(record: v1::Record) -> ReceivedRecord {
     let header = |header: v1::Header| (header.name, String::from_utf8_lossy(&header.value).into_owned());
     ReceivedRecord {
         subject: record.subject,

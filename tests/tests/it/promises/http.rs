@@ -30,7 +30,11 @@ impl Listener for Http {
         }
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
         Ok(Box::new(Client(address.context("no address")?)))
     }
 }
@@ -54,22 +58,23 @@ impl ListenerClient for Client {
         let request = [head.as_bytes(), b"\r\n", message.payload].concat();
         // Sending may fail, because the node may refuse the request before it has read all of it.
         let sent = stream.write_all(&request);
-        let mut answer = String::new();
-        BufReader::new(stream).read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{sent:?}: {answer:?}"))?;
+        let mut response = String::new();
+        BufReader::new(stream).read_to_string(&mut response)?;
+        let (head, body) =
+            response.split_once("\r\n\r\n").with_context(|| format!("{sent:?}: {response:?}"))?;
         ensure!(head.starts_with("HTTP/1.1 200"), "{body}");
         Ok(serde_json::from_str::<Value>(body)?["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        let from = match wish {
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        let from = match options {
             SubscribeWish { with_state: true, .. } => "snapshot",
             SubscribeWish { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
-        let path = format!("/v1/topics/{}/events?as=json&from={from}", wish.subject);
+        let path = format!("/v1/topics/{}/events?as=json&from={from}", options.subject);
         let mut events =
-            Events { address: self.0, path, last_id: String::new(), stream: None, seen: VecDeque::new() };
+            Events { address: self.0, path, last_id: String::new(), stream: None, pending: VecDeque::new() };
         events.connect()?;
         Ok(Box::new(events))
     }
@@ -89,34 +94,37 @@ struct Events {
     last_id: String,
     stream: Option<Stream>,
     /// Events that were received and not returned yet.
-    seen: VecDeque<Received>,
+    pending: VecDeque<Received>,
 }
 
 struct Stream {
-    from: BufReader<TcpStream>,
+    reader: BufReader<TcpStream>,
     /// The beginning of an event that has not arrived completely.
-    rest: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl Events {
     fn connect(&mut self) -> Result<()> {
         let mut stream = connect(self.address)?;
         let Events { address, path, last_id, .. } = self;
-        let back = if last_id.is_empty() { String::new() } else { format!("last-event-id: {last_id}\r\n") };
-        let who = format!("authorization: Bearer {}\r\n", TOKEN.0);
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{who}{back}\r\n").as_bytes())?;
-        let mut from = BufReader::new(stream);
+        let resume_header =
+            if last_id.is_empty() { String::new() } else { format!("last-event-id: {last_id}\r\n") };
+        let auth_header = format!("authorization: Bearer {}\r\n", TOKEN.0);
+        stream.write_all(
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{auth_header}{resume_header}\r\n").as_bytes(),
+        )?;
+        let mut reader = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            ensure!(from.read_line(&mut head)? > 0, "the connection ended within a response's headers");
+            ensure!(reader.read_line(&mut head)? > 0, "the connection ended within a response's headers");
         }
         ensure!(head.starts_with("HTTP/1.1 200"), "{head}");
-        self.stream = Some(Stream { from, rest: Vec::new() });
+        self.stream = Some(Stream { reader, partial: Vec::new() });
         Ok(())
     }
 
     /// Parses one event of the stream: its id and its data.
-    fn take(&mut self, block: &str) -> Result<()> {
+    fn add_event(&mut self, block: &str) -> Result<()> {
         let (mut event, mut data) = ("message", String::new());
         for line in block.lines() {
             match line.split_once(": ") {
@@ -129,15 +137,15 @@ impl Events {
         if data.is_empty() {
             return Ok(());
         }
-        let told: Value = serde_json::from_str(&data)?;
-        let number = |name: &str| told[name].as_u64().with_context(|| format!("no {name} in {data}"));
-        self.seen.push_back(match event {
-            "message" => Received::Record(taken(&told)?),
+        let json: Value = serde_json::from_str(&data)?;
+        let number = |name: &str| json[name].as_u64().with_context(|| format!("no {name} in {data}"));
+        self.pending.push_back(match event {
+            "message" => Received::Record(to_received(&json)?),
             "gap" => Received::Gap(number("first")?, number("last")?),
             "lagging" => Received::Lagging,
             "epoch" => Received::Anew,
             "snapshot" => {
-                let seq = told["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
+                let seq = json["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
                 Received::State(seq.with_context(|| format!("no position in {data}"))?)
             }
             "checksum" | "publishers" => return Ok(()),
@@ -151,21 +159,21 @@ impl Reader for Events {
     fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(seen) = self.seen.pop_front() {
-                return Ok(seen);
+            if let Some(received) = self.pending.pop_front() {
+                return Ok(received);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(Received::Nothing);
             }
             let Some(stream) = &mut self.stream else {
                 if self.connect().is_err() {
-                    std::thread::sleep(Duration::from_millis(20).min(left));
+                    std::thread::sleep(Duration::from_millis(20).min(remaining));
                 }
                 continue;
             };
-            match stream.block(left) {
-                Ok(Some(block)) => self.take(&block)?,
+            match stream.read_block(remaining) {
+                Ok(Some(block)) => self.add_event(&block)?,
                 Ok(None) => {}
                 // After the cut, the client reconnects with the last id.
                 Err(_) => self.stream = None,
@@ -176,16 +184,16 @@ impl Reader for Events {
 
 impl Stream {
     /// Returns the text up to the next empty line; `None` if there is none within `patience`.
-    fn block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
+    fn read_block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
         loop {
-            if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
-                let block = self.rest.drain(..end + 2).collect();
+            if let Some(end) = self.partial.windows(2).position(|pair| pair == b"\n\n") {
+                let block = self.partial.drain(..end + 2).collect();
                 return String::from_utf8(block).map(Some).map_err(|_| ErrorKind::InvalidData.into());
             }
-            self.from.get_ref().set_read_timeout(Some(patience))?;
-            match self.from.fill_buf() {
+            self.reader.get_ref().set_read_timeout(Some(patience))?;
+            match self.reader.fill_buf() {
                 Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => self.chunk()?,
+                Ok(_) => self.read_chunk()?,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     return Ok(None);
                 }
@@ -195,31 +203,31 @@ impl Stream {
     }
 
     /// Reads the rest of a chunk.
-    fn chunk(&mut self) -> std::io::Result<()> {
-        self.from.get_ref().set_read_timeout(Some(PATIENCE))?;
+    fn read_chunk(&mut self) -> std::io::Result<()> {
+        self.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
-        self.from.read_line(&mut line)?;
+        self.reader.read_line(&mut line)?;
         let bytes = usize::from_str_radix(line.trim_end(), 16).map_err(|_| ErrorKind::InvalidData)?;
         if bytes == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let start = self.rest.len();
-        self.rest.resize(start + bytes, 0);
-        self.from.read_exact(&mut self.rest[start..])?;
-        self.from.read_exact(&mut [0; 2])
+        let start = self.partial.len();
+        self.partial.resize(start + bytes, 0);
+        self.reader.read_exact(&mut self.partial[start..])?;
+        self.reader.read_exact(&mut [0; 2])
     }
 }
 
-fn taken(told: &Value) -> Result<ReceivedRecord> {
-    let text = |name: &str| told[name].as_str().with_context(|| format!("no {name} in {told}"));
-    let headers = told["headers"].as_array().map_or(&[][..], Vec::as_slice);
+fn to_received(json: &Value) -> Result<ReceivedRecord> {
+    let text = |name: &str| json[name].as_str().with_context(|| format!("no {name} in {json}"));
+    let headers = json["headers"].as_array().map_or(&[][..], Vec::as_slice);
     let header = |header: &Value| {
-        let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
-        (of("name"), of("value"))
+        let text_of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
+        (text_of("name"), text_of("value"))
     };
     Ok(ReceivedRecord {
         subject: text("subject")?.to_owned(),
-        seq: told["seq"].as_u64(),
+        seq: json["seq"].as_u64(),
         payload: text("payload")?.as_bytes().to_vec(),
         headers: headers.iter().map(header).collect(),
     })

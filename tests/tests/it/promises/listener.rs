@@ -27,7 +27,11 @@ pub trait Listener: Sync {
     }
 
     /// Creates a client that connects to `address`, if there is one.
-    fn enter(&self, node: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>>;
+    fn connect_client(
+        &self,
+        node: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>>;
 }
 
 /// A client of a listener. The default methods are for features that a listener does not offer.
@@ -35,7 +39,7 @@ pub trait ListenerClient {
     /// Publishes and waits for the response. Returns the sequence number if the listener reports it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>>;
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>>;
 
     /// The first reply to a request.
     fn request(&mut self, _subject: &str, _payload: &[u8]) -> Result<Vec<u8>> {
@@ -43,7 +47,7 @@ pub trait ListenerClient {
     }
 
     /// Replies to every request with its payload in upper case, until the client is dropped.
-    fn answer(&mut self, _subject: &str) -> Result<()> {
+    fn respond(&mut self, _subject: &str) -> Result<()> {
         anyhow::bail!("this listener has no requests")
     }
 

@@ -38,8 +38,12 @@ impl Listener for PlainSubscription {
         (promise == "gap").then_some("the node closes the connection, and client libraries reconnect")
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
-        enter(address, "")
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
+        connect_client(address, "")
     }
 }
 
@@ -62,12 +66,16 @@ impl Listener for NumberedSubscription {
         }
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
-        enter(address, NUMBERED)
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
+        connect_client(address, NUMBERED)
     }
 }
 
-fn enter(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn ListenerClient>> {
+fn connect_client(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn ListenerClient>> {
     let address = address.context("no address")?;
     Ok(Box::new(Program { link: Link::open(address)?, address, prefix }))
 }
@@ -79,10 +87,10 @@ struct Program {
 }
 
 impl Program {
-    fn subscribed(&self, rest: &str) -> Result<Link> {
+    fn open_subscription(&self, rest: &str) -> Result<Link> {
         let mut link = Link::open(self.address)?;
-        link.say(&format!("SUB {}{rest} 1", self.prefix))?;
-        link.settle()?;
+        link.write_line(&format!("SUB {}{rest} 1", self.prefix))?;
+        link.flush()?;
         Ok(link)
     }
 }
@@ -91,34 +99,34 @@ impl ListenerClient for Program {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         let Message { subject, payload, headers } = message;
         self.link.publish(subject, "", headers, payload)?;
-        self.link.settle()?;
+        self.link.flush()?;
         Ok(None)
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(self.subscribed(wish.subject)?))
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(self.open_subscription(options.subject)?))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
-        static ASKED: AtomicU64 = AtomicU64::new(0);
-        let inbox = format!("_INBOX.promises{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        static REQUESTS: AtomicU64 = AtomicU64::new(0);
+        let inbox = format!("_INBOX.promises{}", REQUESTS.fetch_add(1, Ordering::Relaxed));
         let mut link = Link::open(self.address)?;
-        link.say(&format!("SUB {inbox} 1"))?;
+        link.write_line(&format!("SUB {inbox} 1"))?;
         link.publish(subject, &inbox, &[], payload)?;
         match link.next(PATIENCE)? {
-            Received::Record(taken) => Ok(taken.payload),
+            Received::Record(record) => Ok(record.payload),
             other => bail!("{other:?} instead of a reply"),
         }
     }
 
-    fn answer(&mut self, subject: &str) -> Result<()> {
+    fn respond(&mut self, subject: &str) -> Result<()> {
         let mut link = Link::open(self.address)?;
-        link.say(&format!("SUB {subject} 1"))?;
-        link.settle()?;
+        link.write_line(&format!("SUB {subject} 1"))?;
+        link.flush()?;
         // The thread ends with the node, at the end of the test.
         thread::spawn(move || -> Result<()> {
             loop {
-                if let NodeMessage::Message(message) = link.said()? {
+                if let NodeMessage::Message(message) = link.read_message()? {
                     link.publish(&message.reply, "", &[], &message.payload.to_ascii_uppercase())?;
                 }
             }
@@ -127,7 +135,7 @@ impl ListenerClient for Program {
     }
 
     fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(self.subscribed(&format!("{topic} {group}"))?))
+        Ok(Box::new(self.open_subscription(&format!("{topic} {group}"))?))
     }
 }
 
@@ -137,7 +145,6 @@ struct Link {
     read: BufReader<TcpStream>,
 }
 
-/// A message from the node.
 enum NodeMessage {
     Message(Delivered),
     Pong,
@@ -159,16 +166,16 @@ impl Link {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let mut link = Link { read: BufReader::new(stream.try_clone()?), stream };
-        ensure!(link.line()?.starts_with("INFO {"), "no INFO");
+        ensure!(link.read_line()?.starts_with("INFO {"), "no INFO");
         let token = &TOKEN.0;
-        link.say(&format!(
+        link.write_line(&format!(
             r#"CONNECT {{"verbose":false,"headers":true,"no_responders":true,"auth_token":"{token}"}}"#
         ))?;
-        link.settle()?;
+        link.flush()?;
         Ok(link)
     }
 
-    fn say(&mut self, line: &str) -> Result<()> {
+    fn write_line(&mut self, line: &str) -> Result<()> {
         Ok(self.stream.write_all(format!("{line}\r\n").as_bytes())?)
     }
 
@@ -194,45 +201,51 @@ impl Link {
     }
 
     /// Waits until the node has handled all messages. Fails with the node's error.
-    fn settle(&mut self) -> Result<()> {
-        self.say("PING")?;
+    fn flush(&mut self) -> Result<()> {
+        self.write_line("PING")?;
         loop {
-            match self.said()? {
+            match self.read_message()? {
                 NodeMessage::Pong => return Ok(()),
-                NodeMessage::Error(why) => bail!("{why}"),
+                NodeMessage::Error(reason) => bail!("{reason}"),
                 NodeMessage::Message(_) => {}
             }
         }
     }
 
-    fn line(&mut self) -> Result<String> {
+    fn read_line(&mut self) -> Result<String> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
         ensure!(self.read.read_line(&mut line)? > 0, "the node closed the connection");
         Ok(line.trim_end().to_owned())
     }
 
-    fn said(&mut self) -> Result<NodeMessage> {
+    fn read_message(&mut self) -> Result<NodeMessage> {
         loop {
-            let line = self.line()?;
+            let line = self.read_line()?;
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 ["PONG"] => return Ok(NodeMessage::Pong),
-                ["PING"] => self.say("PONG")?,
+                ["PING"] => self.write_line("PONG")?,
                 ["+OK"] | ["INFO", ..] => {}
                 ["-ERR", ..] => return Ok(NodeMessage::Error(line["-ERR ".len()..].to_owned())),
                 ["MSG", subject, _, ref rest @ .., total] => {
-                    return self.message(subject, rest, 0, total.parse()?);
+                    return self.read_payload(subject, rest, 0, total.parse()?);
                 }
                 ["HMSG", subject, _, ref rest @ .., head, total] => {
-                    return self.message(subject, rest, head.parse()?, total.parse()?);
+                    return self.read_payload(subject, rest, head.parse()?, total.parse()?);
                 }
                 _ => bail!("unexpected line {line:?}"),
             }
         }
     }
 
-    fn message(&mut self, subject: &str, reply: &[&str], head: usize, total: usize) -> Result<NodeMessage> {
+    fn read_payload(
+        &mut self,
+        subject: &str,
+        reply: &[&str],
+        head: usize,
+        total: usize,
+    ) -> Result<NodeMessage> {
         let mut payload = vec![0; total + 2];
         self.read.read_exact(&mut payload)?;
         ensure!(payload.ends_with(b"\r\n"), "the message has another length than announced");
@@ -262,9 +275,9 @@ impl Reader for Link {
             }
             Err(error) => return Err(error.into()),
         }
-        match self.said() {
-            Ok(NodeMessage::Message(message)) => seen(message),
-            Ok(NodeMessage::Error(why)) => Ok(Received::CutOff(why)),
+        match self.read_message() {
+            Ok(NodeMessage::Message(message)) => to_received(message),
+            Ok(NodeMessage::Error(reason)) => Ok(Received::CutOff(reason)),
             Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
             // If a client has read nothing for long, the node may close its connection in the middle of a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
@@ -277,7 +290,7 @@ impl Reader for Link {
     }
 }
 
-fn seen(mut message: Delivered) -> Result<Received> {
+fn to_received(mut message: Delivered) -> Result<Received> {
     let take = |headers: &mut Vec<(String, String)>, name: &str| {
         let at = headers.iter().position(|(header, _)| header == name)?;
         headers.remove(at).1.parse::<u64>().ok()

@@ -37,8 +37,8 @@ impl Listener for InProcess {
         (promise == "cut off and back").then_some("there is no connection")
     }
 
-    fn enter(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
-        Ok(Box::new(LocalClient { node: node.node.clone(), answering: Vec::new() }))
+    fn connect_client(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+        Ok(Box::new(LocalClient { node: node.node.clone(), responders: Vec::new() }))
     }
 }
 
@@ -51,7 +51,11 @@ impl Listener for Tcp {
         Some(node.tcp())
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
         let address = address.context("no address")?;
         RemoteClient::connect(&format!("dunlin://{address}"))
     }
@@ -70,20 +74,20 @@ impl Listener for Unix {
         (promise == "cut off and back").then_some("tested over TCP: the code is the same")
     }
 
-    fn enter(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+    fn connect_client(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         RemoteClient::connect(&format!("unix://{}", node.unix().display()))
     }
 }
 
 struct LocalClient {
     node: Node,
-    answering: Vec<dunlin::Responder>,
+    responders: Vec<dunlin::Responder>,
 }
 
 /// A client over a connection.
 pub struct RemoteClient {
     client: Client,
-    answering: Vec<ResponderThread>,
+    responders: Vec<ResponderThread>,
 }
 
 /// A thread that replies to requests.
@@ -92,13 +96,13 @@ struct ResponderThread {
     thread: Option<JoinHandle<()>>,
 }
 
-fn options(wish: &SubscribeWish<'_>) -> SubscribeOptions {
-    let start = match wish {
+fn subscribe_options(options: &SubscribeWish<'_>) -> SubscribeOptions {
+    let start = match options {
         SubscribeWish { with_state: true, .. } => Start::Snapshot,
         SubscribeWish { from_earliest: true, .. } => Start::Earliest,
         _ => Start::Latest,
     };
-    let on_gap = if wish.with_state { OnGap::Snapshot } else { OnGap::Oldest };
+    let on_gap = if options.with_state { OnGap::Snapshot } else { OnGap::Oldest };
     SubscribeOptions { start, on_gap, ..SubscribeOptions::default() }
 }
 
@@ -114,8 +118,8 @@ impl ListenerClient for LocalClient {
         publish(&mut self.node.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(RustReader(self.node.subscribe(wish.subject, &options(wish))?)))
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(RustReader(self.node.subscribe(options.subject, &subscribe_options(options))?)))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
@@ -123,13 +127,13 @@ impl ListenerClient for LocalClient {
         Ok(requester.request(subject, payload, super::trial::PATIENCE)?.payload.to_vec())
     }
 
-    fn answer(&mut self, subject: &str) -> Result<()> {
+    fn respond(&mut self, subject: &str) -> Result<()> {
         let responder = self.node.respond(subject, |mut request| {
-            let answer = request.record().payload().to_ascii_uppercase();
+            let reply_payload = request.record().payload().to_ascii_uppercase();
             // Replying fails if the requester is gone, which is no error.
-            let _ = request.reply(&answer[..]);
+            let _ = request.reply(&reply_payload[..]);
         })?;
-        self.answering.push(responder);
+        self.responders.push(responder);
         Ok(())
     }
 
@@ -143,7 +147,7 @@ impl RemoteClient {
     pub fn connect(url: &str) -> Result<Box<dyn ListenerClient>> {
         let credentials = Credentials::token(TOKEN.0.as_str());
         let client = Client::connect(url, ClientOptions { credentials, ..ClientOptions::default() })?;
-        Ok(Box::new(RemoteClient { client, answering: Vec::new() }))
+        Ok(Box::new(RemoteClient { client, responders: Vec::new() }))
     }
 }
 
@@ -152,15 +156,15 @@ impl ListenerClient for RemoteClient {
         publish(&mut self.client.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(RustReader(self.client.subscribe(wish.subject, options(wish))?)))
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(RustReader(self.client.subscribe(options.subject, subscribe_options(options))?)))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
         Ok(self.client.request(subject, payload, super::trial::PATIENCE)?.payload.to_vec())
     }
 
-    fn answer(&mut self, subject: &str) -> Result<()> {
+    fn respond(&mut self, subject: &str) -> Result<()> {
         let mut requests = self.client.subscribe(subject, SubscribeOptions::default())?;
         let mut responder = self.client.responder();
         let stop = Arc::new(AtomicBool::new(false));
@@ -172,14 +176,14 @@ impl ListenerClient for RemoteClient {
                     continue;
                 };
                 let reply = request.frame.reply().map(str::to_owned);
-                let answer = request.payload().to_ascii_uppercase();
+                let reply_payload = request.payload().to_ascii_uppercase();
                 if let Some(reply) = reply {
                     // Replying fails if the requester is gone, which is no error.
-                    let _ = responder.reply(&reply, &answer[..]);
+                    let _ = responder.reply(&reply, &reply_payload[..]);
                 }
             }
         });
-        self.answering.push(ResponderThread { stop, thread: Some(thread) });
+        self.responders.push(ResponderThread { stop, thread: Some(thread) });
         Ok(())
     }
 
@@ -211,8 +215,8 @@ impl<S: Subscribe> Reader for RustReader<S> {
                     payload: record.payload().to_vec(),
                     headers: headers(record.frame.headers()),
                 }),
-                Event::Notice(notice) => match seen(notice) {
-                    Some(seen) => seen,
+                Event::Notice(notice) => match to_received(notice) {
+                    Some(received) => received,
                     None => continue,
                 },
             });
@@ -236,7 +240,7 @@ impl Reader for RustMember {
                 payload: frame.payload().to_vec(),
                 headers: headers(frame.headers()),
             }),
-            GroupEvent::Notice(notice) => seen(notice).unwrap_or(Received::Nothing),
+            GroupEvent::Notice(notice) => to_received(notice).unwrap_or(Received::Nothing),
         })
     }
 }
@@ -246,7 +250,7 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
 }
 
 /// Converts a notice to an event; `None` for notices that the checks ignore.
-fn seen(notice: Notice) -> Option<Received> {
+fn to_received(notice: Notice) -> Option<Received> {
     match notice {
         Notice::Gap(gap) => Some(Received::Gap(gap.first, gap.last)),
         Notice::Lagging(_) => Some(Received::Lagging),

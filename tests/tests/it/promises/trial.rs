@@ -36,23 +36,24 @@ pub struct NodeUnderTest {
 impl NodeUnderTest {
     pub fn start() -> Result<NodeUnderTest> {
         let directory = Arc::new(tempfile::tempdir()?);
-        NodeUnderTest::with(NodeUnderTest::anywhere(&directory), directory)
+        NodeUnderTest::with(NodeUnderTest::config_on_free_ports(&directory), directory)
     }
 
     /// Starts a node that authenticates its clients.
     pub fn start_with_users() -> Result<NodeUnderTest> {
         let directory = Arc::new(tempfile::tempdir()?);
-        let mut config = NodeUnderTest::anywhere(&directory);
+        let mut config = NodeUnderTest::config_on_free_ports(&directory);
         let file = directory.path().join("users.toml");
         let digest = &TOKEN.1;
         let all = ["publish", "subscribe", "create", "delete"];
-        let rules = all.map(|may| format!("{may} = ['>']\n{may}_deny = ['never.>', '*.never.>']\n")).concat();
+        let rules =
+            all.map(|right| format!("{right} = ['>']\n{right}_deny = ['never.>', '*.never.>']\n")).concat();
         std::fs::write(&file, format!("[users.visitor]\ntokens = ['{digest}']\ngroups = ['>']\n{rules}"))?;
         config.users_file = Some(file);
         NodeUnderTest::with(config, directory)
     }
 
-    fn anywhere(directory: &TempDir) -> ServerConfig {
+    fn config_on_free_ports(directory: &TempDir) -> ServerConfig {
         ServerConfig {
             tcp: vec![port::free()],
             unix: vec![directory.path().join("node.sock")],
@@ -132,19 +133,19 @@ impl Trial<'_> {
         self.create(topic, TopicConfig { reducer: Some(reducer), ..TopicConfig::default() })
     }
 
-    pub fn visitor(&self) -> Result<Box<dyn ListenerClient>> {
-        self.listener.enter(&self.node, self.listener.address(&self.node))
+    pub fn client(&self) -> Result<Box<dyn ListenerClient>> {
+        self.listener.connect_client(&self.node, self.listener.address(&self.node))
     }
 
     /// Returns a client whose connection the proxy can cut, and the proxy; `None` for clients without a connection.
-    pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
+    pub fn client_with_proxy(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
-        Ok(Some((self.listener.enter(&self.node, Some(proxy.address))?, proxy)))
+        Ok(Some((self.listener.connect_client(&self.node, Some(proxy.address))?, proxy)))
     }
 
     pub fn reader(&self, subject: &str) -> Result<Box<dyn Reader>> {
-        self.visitor()?.subscribe(&SubscribeWish { subject, ..SubscribeWish::default() })
+        self.client()?.subscribe(&SubscribeWish { subject, ..SubscribeWish::default() })
     }
 
     /// Returns a publisher in the node's process. The records that it published are compared with those that clients
@@ -177,15 +178,15 @@ fn padded(number: u64, bytes: usize) -> Vec<u8> {
     payload
 }
 
-pub fn number(taken: &ReceivedRecord) -> Result<u64> {
-    Ok(std::str::from_utf8(&taken.payload)?.trim().parse()?)
+pub fn number(record: &ReceivedRecord) -> Result<u64> {
+    Ok(std::str::from_utf8(&record.payload)?.trim().parse()?)
 }
 
 impl dyn Reader + '_ {
     /// Returns the next record. Any other event is an error.
     pub fn record(&mut self) -> Result<ReceivedRecord> {
         match self.next(PATIENCE)? {
-            Received::Record(taken) => Ok(taken),
+            Received::Record(record) => Ok(record),
             other => bail!("{other:?} instead of a record"),
         }
     }
@@ -193,11 +194,11 @@ impl dyn Reader + '_ {
     /// Reads exactly the records with these numbers, in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
-            let taken = self.record()?;
-            anyhow::ensure!(number(&taken)? == expected, "{} instead of {expected}", number(&taken)?);
+            let record = self.record()?;
+            anyhow::ensure!(number(&record)? == expected, "{} instead of {expected}", number(&record)?);
             anyhow::ensure!(
-                taken.seq.is_none_or(|seq| seq == expected),
-                "{taken:?} is not number {expected}"
+                record.seq.is_none_or(|seq| seq == expected),
+                "{record:?} is not number {expected}"
             );
         }
         Ok(())

@@ -33,7 +33,11 @@ impl Listener for Binary {
         Some(node.http())
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
         let bridge = bridge_to(address.context("no address")?)?;
         RemoteClient::connect(&format!("dunlin://{bridge}"))
     }
@@ -56,8 +60,12 @@ impl Listener for Json {
         }
     }
 
-    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
-        Ok(Box::new(Client { address: address.context("no address")?, talk: None, requests: 0 }))
+    fn connect_client(
+        &self,
+        _: &NodeUnderTest,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn ListenerClient>> {
+        Ok(Box::new(Client { address: address.context("no address")?, connection: None, requests: 0 }))
     }
 }
 
@@ -71,10 +79,10 @@ fn open(address: SocketAddr, protocol: &'static str) -> Result<(WebSocket<TcpStr
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
     let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
     let socket = stream.try_clone()?;
-    let (talk, response) = tungstenite::client::client_with_config(request, stream, Some(config))
+    let (connection, response) = tungstenite::client::client_with_config(request, stream, Some(config))
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     ensure!(response.headers()["sec-websocket-protocol"] == protocol, "{response:?}");
-    Ok((talk, socket))
+    Ok((connection, socket))
 }
 
 /// Starts a bridge and returns its address. Each TCP connection to the bridge becomes a WebSocket to the node.
@@ -84,19 +92,19 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             // While the node is down, the bridge closes new connections, as if there were no bridge.
-            let Ok((_talk, node)) = open(node, "dunlin.v1") else { continue };
-            let both = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
-            let Ok((client_to_write, node_to_read)) = both else { continue };
+            let Ok((_connection, node)) = open(node, "dunlin.v1") else { continue };
+            let streams = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
+            let Ok((client_to_write, node_to_read)) = streams else { continue };
             let _ = node.set_read_timeout(None);
-            thread::spawn(move || carry_in(client, node));
-            thread::spawn(move || carry_out(node_to_read, client_to_write));
+            thread::spawn(move || forward_to_node(client, node));
+            thread::spawn(move || forward_to_client(node_to_read, client_to_write));
         }
     });
     Ok(address)
 }
 
 /// Sends the client's bytes in masked frames of any size, some in fragments.
-fn carry_in(mut client: TcpStream, mut node: TcpStream) {
+fn forward_to_node(mut client: TcpStream, mut node: TcpStream) {
     let mut bytes = vec![0; 40_000];
     let mut is_fragment = false;
     for count in 0.. {
@@ -119,7 +127,7 @@ fn carry_in(mut client: TcpStream, mut node: TcpStream) {
 }
 
 /// Forwards the node's bytes to the client.
-fn carry_out(node: TcpStream, mut client: TcpStream) {
+fn forward_to_client(node: TcpStream, mut client: TcpStream) {
     let mut frames = FrameSocket::new(node);
     while let Ok(Some(frame)) = frames.read(Some(1 << 20)) {
         if frame.header().opcode != OpCode::Data(Data::Binary) || client.write_all(frame.payload()).is_err() {
@@ -131,7 +139,7 @@ fn carry_out(node: TcpStream, mut client: TcpStream) {
 
 struct Client {
     address: SocketAddr,
-    talk: Option<WsConnection>,
+    connection: Option<WsConnection>,
     requests: u64,
 }
 
@@ -142,30 +150,30 @@ struct WsConnection {
 }
 
 impl WsConnection {
-    fn begin(address: SocketAddr) -> Result<WsConnection> {
+    fn connect(address: SocketAddr) -> Result<WsConnection> {
         let (socket, stream) = open(address, "dunlin.v1.json")?;
-        let mut talk = WsConnection { socket, stream };
-        talk.say(&json!({"op": "hello", "token": TOKEN.0}))?;
-        let welcome = talk.hear(PATIENCE)?.context("no welcome")?;
+        let mut connection = WsConnection { socket, stream };
+        connection.send(&json!({"op": "hello", "token": TOKEN.0}))?;
+        let welcome = connection.receive(PATIENCE)?.context("no welcome")?;
         ensure!(welcome["op"] == "welcome", "{welcome}");
-        Ok(talk)
+        Ok(connection)
     }
 
-    fn say(&mut self, what: &Value) -> Result<()> {
+    fn send(&mut self, what: &Value) -> Result<()> {
         Ok(self.socket.send(Text::text(what.to_string()))?)
     }
 
     /// Returns the next message; `None` if there is none within `patience`.
-    fn hear(&mut self, patience: Duration) -> Result<Option<Value>> {
+    fn receive(&mut self, patience: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + patience;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.stream.set_read_timeout(Some(left))?;
+            let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(remaining))?;
             match self.socket.read() {
                 Ok(Text::Text(text)) => {
-                    let said: Value = serde_json::from_str(&text)?;
-                    if said["op"] != "heartbeat" {
-                        return Ok(Some(said));
+                    let message: Value = serde_json::from_str(&text)?;
+                    if message["op"] != "heartbeat" {
+                        return Ok(Some(message));
                     }
                 }
                 Ok(Text::Close(_)) => bail!("closed"),
@@ -185,75 +193,80 @@ impl WsConnection {
 
 impl ListenerClient for Client {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
-        if self.talk.is_none() {
-            self.talk = Some(WsConnection::begin(self.address)?);
+        if self.connection.is_none() {
+            self.connection = Some(WsConnection::connect(self.address)?);
         }
-        let talk = self.talk.as_mut().context("no connection")?;
+        let connection = self.connection.as_mut().context("no connection")?;
         self.requests += 1;
         let headers: Vec<_> =
             message.headers.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-        talk.say(&json!({
+        connection.send(&json!({
             "op": "publish", "request": self.requests, "subject": message.subject,
             "payload": String::from_utf8(message.payload.to_vec())?, "headers": headers,
         }))?;
-        let said = talk.hear(PATIENCE)?.context("no answer")?;
-        ensure!(said["op"] == "published" && said["request"] == self.requests, "{said}");
-        Ok(said["seq"].as_u64())
+        let message = connection.receive(PATIENCE)?.context("no answer")?;
+        ensure!(message["op"] == "published" && message["request"] == self.requests, "{message}");
+        Ok(message["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
-        let from = match wish {
+    fn subscribe(&mut self, options: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        let from = match options {
             SubscribeWish { with_state: true, .. } => "snapshot",
             SubscribeWish { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
-        let asked = json!({"op": "subscribe", "id": 7, "pattern": wish.subject, "from": from});
-        let mut reading =
-            WsReader { address: self.address, asked, talk: None, resume: Value::Null, seen: VecDeque::new() };
-        reading.connect()?;
-        Ok(Box::new(reading))
+        let request = json!({"op": "subscribe", "id": 7, "pattern": options.subject, "from": from});
+        let mut reader = WsReader {
+            address: self.address,
+            request,
+            connection: None,
+            resume: Value::Null,
+            pending: VecDeque::new(),
+        };
+        reader.connect()?;
+        Ok(Box::new(reader))
     }
 }
 
 /// A subscription that is opened again after its connection was lost.
 struct WsReader {
     address: SocketAddr,
-    asked: Value,
-    talk: Option<WsConnection>,
+    request: Value,
+    connection: Option<WsConnection>,
     resume: Value,
-    seen: VecDeque<Received>,
+    pending: VecDeque<Received>,
 }
 
 impl WsReader {
     fn connect(&mut self) -> Result<()> {
-        let mut talk = WsConnection::begin(self.address)?;
-        let mut asked = self.asked.clone();
-        asked["resume"] = self.resume.clone();
-        talk.say(&asked)?;
-        let said = talk.hear(PATIENCE)?.context("no answer")?;
-        ensure!(said["op"] == "subscribed", "{said}");
-        self.talk = Some(talk);
-        self.take(&said)
+        let mut connection = WsConnection::connect(self.address)?;
+        let mut request = self.request.clone();
+        request["resume"] = self.resume.clone();
+        connection.send(&request)?;
+        let message = connection.receive(PATIENCE)?.context("no answer")?;
+        ensure!(message["op"] == "subscribed", "{message}");
+        self.connection = Some(connection);
+        self.add_event(&message)
     }
 
-    fn take(&mut self, said: &Value) -> Result<()> {
-        let number = |name: &str| said[name].as_u64().with_context(|| format!("no {name} in {said}"));
-        ensure!(said["id"] == 7, "{said}");
-        if said["resume"].is_string() {
-            self.resume = said["resume"].clone();
+    fn add_event(&mut self, message: &Value) -> Result<()> {
+        let number = |name: &str| message[name].as_u64().with_context(|| format!("no {name} in {message}"));
+        ensure!(message["id"] == 7, "{message}");
+        if message["resume"].is_string() {
+            self.resume = message["resume"].clone();
         }
-        let op = said["op"].as_str().unwrap_or("");
-        self.seen.push_back(match op {
-            "record" => Received::Record(taken(said)?),
+        let op = message["op"].as_str().unwrap_or("");
+        self.pending.push_back(match op {
+            "record" => Received::Record(to_received(message)?),
             "gap" => Received::Gap(number("first")?, number("last")?),
             "lagging" => Received::Lagging,
             "epoch" => Received::Anew,
             "snapshot" => {
-                let seq = said["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
-                Received::State(seq.with_context(|| format!("no position in {said}"))?)
+                let seq = message["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
+                Received::State(seq.with_context(|| format!("no position in {message}"))?)
             }
             "checksum" | "publishers" | "position" | "subscribed" => return Ok(()),
-            other => bail!("{other}: {said}"),
+            other => bail!("{other}: {message}"),
         });
         Ok(())
     }
@@ -263,40 +276,40 @@ impl Reader for WsReader {
     fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(seen) = self.seen.pop_front() {
-                return Ok(seen);
+            if let Some(received) = self.pending.pop_front() {
+                return Ok(received);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(Received::Nothing);
             }
-            let Some(talk) = &mut self.talk else {
+            let Some(connection) = &mut self.connection else {
                 if self.connect().is_err() {
-                    thread::sleep(Duration::from_millis(20).min(left));
+                    thread::sleep(Duration::from_millis(20).min(remaining));
                 }
                 continue;
             };
-            match talk.hear(left) {
+            match connection.receive(remaining) {
                 // The node sends a reason and closes the connection, and is available again soon.
-                Ok(Some(said)) if said["op"] == "error" => self.talk = None,
-                Ok(Some(said)) => self.take(&said)?,
+                Ok(Some(message)) if message["op"] == "error" => self.connection = None,
+                Ok(Some(message)) => self.add_event(&message)?,
                 Ok(None) => {}
-                Err(_) => self.talk = None,
+                Err(_) => self.connection = None,
             }
         }
     }
 }
 
-fn taken(said: &Value) -> Result<ReceivedRecord> {
-    let text = |name: &str| said[name].as_str().with_context(|| format!("no {name} in {said}"));
-    let headers = said["headers"].as_array().map_or(&[][..], Vec::as_slice);
+fn to_received(message: &Value) -> Result<ReceivedRecord> {
+    let text = |name: &str| message[name].as_str().with_context(|| format!("no {name} in {message}"));
+    let headers = message["headers"].as_array().map_or(&[][..], Vec::as_slice);
     let header = |header: &Value| {
-        let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
-        (of("name"), of("value"))
+        let field = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
+        (field("name"), field("value"))
     };
     Ok(ReceivedRecord {
         subject: text("subject")?.to_owned(),
-        seq: said["seq"].as_u64(),
+        seq: message["seq"].as_u64(),
         payload: text("payload")?.as_bytes().to_vec(),
         headers: headers.iter().map(header).collect(),
     })

@@ -1,7 +1,7 @@
 //! `demo --together`: all parts of the demo on one cluster of three nodes, one of which is killed and
 //! restarted repeatedly.
 
-mod voice;
+mod narrator;
 mod work;
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use dunlin_cli::signals::StopFlag;
 
 use crate::demo::flock::{self, DemoNodes, KillPlan, NodeExtras};
 use crate::demo::{ReplaySource, world};
-use voice::{ClosingReport, NarratorVoice};
+use narrator::{ClosingReport, NarratorVoice};
 pub use work::WorkProgram;
 
 const NODES: usize = 3;
@@ -28,7 +28,7 @@ const WORKERS_ALL: &str = "3..6";
 /// With `--once`: the duration of a round, and the time between two kills of nodes.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 /// Without `--once`: the duration of a round, and the time between two kills of nodes.
-const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
+const CONTINUOUS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
 /// The interval at which the demo checks whether the world must end.
 const STEP: Duration = Duration::from_millis(500);
 /// How long the world runs before the demo counts its entities and kills one of its processes.
@@ -53,7 +53,7 @@ pub struct CombinedDemoOptions<'a> {
 impl CombinedDemoOptions<'_> {
     /// Runs all parts of the demo at the same time. Returns an error if a part fails.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<()> {
-        let voice = NarratorVoice::new(console);
+        let narrator = NarratorVoice::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
         let workers = workers.transpose()?;
         let mut nodes = DemoNodes::start(NODES, NodeExtras { dashboard: true, workers }, stop)?;
@@ -61,26 +61,27 @@ impl CombinedDemoOptions<'_> {
             return Ok(());
         }
         let urls = nodes.urls();
-        voice.greet(&urls, nodes.dashboard().as_deref())?;
+        narrator.print_addresses(&urls, nodes.dashboard().as_deref())?;
         if self.work.is_none() {
-            voice.say(
+            narrator.print_event(
                 "tasks",
                 "no tasks run without --work; `cargo xtask demo` builds the Python package and sets it",
             )?;
         }
         let (is_over, closing) = (AtomicBool::new(false), Mutex::new(ClosingReport::default()));
         // If one part fails, the other parts stop.
-        let or_all = |outcome: Result<()>| {
-            let is_told = stop.is_set();
-            outcome.inspect_err(|_| stop.set()).or_else(|error| if is_told { Ok(()) } else { Err(error) })
+        let stop_all_on_error = |outcome: Result<()>| {
+            let was_stopped = stop.is_set();
+            outcome.inspect_err(|_| stop.set()).or_else(|error| if was_stopped { Ok(()) } else { Err(error) })
         };
         let parts = std::thread::scope(|scope| {
-            let (voice, closing, is_over, urls) = (&voice, &closing, &is_over, urls.as_slice());
-            let space = scope.spawn(move || or_all(self.space(urls, voice, is_over, closing, stop)));
-            let tasks = self
-                .work
-                .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
-            let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
+            let (narrator, closing, is_over, urls) = (&narrator, &closing, &is_over, urls.as_slice());
+            let space =
+                scope.spawn(move || stop_all_on_error(self.space(urls, narrator, is_over, closing, stop)));
+            let tasks = self.work.map(|work| {
+                scope.spawn(move || stop_all_on_error(self.tasks(work, urls, narrator, closing, stop)))
+            });
+            let markets = stop_all_on_error(self.markets(&mut nodes, narrator, closing, stop));
             // With `--once`, the tasks continue for a while after the last kill of a node.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
@@ -97,7 +98,7 @@ impl CombinedDemoOptions<'_> {
                 !self.once,
                 CommandRefusal("the demo was stopped before it printed the closing tables".to_owned())
             );
-            return voice.tell("stopped; the nodes' records are lost");
+            return narrator.print_line("stopped; the nodes' records are lost");
         }
         let closing = closing.into_inner().unwrap_or_else(PoisonError::into_inner);
         closing.write(console)?;
@@ -108,34 +109,34 @@ impl CombinedDemoOptions<'_> {
     fn markets(
         &self,
         nodes: &mut DemoNodes,
-        voice: &NarratorVoice<'_>,
+        narrator: &NarratorVoice<'_>,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
     ) -> Result<()> {
-        let (within, every) = if self.once { ONCE } else { ON };
+        let (within, every) = if self.once { ONCE } else { CONTINUOUS };
         let kills = KillPlan::Every(self.kill_every.unwrap_or(every));
         let speed = self.speed.unwrap_or(Speed::Within(within));
-        let show = flock::ClusterDemoOptions { recordings: &self.source.recordings, speed, kills };
-        let say = |text: &str| voice.say("nodes", text);
+        let demo = flock::ClusterDemoOptions { recordings: &self.source.recordings, speed, kills };
+        let print = |text: &str| narrator.print_event("nodes", text);
         loop {
-            voice.say(
+            narrator.print_event(
                 "topics",
                 "recorded markets are published through all nodes; every node has subscribers",
             )?;
-            let Some(ended) = show.run(nodes, stop, &say)? else { return Ok(()) };
+            let Some(ended) = demo.run(nodes, stop, &print)? else { return Ok(()) };
             let sentences = ended.sentences();
             if self.once {
                 let mut tables = Vec::new();
-                ended.write(&mut tables, voice.console)?;
+                ended.write(&mut tables, narrator.console)?;
                 let parts = ["topics", "feeds", "nodes"].into_iter().zip(sentences).collect();
-                voice::add(closing, tables, parts);
+                narrator::add(closing, tables, parts);
                 return Ok(());
             }
             for (part, (_, sentence)) in ["topics", "feeds", "nodes"].into_iter().zip(sentences) {
-                voice.say(part, &sentence)?;
+                narrator.print_event(part, &sentence)?;
             }
             ended.check()?;
-            ended.forget(&nodes.urls().join(","))?;
+            ended.delete_topics(&nodes.urls().join(","))?;
         }
     }
 
@@ -143,33 +144,33 @@ impl CombinedDemoOptions<'_> {
     fn space(
         &self,
         urls: &[String],
-        voice: &NarratorVoice<'_>,
+        narrator: &NarratorVoice<'_>,
         is_over: &AtomicBool,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
     ) -> Result<()> {
-        let say = |text: &str| voice.say("space", text);
+        let print = |text: &str| narrator.print_event("space", text);
         let CombinedDemoOptions { data, flock, without_aircraft, .. } = *self;
         let world = world::WorldDemoOptions { data, flock, without_aircraft, nodes: urls };
-        let mut show = world.begin(stop, &say)?;
+        let mut demo = world.start(stop, &print)?;
         loop {
-            show.go_on(CALM)?;
-            show.count("all regions at one moment")?;
-            show.kill_and_come_back()?;
-            let begun = Instant::now();
-            let goes_on = || !stop.is_set() && !is_over.load(Ordering::Acquire);
-            while goes_on() && (self.once || begun.elapsed() < ON.0) {
-                show.go_on(STEP)?;
+            demo.run_for(CALM)?;
+            demo.count_entities("all regions at one moment")?;
+            demo.kill_and_restart()?;
+            let started = Instant::now();
+            let should_continue = || !stop.is_set() && !is_over.load(Ordering::Acquire);
+            while should_continue() && (self.once || started.elapsed() < CONTINUOUS.0) {
+                demo.run_for(STEP)?;
             }
             if stop.is_set() {
                 return Ok(());
             }
-            let sentence = show.close()?;
+            let sentence = demo.close()?;
             if self.once {
-                voice::add(closing, Vec::new(), vec![("space", (true, sentence))]);
+                narrator::add(closing, Vec::new(), vec![("space", (true, sentence))]);
                 return Ok(());
             }
-            say(&sentence)?;
+            print(&sentence)?;
         }
     }
 
@@ -178,17 +179,19 @@ impl CombinedDemoOptions<'_> {
         &self,
         program: &WorkProgram,
         urls: &[String],
-        voice: &NarratorVoice<'_>,
+        narrator: &NarratorVoice<'_>,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
     ) -> Result<()> {
         let mut running = program.start(&urls.join(","), self.data, WORKERS_ALL, self.once)?;
-        let Some(told) = running.follow(stop, |line| voice.say("tasks", line))? else { return Ok(()) };
-        let sentence = told.lines().find(|line| line.contains(" done and correct"));
+        let Some(output) = running.follow(stop, |line| narrator.print_event("tasks", line))? else {
+            return Ok(());
+        };
+        let sentence = output.lines().find(|line| line.contains(" done and correct"));
         let sentence =
             sentence.context("the program that runs the tasks ended without printing its table")?.to_owned();
-        let table = if voice.console.json { Vec::new() } else { told.into_bytes() };
-        voice::add(closing, table, vec![("tasks", (true, sentence))]);
+        let table = if narrator.console.json { Vec::new() } else { output.into_bytes() };
+        narrator::add(closing, table, vec![("tasks", (true, sentence))]);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use super::{demand, document, percent, prices};
 pub fn run(arguments: &PlanArguments, console: &Console) -> Result<()> {
     let document = document(&arguments.file)?;
     let prices = prices(arguments.prices.as_ref())?;
-    let planned = plan(&document, &demand(&arguments.asked)?, &prices, &SimulatedNode::default());
+    let planned = plan(&document, &demand(&arguments.load)?, &prices, &SimulatedNode::default());
     let mut out = console.out();
     let [coordinators, workers, warm] = planned.cost;
     let total = coordinators + workers + warm;

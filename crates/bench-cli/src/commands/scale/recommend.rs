@@ -15,7 +15,7 @@ use super::{demand, document, prices, read};
 pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     let now = arguments.file.as_deref().map(document).transpose()?;
     let prices = prices(arguments.prices.as_ref())?;
-    let (demand, need) = (demand(&arguments.asked)?, need(arguments)?);
+    let (demand, need) = (demand(&arguments.load)?, need(arguments)?);
     if arguments.spot > 100 {
         bail!("--spot is {}: give 0 to 100", arguments.spot);
     }
@@ -70,7 +70,7 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
         Some(path) => {
             let (cpus, memory_gib) =
                 used(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
-            WorkerNeed::of(&cpus, &memory_gib)
+            WorkerNeed::from_measurements(&cpus, &memory_gib)
                 .with_context(|| format!("{}: give at least 20 measurements, none below 0", path.display()))?
         }
         None => WorkerNeed {
@@ -78,8 +78,8 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
             memory_gib: arguments.memory_gib.unwrap_or_default(),
         },
     };
-    let is_one = |value: f64| value.is_finite() && value > 0.0;
-    if !(is_one(need.cpus) && is_one(need.memory_gib)) {
+    let is_valid = |value: f64| value.is_finite() && value > 0.0;
+    if !(is_valid(need.cpus) && is_valid(need.memory_gib)) {
         bail!(
             "a worker needs {} processors and {} GiB: set --cpus and --memory-gib (or the file of --used) above 0",
             need.cpus,

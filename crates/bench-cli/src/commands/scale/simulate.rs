@@ -31,8 +31,8 @@ pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
     for &which in tables {
         let (title, heading, rows) = match which {
             SimulationTable::Throughput => throughput(arguments),
-            SimulationTable::Out => out(arguments.seed),
-            SimulationTable::In => inward(arguments.seed),
+            SimulationTable::Out => scale_out(arguments.seed),
+            SimulationTable::In => scale_in(arguments.seed),
             SimulationTable::Warm => warm(arguments.seed),
             SimulationTable::Tenants => tenants(arguments.seed),
             SimulationTable::Noisy => noisy(arguments.seed),
@@ -58,8 +58,8 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
             arguments.shards
         );
     }
-    let is_one = arguments.task_ms.is_finite() && (1.0..=60_000.0).contains(&arguments.task_ms);
-    if is_one { Ok(()) } else { bail!("--task-ms is {}: give a number from 1 to 60000", arguments.task_ms) }
+    let is_valid = arguments.task_ms.is_finite() && (1.0..=60_000.0).contains(&arguments.task_ms);
+    if is_valid { Ok(()) } else { bail!("--task-ms is {}: give a number from 1 to 60000", arguments.task_ms) }
 }
 
 /// A table to print: its title, its headings, and for each row the cells and the JSON object.
@@ -135,7 +135,7 @@ fn throughput(arguments: &SimulateArguments) -> PrintedTable {
     )
 }
 
-fn out(seed: u64) -> PrintedTable {
+fn scale_out(seed: u64) -> PrintedTable {
     let rows = sim::scale_out(seed).into_iter().map(|row| {
         let cells = vec![
             row.trigger.name().to_owned(),
@@ -158,7 +158,7 @@ fn out(seed: u64) -> PrintedTable {
     )
 }
 
-fn inward(seed: u64) -> PrintedTable {
+fn scale_in(seed: u64) -> PrintedTable {
     let rows = sim::scale_in(seed).into_iter().map(|row| {
         let cells = vec![
             seconds(row.cooldown_ms),
@@ -277,8 +277,7 @@ fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workloa
 
 fn policy(arguments: &SimulateArguments, name: &str) -> Policy {
     let seasons = if name == "series" { vec![DAY_VALUES, 7 * DAY_VALUES] } else { vec![DAY_VALUES] };
-    Policy::document((arguments.peak / 20).max(1), arguments.peak * 5 / 4 + 1)
-        .with_forecast(VALUE_MS, seasons)
+    Policy::cloud((arguments.peak / 20).max(1), arguments.peak * 5 / 4 + 1).with_forecast(VALUE_MS, seasons)
 }
 
 fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
@@ -334,13 +333,13 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> 
             row.strategy.clone(),
             grouped(row.before as u64),
             grouped(row.after as u64),
-            format!("{:.0}", row.saves()),
+            format!("{:.0}", row.savings_per_month()),
             row.risk.to_owned(),
-            row.seen.clone(),
+            row.evidence.clone(),
         ];
         let object = json!({
             "table": "cost", "strategy": row.strategy, "before_per_month": row.before, "after_per_month": row.after,
-            "saves_per_month": row.saves(), "currency": prices.currency, "risk": row.risk, "seen": row.seen,
+            "saves_per_month": row.savings_per_month(), "currency": prices.currency, "risk": row.risk, "seen": row.evidence,
         });
         (cells, object)
     });

@@ -25,19 +25,19 @@ pub struct BitstampOrders {
 }
 
 impl Oracle {
-    pub fn of(layout: RecordingFormat) -> Oracle {
-        match layout {
+    pub fn of(format: RecordingFormat) -> Oracle {
+        match format {
             RecordingFormat::Betfair => Oracle::Betfair(BTreeMap::new()),
             RecordingFormat::Bitstamp => Oracle::Bitstamp(BitstampOrders::default()),
         }
     }
 
-    pub fn line(&mut self, line: &[u8]) -> Result<()> {
+    pub fn apply_line(&mut self, line: &[u8]) -> Result<()> {
         match self {
             Oracle::Betfair(books) => betfair(books, line),
             Oracle::Bitstamp(bitstamp) => {
                 let text = std::str::from_utf8(line).context("a row of the recording is not UTF-8")?;
-                bitstamp.row(text.trim_end().split(',').map(str::to_owned).collect());
+                bitstamp.apply_row(text.trim_end().split(',').map(str::to_owned).collect());
                 Ok(())
             }
         }
@@ -45,7 +45,7 @@ impl Oracle {
 
     /// Removes an order that the recording shows to be gone. Dunlin's reader finds these orders; the oracle computes
     /// only prices and sizes independently.
-    pub fn phantom(&mut self, id: u64) {
+    pub fn remove_phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
@@ -77,7 +77,7 @@ fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Res
     for change in message["mc"].as_array().into_iter().flatten() {
         let market = change["id"].as_str().context("a market of the recording has no id")?.to_owned();
         if change["img"] == Value::Bool(true) {
-            books.iter_mut().filter(|((of, _), _)| *of == market).for_each(|(_, levels)| levels.clear());
+            books.iter_mut().filter(|((id, _), _)| *id == market).for_each(|(_, levels)| levels.clear());
         }
         for runner in change["rc"].as_array().into_iter().flatten() {
             let id = runner["id"].as_u64().context("a runner of the recording has no id")?;
@@ -105,7 +105,7 @@ fn units(value: &Value, per_one: f64) -> Result<i64> {
 impl BitstampOrders {
     /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
     /// direction.
-    fn row(&mut self, row: Vec<String>) {
+    fn apply_row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;
         if closing && self.held.last().is_none_or(|held| held[2] == *exchange) {
@@ -113,12 +113,12 @@ impl BitstampOrders {
             return;
         }
         for held in std::mem::take(&mut self.held) {
-            self.event(&held);
+            self.apply_event(&held);
         }
-        self.event(&row);
+        self.apply_event(&row);
     }
 
-    fn event(&mut self, row: &[String]) {
+    fn apply_event(&mut self, row: &[String]) {
         let number =
             |text: &str, per_one: f64| text.parse::<f64>().map(|value| (value * per_one).round() as i64);
         let (Ok(price), Ok(size)) = (number(&row[3], 10.0), number(&row[4], 1e8)) else { return };
@@ -163,21 +163,21 @@ mod tests {
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
             r#"{"op":"mcm","pt":2,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.02,0]],"atl":[[2,1]]}]}]}"#,
         ];
-        lines.iter().for_each(|line| oracle.line(line.as_bytes()).unwrap());
+        lines.iter().for_each(|line| oracle.apply_line(line.as_bytes()).unwrap());
         let books = oracle.books();
         assert_eq!(books[0].0, "md.1.2.7");
         assert_eq!(books[0].1, SizeByPrice::from([((true, 101), 250), ((false, 200), 100)]));
-        oracle.line(br#"{"op":"mcm","pt":3,"mc":[{"id":"1.2","img":true,"rc":[]}]}"#).unwrap();
+        oracle.apply_line(br#"{"op":"mcm","pt":3,"mc":[{"id":"1.2","img":true,"rc":[]}]}"#).unwrap();
         assert!(oracle.books()[0].1.is_empty());
     }
 
     #[test]
     fn later_rows_of_a_phantom_order_add_nothing_to_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
-        let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
+        let line = |oracle: &mut Oracle, row: &str| oracle.apply_line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
         line(&mut oracle, "8,1,2,100.5,0.25,created,bid");
-        oracle.phantom(9);
+        oracle.remove_phantom(9);
         line(&mut oracle, "9,2,3,100.5,0.1,changed,bid");
         assert_eq!(oracle.books()[0].1, SizeByPrice::from([((true, 1005), 25_000_000)]));
     }
@@ -188,7 +188,7 @@ mod tests {
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]
         {
-            oracle.line(row.as_bytes()).unwrap();
+            oracle.apply_line(row.as_bytes()).unwrap();
         }
         oracle.end();
         assert_eq!(oracle.books()[0].1, SizeByPrice::from([((true, 1005), 75_000_000)]));

@@ -86,7 +86,7 @@ pub struct ReplicaResult {
     pub restarts: u64,
 }
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The most bytes that the node sends to a slow reader before the reader has read them.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
@@ -95,31 +95,31 @@ pub fn run(
     plan: &'static ReplicaPlan,
     node: &Node,
     url: &str,
-    stage: &PlayProgress,
+    progress: &PlayProgress,
 ) -> Result<ReplicaResult> {
-    while plan.late && !stage.half.load(Ordering::Acquire) {
-        thread::sleep(LOOK);
+    while plan.late && !progress.half.load(Ordering::Acquire) {
+        thread::sleep(POLL_INTERVAL);
     }
-    let mut told = ReplicaResult::default();
+    let mut result = ReplicaResult::default();
     // A pseudo-random number varies the time between cuts.
-    let mut chance = 0x9e37_79b9_u64;
+    let mut random = 0x9e37_79b9_u64;
     loop {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let span = plan.cut.map(|cut| cut / 2 + cut * ((chance >> 33) % 1000) as u32 / 1000);
-        let whole = if plan.tcp {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let span = plan.cut.map(|cut| cut / 2 + cut * ((random >> 33) % 1000) as u32 / 1000);
+        let is_complete = if plan.tcp {
             let client = connect(plan, url)?;
             let subscriber =
                 client.subscribe(PATTERN, options(plan)).context("cannot subscribe to the books")?;
-            follow(plan, node, subscriber, stage, span, &mut told)?
+            follow(plan, node, subscriber, progress, span, &mut result)?
         } else {
             let subscriber =
                 node.subscribe(PATTERN, &options(plan)).context("cannot subscribe to the books")?;
-            follow(plan, node, subscriber, stage, span, &mut told)?
+            follow(plan, node, subscriber, progress, span, &mut result)?
         };
-        if whole {
-            return Ok(told);
+        if is_complete {
+            return Ok(result);
         }
-        told.restarts += 1;
+        result.restarts += 1;
     }
 }
 
@@ -149,9 +149,9 @@ fn follow<S: Subscribe>(
     plan: &ReplicaPlan,
     node: &Node,
     subscriber: S,
-    stage: &PlayProgress,
+    progress: &PlayProgress,
     span: Option<Duration>,
-    told: &mut ReplicaResult,
+    result: &mut ReplicaResult,
 ) -> Result<bool> {
     let node = node.clone();
     let state = move |topic: &str| {
@@ -159,36 +159,36 @@ fn follow<S: Subscribe>(
         State::of(&config).unwrap_or_else(|_| State::Last(dunlin_feed::LastValue::default()))
     };
     let mut replica = Replica::new(subscriber, move |log| state(&log.topic));
-    let begun = Instant::now();
-    let over = loop {
-        let in_time = plan.sleep.is_none() || stage.ends.get().is_some();
-        let taken = replica.drain(now_ns(), if in_time { 1024 } else { 1 }, |_| {})?;
-        if taken > 0 && stage.ends.get().is_none() {
+    let started = Instant::now();
+    let has_finished = loop {
+        let is_fast = plan.sleep.is_none() || progress.ends.get().is_some();
+        let applied = replica.drain(now_ns(), if is_fast { 1024 } else { 1 }, |_| {})?;
+        if applied > 0 && progress.ends.get().is_none() {
             plan.sleep.into_iter().for_each(thread::sleep);
         }
-        if is_through(&replica, stage) || stage.over.load(Ordering::Acquire) {
+        if has_read_all(&replica, progress) || progress.has_ended.load(Ordering::Acquire) {
             break true;
         }
         // After the recording's last line, no reader ends early.
-        if span.is_some_and(|span| begun.elapsed() >= span) && stage.ends.get().is_none() {
+        if span.is_some_and(|span| started.elapsed() >= span) && progress.ends.get().is_none() {
             break false;
         }
-        if taken == 0 {
-            replica.wait(Some(LOOK))?;
+        if applied == 0 {
+            replica.wait(Some(POLL_INTERVAL))?;
         }
     };
-    add(&mut told.counts, &replica.counts());
-    if over {
+    add(&mut result.counts, &replica.counts());
+    if has_finished {
         let book = |(log, _, state): (&std::sync::Arc<dunlin_topic::LogName>, _, &State)| {
             (log.topic.clone(), levels(state), state.checksum())
         };
-        told.books = replica.states().map(|(log, at, state)| book((log, at, state))).collect();
+        result.books = replica.states().map(|(log, at, state)| book((log, at, state))).collect();
     }
-    Ok(over)
+    Ok(has_finished)
 }
 
-fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &PlayProgress) -> bool {
-    let Some(ends) = stage.ends.get() else { return false };
+fn has_read_all<S: Subscribe>(replica: &Replica<State, S>, progress: &PlayProgress) -> bool {
+    let Some(ends) = progress.ends.get() else { return false };
     let through = |topic: &String, last: u64| {
         replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)
     };

@@ -35,31 +35,32 @@ struct Row {
 
 impl ReplicaVerdicts {
     /// Compares one replica's books with the expected ones, and adds a row to the table.
-    pub fn judge(&mut self, name: &str, told: &ReplicaResult, truth: &HashMap<String, SizeByPrice>) {
+    pub fn judge(&mut self, name: &str, result: &ReplicaResult, expected: &HashMap<String, SizeByPrice>) {
         let mut different: Vec<String> = Vec::new();
-        for (topic, levels) in truth {
-            let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
+        for (topic, levels) in expected {
+            let actual = result.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
             // A replica has no book for a topic without records, which counts as an empty book.
-            if own != Some(levels) && !(own.is_none() && levels.is_empty()) {
+            if actual != Some(levels) && !(actual.is_none() && levels.is_empty()) {
                 different.push(topic.clone());
             }
         }
-        different
-            .extend(told.books.iter().map(|book| book.0.clone()).filter(|topic| !truth.contains_key(topic)));
+        different.extend(
+            result.books.iter().map(|book| book.0.clone()).filter(|topic| !expected.contains_key(topic)),
+        );
         different.sort();
-        let counts = &told.counts;
+        let counts = &result.counts;
         self.rows.push(Row {
             name: name.to_owned(),
-            books: told.books.len(),
-            levels: told.books.iter().map(|book| book.1.len()).sum(),
-            checksum: told.books.iter().fold(0, |sum: u64, book| sum.wrapping_add(book.2)),
+            books: result.books.len(),
+            levels: result.books.iter().map(|book| book.1.len()).sum(),
+            checksum: result.books.iter().fold(0, |sum: u64, book| sum.wrapping_add(book.2)),
             records: counts.records,
             merged: counts.conflated,
             snapshots: counts.snapshots,
             resyncs: counts.resyncs,
             lost: counts.gaps + counts.holes,
             healed: counts.gaps_healed,
-            restarts: told.restarts,
+            restarts: result.restarts,
             different,
         });
     }

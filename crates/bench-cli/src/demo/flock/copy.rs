@@ -23,7 +23,7 @@ pub struct TopicCopy {
 pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
 /// Adds a record or notice to the copy of its topic.
-pub fn take(copies: &mut TopicCopies, event: &Event<'_>) {
+pub fn add_event(copies: &mut TopicCopies, event: &Event<'_>) {
     match event {
         Event::Record(record) => copy_of(copies, &record.log.topic).record(record.position, record.payload()),
         Event::Notice(Notice::EpochChanged(change)) => {
@@ -54,8 +54,8 @@ fn copy_of<'c>(copies: &'c mut TopicCopies, topic: &str) -> &'c mut TopicCopy {
 
 impl TopicCopy {
     fn record(&mut self, position: Position, line: &[u8]) {
-        let due = self.through.seq + 1;
-        if position.seq != due || position.epoch < self.through.epoch {
+        let expected = self.through.seq + 1;
+        if position.seq != expected || position.epoch < self.through.epoch {
             self.fault(format!("{position} after {}", self.through));
         }
         self.through = position;

@@ -20,21 +20,21 @@ use dunlin_topic::{
     Draft, Durable, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
 };
 
-use super::{ClusterDemoState, LOOK, MarketResult, PATIENCE, WHOLE};
+use super::{ALL_LINES, ClusterDemoState, MarketResult, PATIENCE, POLL_INTERVAL};
 use crate::demo::books::Oracle;
 use crate::demo::recording::MarketRecording;
 use crate::demo::schedule::schedule;
 
 /// Maximum number of lines published together.
-const TOGETHER_MAX: usize = 512;
+const BATCH_LINES_MAX: usize = 512;
 /// The pause before refused records are published again.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Publishes one market's recording: its lines, and the records of its order books.
 pub struct MarketPublisher<'a> {
     recording: &'a MarketRecording,
     client: Client,
-    stage: &'a Arc<ClusterDemoState>,
+    state: &'a Arc<ClusterDemoState>,
     lines: Topic,
     parsed: Parsed,
     oracle: Oracle,
@@ -56,50 +56,51 @@ impl<'a> MarketPublisher<'a> {
     pub fn new(
         recording: &'a MarketRecording,
         url: &str,
-        stage: &'a Arc<ClusterDemoState>,
+        state: &'a Arc<ClusterDemoState>,
     ) -> Result<MarketPublisher<'a>> {
         let options =
             ClientOptions { name: format!("demo: {}", recording.topic), ..ClientOptions::default() };
-        let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
-        let layout = RecordingFormat::of(recording.line(0))
+        let client = retry(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
+        let format = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
         // Bitstamp's recording begins with two orders that no longer existed. With these orders, the best bid would
         // nearly always exceed the best ask.
         let parsed =
-            Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
+            Parsed::new(format, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {
             recording,
             client,
-            stage,
+            state,
             lines,
             parsed,
-            oracle: Oracle::of(layout),
+            oracle: Oracle::of(format),
             books: Vec::new(),
         })
     }
 
     /// Publishes all lines, each when it is due and other threads allow it through the gate.
     pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
-        let (begun, all) = (Instant::now(), self.recording.len());
+        let (started, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
             schedule(std::slice::from_ref(self.recording), speed).map(|due| due.at).collect();
         let mut at = 0;
         while at < all && !stop.is_set() {
-            ensure!(!self.stage.is_over(), "publishing {} was stopped at line {at}", self.recording.topic);
-            let open = (all as u64 * self.stage.gate() / WHOLE) as usize;
-            let due = plan[at..].iter().take(TOGETHER_MAX).take_while(|due| **due <= begun.elapsed()).count();
-            let end = (at + due).min(open);
+            ensure!(!self.state.is_over(), "publishing {} was stopped at line {at}", self.recording.topic);
+            let open_lines = (all as u64 * self.state.gate() / ALL_LINES) as usize;
+            let due =
+                plan[at..].iter().take(BATCH_LINES_MAX).take_while(|due| **due <= started.elapsed()).count();
+            let end = (at + due).min(open_lines);
             if end <= at {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             }
             self.publish(at, end)?;
-            self.stage.lines.fetch_add((end - at) as u64, Ordering::Relaxed);
+            self.state.lines.fetch_add((end - at) as u64, Ordering::Relaxed);
             at = end;
         }
-        let made = self.make(|parsed, take| parsed.end(take));
-        self.publish_made(made)?;
+        let book_records = self.parse_records(|parsed, take| parsed.end(take));
+        self.publish_book_records(book_records)?;
         self.oracle.end();
         let topics = self.books.iter().chain([&self.lines]);
         let ends: BTreeMap<_, _> = topics.map(|topic| (topic.name.clone(), topic.records)).collect();
@@ -110,49 +111,52 @@ impl<'a> MarketPublisher<'a> {
         let recording = self.recording;
         let lines: Vec<&[u8]> = (from..to).map(|at| recording.line(at)).collect();
         let drafts: Vec<Draft<'_>> = lines.iter().map(|line| Draft::from(*line)).collect();
-        self.lines.publish(&drafts, self.stage)?;
+        self.lines.publish(&drafts, self.state)?;
         lines
             .iter()
-            .try_for_each(|line| self.oracle.line(line))
+            .try_for_each(|line| self.oracle.apply_line(line))
             .context("cannot compute the correct order books")?;
-        let made = self.make(|parsed, take| {
+        let book_records = self.parse_records(|parsed, take| {
             lines.iter().for_each(|line| {
                 parsed.push(line, take);
                 parsed.push(b"\n", take);
             });
         });
-        self.publish_made(made)
+        self.publish_book_records(book_records)
     }
 
-    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(RecordingItem<'_>))) -> BookRecords {
-        let (mut made, oracle) = (Vec::new(), &mut self.oracle);
+    fn parse_records(
+        &mut self,
+        parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(RecordingItem<'_>)),
+    ) -> BookRecords {
+        let (mut book_records, oracle) = (Vec::new(), &mut self.oracle);
         parse(&mut self.parsed, &mut |item| match item {
             RecordingItem::Record { book, event_time_ns, payload } => {
-                made.push((book, event_time_ns, payload.to_vec()));
+                book_records.push((book, event_time_ns, payload.to_vec()));
             }
-            RecordingItem::Phantom(phantom) => oracle.phantom(phantom.id),
+            RecordingItem::Phantom(phantom) => oracle.remove_phantom(phantom.id),
             // Other contents of recordings are skipped here; `dunlin feed import` reports them.
             _ => {}
         });
-        made
+        book_records
     }
 
-    fn publish_made(&mut self, made: BookRecords) -> Result<()> {
+    fn publish_book_records(&mut self, book_records: BookRecords) -> Result<()> {
         for RecordedBook { topic, kind, scale, .. } in &self.parsed.books()[self.books.len()..] {
             let reducer = ReducerConfig { kind: (*kind).to_owned(), options: scale.options() };
-            self.stage.set_reducer(topic, reducer.clone());
+            self.state.set_reducer(topic, reducer.clone());
             self.books.push(Topic::open(&self.client, topic, Some(reducer))?);
         }
         for (book, topic) in self.books.iter_mut().enumerate() {
-            let of_book = made.iter().filter(|(of, ..)| *of == book);
-            let drafts: Vec<Draft<'_>> = of_book
+            let records_of_book = book_records.iter().filter(|(index, ..)| *index == book);
+            let drafts: Vec<Draft<'_>> = records_of_book
                 .map(|(_, event_time_ns, payload)| Draft {
                     meta: Meta { event_time_ns: Some(*event_time_ns), ..Meta::default() },
                     payload: Payload::Copied(payload),
                 })
                 .collect();
             if !drafts.is_empty() {
-                topic.publish(&drafts, self.stage)?;
+                topic.publish(&drafts, self.state)?;
             }
         }
         Ok(())
@@ -164,36 +168,36 @@ impl Topic {
         let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
         let config =
             TopicConfig { durable: Some(Durable::default()), reducer, retention, ..TopicConfig::default() };
-        patiently(|| match client.create_topic(name, &config, true) {
+        retry(|| match client.create_topic(name, &config, true) {
             Ok(()) => Ok(()),
             Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),
             Err(error) => Err(anyhow::Error::from(error)),
         })
         .with_context(|| format!("cannot create topic {name}"))?;
         let publisher =
-            patiently(|| Ok(client.publisher(name)?)).with_context(|| format!("cannot publish to {name}"))?;
+            retry(|| Ok(client.publisher(name)?)).with_context(|| format!("cannot publish to {name}"))?;
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
     }
 
     /// Publishes the records and repeats the calls until all are acknowledged, even if nodes fail.
-    fn publish(&mut self, drafts: &[Draft<'_>], stage: &ClusterDemoState) -> Result<()> {
-        let asked = Instant::now();
+    fn publish(&mut self, drafts: &[Draft<'_>], state: &ClusterDemoState) -> Result<()> {
+        let started = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
         let receipt = loop {
             match outcome {
                 Ok(receipt) => break receipt,
-                Err(error) if asked.elapsed() > PATIENCE || stage.is_over() => {
+                Err(error) if started.elapsed() > PATIENCE || state.is_over() => {
                     return Err(error).with_context(|| format!("cannot publish to {}", self.name));
                 }
                 // The client keeps the records and sends them again.
                 Err(PublishError::Unknown(_)) => outcome = self.publisher.flush(),
                 Err(_refused) => {
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_PAUSE);
                     outcome = self.publisher.publish_batch(drafts).map(Some);
                 }
             }
         };
-        stage.waited_ns.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        state.waited_ns.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
             // The topic has no other publisher, so an unexpected position means a lost or repeated record.
@@ -209,12 +213,12 @@ impl Topic {
 }
 
 /// Repeats a call until it succeeds, even if nodes fail.
-pub fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
+pub fn retry<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match ask() {
+        match call() {
             Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_away) => std::thread::sleep(AGAIN),
+            Err(_unreachable) => std::thread::sleep(RETRY_PAUSE),
             done => return done,
         }
     }

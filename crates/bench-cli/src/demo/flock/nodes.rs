@@ -15,13 +15,13 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 
 use dunlin_cli::signals::StopFlag;
 
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait for the first election.
-const VOTES_WITHIN: Duration = Duration::from_secs(60);
+const VOTERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The default port of listener `tcp`.
-pub const USUAL_TCP: u16 = 4220;
-const USUAL_HTTP: u16 = 8222;
+pub const DEFAULT_TCP_PORT: u16 = 4220;
+const DEFAULT_HTTP_PORT: u16 = 8222;
 
 /// The period with which the demo's load repeats, for the autoscaler's forecast.
 const SEASON: &str = "1m";
@@ -59,15 +59,17 @@ impl DemoNodes {
         for number in 1..=count {
             let dir = nodes.base.join(format!("node-{number}"));
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-            let is_usual = nodes.extras.dashboard && number == 1;
-            let listener = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
-            let tcp = listener(USUAL_TCP)?;
-            let http = nodes.extras.dashboard.then(|| listener(USUAL_HTTP)).transpose()?;
-            let node = Node { dir, tcp, http, cluster: any()?, child: None };
+            let uses_default_ports = nodes.extras.dashboard && number == 1;
+            let listener = |preferred: u16| {
+                if uses_default_ports { reserve_or_any_port(preferred) } else { reserve_any_port() }
+            };
+            let tcp = listener(DEFAULT_TCP_PORT)?;
+            let http = nodes.extras.dashboard.then(|| listener(DEFAULT_HTTP_PORT)).transpose()?;
+            let node = Node { dir, tcp, http, cluster: reserve_any_port()?, child: None };
             nodes.nodes.push(node);
             nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;
         }
-        nodes.wait_whole(VOTES_WITHIN, stop)?;
+        nodes.wait_complete(VOTERS_TIMEOUT, stop)?;
         Ok(nodes)
     }
 
@@ -105,7 +107,7 @@ impl DemoNodes {
             true => Some((self.nodes[0].cluster.address(), self.token()?)),
             false => None,
         };
-        let join = join.as_ref().map(|(through, token)| (*through, token.as_path()));
+        let join = join.as_ref().map(|(join_address, token)| (*join_address, token.as_path()));
         let child = self.nodes[at].start(join, self.extras.workers.as_ref())?;
         self.nodes[at].child = Some(child);
         Ok(())
@@ -118,31 +120,31 @@ impl DemoNodes {
     }
 
     /// The status of each node that responds.
-    fn heard(&self) -> Vec<NodeStatus> {
-        let asker = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
-        let survey = asker.map(|asker| asker.survey()).unwrap_or_default();
+    fn statuses(&self) -> Vec<NodeStatus> {
+        let client = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
+        let survey = client.map(|client| client.survey()).unwrap_or_default();
         survey.into_iter().filter_map(|node| node.status.ok()).collect()
     }
 
     /// Returns the index of the leader among the nodes; `None` if no node leads.
     pub fn leader(&self) -> Option<usize> {
-        let heard = self.heard();
-        let leads = heard.iter().filter(|status| status.leader == Some(status.node));
+        let statuses = self.statuses();
+        let leads = statuses.iter().filter(|status| status.leader == Some(status.node));
         // Node ids count from 1 in the order in which the nodes joined.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
     /// Waits until every node responds, counts all nodes as voters, and is ready. Returns early if interrupted.
-    pub fn wait_whole(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
+    pub fn wait_complete(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             if stop.is_set() {
                 return Ok(());
             }
-            let heard = self.heard();
-            let is_whole =
+            let statuses = self.statuses();
+            let is_complete =
                 |status: &NodeStatus| status.voters.len() == self.nodes.len() && status.missing.is_none();
-            if heard.len() == self.nodes.len() && heard.iter().all(is_whole) {
+            if statuses.len() == self.nodes.len() && statuses.iter().all(is_complete) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -150,11 +152,11 @@ impl DemoNodes {
                     self.nodes.iter().map(|node| std::fs::read_to_string(node.errors()).unwrap_or_default());
                 let errors: Vec<String> = errors.collect();
                 bail!(
-                    "the nodes did not form a complete cluster within {patience:?}: {heard:#?}\n{}",
+                    "the nodes did not form a complete cluster within {patience:?}: {statuses:#?}\n{}",
                     errors.join("\n")
                 );
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -169,11 +171,11 @@ impl Node {
         if let Some(http) = &self.http {
             command.args(["--http-listen", &http.address().to_string()]);
         }
-        if let Some((words, scale)) = workers {
-            command.args(["--workers", words, "--scale", scale, "--scale-season", SEASON]);
+        if let Some((command_line, scale)) = workers {
+            command.args(["--workers", command_line, "--scale", scale, "--scale-season", SEASON]);
         }
-        if let Some((through, token)) = join {
-            command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
+        if let Some((join_address, token)) = join {
+            command.args(["--join", &join_address.to_string(), "--cluster-token-file"]).arg(token);
         }
         // Ctrl-C is for this process only, which then ends the nodes.
         command.process_group(0);
@@ -209,11 +211,11 @@ impl Drop for DemoNodes {
 }
 
 /// Reserves a random free port.
-fn any() -> Result<ReservedAddress> {
+fn reserve_any_port() -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")
 }
 
 /// Reserves the default port, or a random one if another program uses it.
-pub fn usual_or_any(usual: u16) -> Result<ReservedAddress> {
-    ReservedAddress::new((Ipv4Addr::LOCALHOST, usual).into()).or_else(|_| any())
+pub fn reserve_or_any_port(preferred: u16) -> Result<ReservedAddress> {
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, preferred).into()).or_else(|_| reserve_any_port())
 }

@@ -12,8 +12,8 @@ use dunlin_client::{Client, ClientOptions, Subscriber};
 use dunlin_feed::{LastValue, Replica};
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::copy::{TopicCopies, take};
-use super::{ClusterDemoState, LOOK, PATIENCE};
+use super::copy::{TopicCopies, add_event};
+use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
 
@@ -29,8 +29,8 @@ pub struct NodeReaders {
 
 impl NodeReaders {
     /// Starts the readers of the node at `url`.
-    pub fn start(url: &str, stage: &Arc<ClusterDemoState>) -> NodeReaders {
-        let (of_lines, of_books) = ((url.to_owned(), Arc::clone(stage)), (url.to_owned(), Arc::clone(stage)));
+    pub fn start(url: &str, state: &Arc<ClusterDemoState>) -> NodeReaders {
+        let (of_lines, of_books) = ((url.to_owned(), Arc::clone(state)), (url.to_owned(), Arc::clone(state)));
         NodeReaders {
             lines: std::thread::spawn(move || copy(&of_lines.0, &of_lines.1)),
             books: std::thread::spawn(move || follow(&of_books.0, &of_books.1)),
@@ -64,27 +64,27 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
         match subscribed {
             Ok(subscriber) => return Ok(subscriber),
             Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_away) => std::thread::sleep(LOOK),
+            Err(_unreachable) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }
 
 /// A reader's connection to its node: reconnects when the node is back, and measures how long no event arrived.
 struct ReaderLink<'s> {
-    stage: &'s ClusterDemoState,
-    cut_off: Option<Instant>,
+    state: &'s ClusterDemoState,
+    disconnected_since: Option<Instant>,
 }
 
 impl<'s> ReaderLink<'s> {
-    fn of(stage: &'s ClusterDemoState) -> ReaderLink<'s> {
-        ReaderLink { stage, cut_off: None }
+    fn of(state: &'s ClusterDemoState) -> ReaderLink<'s> {
+        ReaderLink { state, disconnected_since: None }
     }
 
-    fn or_away<T: Default>(&mut self, outcome: Result<T, SubscribeError>) -> Result<T> {
+    fn default_if_disconnected<T: Default>(&mut self, outcome: Result<T, SubscribeError>) -> Result<T> {
         match outcome {
             Err(SubscribeError::Connection(_)) => {
-                self.cut_off.get_or_insert_with(Instant::now);
-                std::thread::sleep(LOOK);
+                self.disconnected_since.get_or_insert_with(Instant::now);
+                std::thread::sleep(POLL_INTERVAL);
                 Ok(T::default())
             }
             other => Ok(other?),
@@ -92,23 +92,26 @@ impl<'s> ReaderLink<'s> {
     }
 
     /// Stores the time at which an event arrived.
-    fn hears(&mut self) {
-        if let Some(since) = self.cut_off.take() {
-            self.stage.hears_again(since.elapsed());
+    fn record_event(&mut self) {
+        if let Some(since) = self.disconnected_since.take() {
+            self.state.record_reconnect(since.elapsed());
         }
     }
 }
 
-fn copy(url: &str, stage: &ClusterDemoState) -> Result<TopicCopies> {
+fn copy(url: &str, state: &ClusterDemoState) -> Result<TopicCopies> {
     let mut subscriber = subscribe(url, MARKETS, Start::Earliest, OnGap::Oldest)?;
-    let (mut copies, mut wire) = (TopicCopies::default(), ReaderLink::of(stage));
-    while !stage.is_over() {
-        if wire.or_away(subscriber.drain(EVENTS_MAX, |event| take(&mut copies, &event)))? > 0 {
-            wire.hears();
+    let (mut copies, mut link) = (TopicCopies::default(), ReaderLink::of(state));
+    while !state.is_over() {
+        if link
+            .default_if_disconnected(subscriber.drain(EVENTS_MAX, |event| add_event(&mut copies, &event)))?
+            > 0
+        {
+            link.record_event();
             continue;
         }
         let through = |topic: &str, last: u64| copies.get(topic).map_or(0, |copy| copy.through.seq) >= last;
-        if let Some(ends) = stage.ends.get()
+        if let Some(ends) = state.ends.get()
             && ends
                 .iter()
                 .filter(|(topic, _)| topic.starts_with("market."))
@@ -116,39 +119,39 @@ fn copy(url: &str, stage: &ClusterDemoState) -> Result<TopicCopies> {
         {
             break;
         }
-        wire.or_away(subscriber.wait(Some(IDLE)))?;
+        link.default_if_disconnected(subscriber.wait(Some(IDLE)))?;
     }
     Ok(copies)
 }
 
-fn follow(url: &str, stage: &Arc<ClusterDemoState>) -> Result<ReplicaResult> {
+fn follow(url: &str, state: &Arc<ClusterDemoState>) -> Result<ReplicaResult> {
     let subscriber = subscribe(url, PATTERN, Start::Snapshot, OnGap::Snapshot)?;
-    let reducers = Arc::clone(stage);
+    let reducers = Arc::clone(state);
     let mut replica = Replica::new(subscriber, move |log| {
         State::of(&reducers.reducer(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
     });
-    let mut wire = ReaderLink::of(stage);
-    while !stage.is_over() && !is_through(&replica, stage) {
-        match wire.or_away(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? {
-            0 => drop(wire.or_away(replica.wait(Some(IDLE)))?),
-            _ => wire.hears(),
+    let mut link = ReaderLink::of(state);
+    while !state.is_over() && !has_read_all(&replica, state) {
+        match link.default_if_disconnected(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? {
+            0 => drop(link.default_if_disconnected(replica.wait(Some(IDLE)))?),
+            _ => link.record_event(),
         }
     }
-    let mut told = ReplicaResult::default();
-    add(&mut told.counts, &replica.counts());
+    let mut result = ReplicaResult::default();
+    add(&mut result.counts, &replica.counts());
     let book = |state: &State| (levels(state), dunlin_topic::Reducer::checksum(state));
-    told.books = replica
+    result.books = replica
         .states()
         .map(|(log, _, state)| {
             let (levels, checksum) = book(state);
             (log.topic.clone(), levels, checksum)
         })
         .collect();
-    Ok(told)
+    Ok(result)
 }
 
-fn is_through(replica: &Replica<State, Subscriber>, stage: &ClusterDemoState) -> bool {
-    let Some(ends) = stage.ends.get() else { return false };
+fn has_read_all(replica: &Replica<State, Subscriber>, state: &ClusterDemoState) -> bool {
+    let Some(ends) = state.ends.get() else { return false };
     let through = |topic: &String, last: u64| {
         replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)
     };

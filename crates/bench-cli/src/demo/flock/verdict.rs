@@ -22,7 +22,7 @@ struct Row {
     node: String,
     topic: String,
     published: u64,
-    seen: u64,
+    received: u64,
     epochs: u64,
     is_equal: bool,
     fault: Option<String>,
@@ -41,14 +41,14 @@ impl NodeVerdicts {
         for recording in recordings {
             let published = ends.get(&recording.topic).copied().unwrap_or_default();
             let copy = copies.get(&recording.topic).unwrap_or(&nothing);
-            let mut truth = ContentDigest::default();
-            (0..published as usize).for_each(|at| truth.add(recording.line(at)));
-            let is_equal = copy.content == truth && copy.through.seq == published && copy.fault.is_none();
+            let mut expected = ContentDigest::default();
+            (0..published as usize).for_each(|at| expected.add(recording.line(at)));
+            let is_equal = copy.content == expected && copy.through.seq == published && copy.fault.is_none();
             self.rows.push(Row {
                 node: node.to_owned(),
                 topic: recording.topic.clone(),
                 published,
-                seen: copy.through.seq,
+                received: copy.through.seq,
                 epochs: copy.epochs,
                 is_equal,
                 fault: copy.fault.clone(),
@@ -77,7 +77,7 @@ impl NodeVerdicts {
                 row.node.clone(),
                 row.topic.clone(),
                 grouped(row.published),
-                grouped(row.seen),
+                grouped(row.received),
                 grouped(row.epochs),
                 if row.is_equal { "yes" } else { "NO" }.to_owned(),
             ]);
@@ -100,7 +100,7 @@ impl NodeVerdicts {
 impl Row {
     fn object(&self) -> serde_json::Value {
         json!({
-            "node": self.node, "topic": self.topic, "published": self.published, "seen": self.seen,
+            "node": self.node, "topic": self.topic, "published": self.published, "seen": self.received,
             "new_epochs": self.epochs, "equal": self.is_equal, "fault": self.fault,
         })
     }

@@ -12,11 +12,11 @@ pub struct EntityCount {
     /// Ids of the entities that are in no region.
     pub lost: Vec<u64>,
     /// The ids of the entities that are in two or more regions.
-    pub doubled: Vec<u64>,
+    pub duplicated: Vec<u64>,
     /// The ids of entities that the demo did not create.
-    pub strange: Vec<u64>,
+    pub unknown: Vec<u64>,
     /// The number of entities whose handover has begun but not finished.
-    pub under_way: usize,
+    pub in_handover: usize,
 }
 
 impl EntityCount {
@@ -28,25 +28,26 @@ impl EntityCount {
         let mut counts: BTreeMap<u64, u32> = expected.map(|id| (id, 0)).collect();
         let mut accounts = EntityCount::default();
         for state in states {
-            accounts.under_way += state.handover().in_doubt().len();
+            accounts.in_handover += state.handover().in_doubt().len();
             for id in state.store().ids() {
                 accounts.found += 1;
                 match counts.get_mut(&id.0) {
                     Some(count) => *count += 1,
-                    None => accounts.strange.push(id.0),
+                    None => accounts.unknown.push(id.0),
                 }
             }
         }
-        let which =
-            |is: fn(u32) -> bool| counts.iter().filter(|(_, count)| is(**count)).map(|(id, _)| *id).collect();
+        let which = |condition: fn(u32) -> bool| {
+            counts.iter().filter(|(_, count)| condition(**count)).map(|(id, _)| *id).collect()
+        };
         accounts.lost = which(|count| count == 0);
-        accounts.doubled = which(|count| count > 1);
+        accounts.duplicated = which(|count| count > 1);
         accounts
     }
 
     /// Whether every created entity exists exactly once, and no other entity exists.
-    pub fn are_right(&self) -> bool {
-        self.lost.is_empty() && self.doubled.is_empty() && self.strange.is_empty()
+    pub fn is_correct(&self) -> bool {
+        self.lost.is_empty() && self.duplicated.is_empty() && self.unknown.is_empty()
     }
 }
 
@@ -61,7 +62,10 @@ pub fn pairs<'a>(
     for state in states {
         let store = state.store();
         for row in (0..store.len()).filter(|row| store.kinds()[*row] == AIRCRAFT) {
-            columns.iter_mut().zip(store.position(row)).for_each(|(column, along)| column.push(along));
+            columns
+                .iter_mut()
+                .zip(store.position(row))
+                .for_each(|(column, coordinate)| column.push(coordinate));
         }
     }
     let by = |index: &mut dyn FnMut(u32, &mut Vec<u32>)| {

@@ -103,7 +103,7 @@ pub mod echo_client {
             self
         }
         /// Returns its request.
-        pub async fn say(
+        pub async fn echo(
             &mut self,
             request: impl tonic::IntoRequest<super::Message>,
         ) -> std::result::Result<tonic::Response<super::Message>, tonic::Status> {
@@ -116,9 +116,9 @@ pub mod echo_client {
                     )
                 })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/dunlin.bench.Echo/Say");
+            let path = http::uri::PathAndQuery::from_static("/dunlin.bench.Echo/Echo");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("dunlin.bench.Echo", "Say"));
+            req.extensions_mut().insert(GrpcMethod::new("dunlin.bench.Echo", "Echo"));
             self.inner.unary(req, path, codec).await
         }
         /// Sends this many messages with one payload, as fast as the client reads.
@@ -159,7 +159,7 @@ pub mod echo_server {
     #[async_trait]
     pub trait Echo: std::marker::Send + std::marker::Sync + 'static {
         /// Returns its request.
-        async fn say(
+        async fn echo(
             &self,
             request: tonic::Request<super::Message>,
         ) -> std::result::Result<tonic::Response<super::Message>, tonic::Status>;
@@ -251,11 +251,11 @@ pub mod echo_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
-                "/dunlin.bench.Echo/Say" => {
+                "/dunlin.bench.Echo/Echo" => {
                     #[allow(non_camel_case_types)]
-                    struct SaySvc<T: Echo>(pub Arc<T>);
+                    struct EchoSvc<T: Echo>(pub Arc<T>);
                     impl<T: Echo> tonic::server::UnaryService<super::Message>
-                    for SaySvc<T> {
+                    for EchoSvc<T> {
                         type Response = super::Message;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
@@ -267,7 +267,7 @@ pub mod echo_server {
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as Echo>::say(&inner, request).await
+                                <T as Echo>::echo(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -278,7 +278,7 @@ pub mod echo_server {
                     let max_encoding_message_size = self.max_encoding_message_size;
                     let inner = self.inner.clone();
                     let fut = async move {
-                        let method = SaySvc(inner);
+                        let method = EchoSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

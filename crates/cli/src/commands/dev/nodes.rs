@@ -21,13 +21,13 @@ use crate::signals::StopFlag;
 use crate::table::TextTable;
 
 /// How long a node process may take to end before it is killed.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The base of the cluster's ports: node N uses port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;
 /// How long to wait at most until all nodes are voters.
-const VOTES_WITHIN: Duration = Duration::from_secs(30);
+const VOTERS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval at which the command checks the node processes and whether it has to end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node process of the cluster. Dropping the value ends the process.
 struct Member {
@@ -48,9 +48,9 @@ impl Drop for Member {
     fn drop(&mut self) {
         // Closing the node's standard input requests its end.
         drop(self.child.stdin.take());
-        let deadline = Instant::now() + END_WITHIN;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(LOOK / 5);
+            std::thread::sleep(POLL_INTERVAL / 5);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -59,21 +59,23 @@ impl Drop for Member {
 
 pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> Result<()> {
     check(raw)?;
-    let kept = raw.get("data_dir").text.clone();
-    let made = (kept == "off").then(temporary).transpose()?;
-    let base = made.as_ref().map_or_else(|| PathBuf::from(&kept), |made| made.0.clone());
+    let data_dir = raw.get("data_dir").text.clone();
+    let temporary_dir = (data_dir == "off").then(temporary).transpose()?;
+    let base = temporary_dir
+        .as_ref()
+        .map_or_else(|| PathBuf::from(&data_dir), |temporary_dir| temporary_dir.0.clone());
     let mut members: Vec<Member> = Vec::new();
     for number in 1..=count {
         let dir = base.join(format!("node-{number}"));
-        let through = members.first().map(|first| first.field("cluster").to_owned());
-        let member = start(number, &dir, raw, through.as_deref(), &base);
+        let join_address = members.first().map(|first| first.field("cluster").to_owned());
+        let member = start(number, &dir, raw, join_address.as_deref(), &base);
         members.push(member.with_context(|| format!("node {number} did not start"))?);
         if stop.is_set() {
             return Ok(());
         }
     }
-    wait_for_votes(&members, stop);
-    greet(&members, console)?;
+    wait_for_voters(&members, stop);
+    print_instructions(&members, console)?;
     while !stop.is_set() {
         if let Some(dead) = members.iter_mut().position(|member| !matches!(member.child.try_wait(), Ok(None)))
         {
@@ -89,11 +91,11 @@ pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> R
                 bail!("all nodes have ended");
             }
         }
-        stop.sleep(LOOK);
+        stop.sleep(POLL_INTERVAL);
     }
     drop(members);
-    let what = if made.is_some() { "; their records are lost" } else { "" };
-    Ok(writeln!(std::io::stdout(), "\nstopped{what}")?)
+    let loss_note = if temporary_dir.is_some() { "; their records are lost" } else { "" };
+    Ok(writeln!(std::io::stdout(), "\nstopped{loss_note}")?)
 }
 
 /// Text on whether the `left` remaining nodes of a cluster of `count` can continue.
@@ -120,7 +122,13 @@ fn temporary() -> Result<Temporary> {
     Ok(Temporary(dir))
 }
 
-fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
+fn start(
+    number: u32,
+    dir: &Path,
+    raw: &RawConfig,
+    join_address: Option<&str>,
+    base: &Path,
+) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     // The addresses are reserved until the node opens them.
@@ -128,17 +136,17 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);
     command.arg("--data-dir").arg(dir);
-    if number == 1 && !is_begun(base)? {
+    if number == 1 && !has_cluster_data(base)? {
         init(dir, &cluster_listen.to_string())?;
     }
     command.args(raw.iter().filter_map(|(key, setting)| node_flag(key, setting, number, &mut reserved)));
-    if let Some(through) = through
+    if let Some(join_address) = join_address
         && !dir.join("cluster").exists()
     {
         let client = ClusterClient::open(&base.join("node-1"))?;
         let file = dir.with_extension("token");
         std::fs::write(&file, client.token(Some(Duration::from_secs(60)), false)?.to_string())?;
-        command.args(["--join", through, "--cluster-token-file"]).arg(file);
+        command.args(["--join", join_address, "--cluster-token-file"]).arg(file);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start the node's process")?;
@@ -153,7 +161,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
 }
 
 /// Whether this directory contains the data of a node of a cluster.
-fn is_begun(base: &Path) -> Result<bool> {
+fn has_cluster_data(base: &Path) -> Result<bool> {
     let nodes = std::fs::read_dir(base).with_context(|| format!("cannot read {}", base.display()))?;
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
@@ -176,7 +184,7 @@ fn node_flag(
         // The first node uses the default ports, unless another program has them.
         name if is_listener_option(name) => match text.parse::<SocketAddr>() {
             Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
-            Ok(usual) if !is_given => usual_or_any(usual, reserved).to_string(),
+            Ok(preferred) if !is_given => reserve_or_any_port(preferred, reserved).to_string(),
             _ => text.to_owned(),
         },
         _ if !is_given => return None,
@@ -208,41 +216,41 @@ fn check(raw: &RawConfig) -> Result<()> {
 /// Returns the address for cluster connections: for the first node the configured one, for the others the same with a
 /// random port.
 fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
-    let given = raw.get("cluster.listen");
-    if given.origin == ValueOrigin::Default {
-        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, CLUSTER_PORT + number as u16));
-        return Ok(usual_or_any(usual, reserved));
+    let setting = raw.get("cluster.listen");
+    if setting.origin == ValueOrigin::Default {
+        let preferred = SocketAddr::from((Ipv4Addr::LOCALHOST, CLUSTER_PORT + number as u16));
+        return Ok(reserve_or_any_port(preferred, reserved));
     }
     let address: SocketAddr =
-        given.text.parse().with_context(|| format!("--cluster-listen {}", given.text))?;
+        setting.text.parse().with_context(|| format!("--cluster-listen {}", setting.text))?;
     Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
 }
 
 /// Reserves this address. If another program uses its port, reserves the same host with a random port.
-fn usual_or_any(usual: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
-    match ReservedAddress::new(usual) {
+fn reserve_or_any_port(preferred: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
+    match ReservedAddress::new(preferred) {
         Ok(address) => {
             reserved.push(address);
-            usual
+            preferred
         }
-        Err(_) => SocketAddr::new(usual.ip(), 0),
+        Err(_) => SocketAddr::new(preferred.ip(), 0),
     }
 }
 
-fn wait_for_votes(members: &[Member], stop: &StopFlag) {
+fn wait_for_voters(members: &[Member], stop: &StopFlag) {
     let Ok(client) = ClusterClient::open(&members[0].dir) else { return };
-    let deadline = Instant::now() + VOTES_WITHIN;
+    let deadline = Instant::now() + VOTERS_TIMEOUT;
     while Instant::now() < deadline && !stop.is_set() {
         let survey = client.survey();
         if survey.iter().filter_map(|node| node.status.as_ref().ok()).any(|s| s.voters.len() >= members.len())
         {
             return;
         }
-        stop.sleep(LOOK);
+        stop.sleep(POLL_INTERVAL);
     }
 }
 
-fn greet(members: &[Member], console: &Console) -> Result<()> {
+fn print_instructions(members: &[Member], console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
     writeln!(
@@ -288,9 +296,9 @@ mod tests {
     use super::*;
     use crate::config::keys;
 
-    fn flags(said: &[(&str, &str)], number: u32) -> Vec<String> {
+    fn flags(settings: &[(&str, &str)], number: u32) -> Vec<String> {
         let mut raw = RawConfig::dev_defaults();
-        for (name, text) in said {
+        for (name, text) in settings {
             raw.set(keys::find(name).unwrap(), (*text).to_owned(), ValueOrigin::Flag((*name).to_owned()));
         }
         let mut reserved = Vec::new();
@@ -299,37 +307,37 @@ mod tests {
 
     #[test]
     fn dev_reports_whether_the_remaining_nodes_are_a_majority() {
-        let goes_on = |left, count| remaining_nodes_text(left, count).starts_with("the other nodes");
-        assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
-        assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
+        let can_continue = |left, count| remaining_nodes_text(left, count).starts_with("the other nodes");
+        assert!(can_continue(2, 3) && can_continue(3, 5) && can_continue(3, 4));
+        assert!(!can_continue(1, 3) && !can_continue(2, 5) && !can_continue(1, 2) && !can_continue(2, 4));
     }
 
     #[test]
     fn only_the_first_dev_node_uses_the_given_cluster_address() {
         let mut raw = RawConfig::dev_defaults();
-        let mut say = |name: &str, text: &str| {
+        let mut set = |name: &str, text: &str| {
             raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));
             raw.clone()
         };
-        let given = say("cluster.listen", "127.0.0.1:7001");
+        let config = set("cluster.listen", "127.0.0.1:7001");
         let listen = |number, raw: &RawConfig| cluster_listen(number, raw, &mut Vec::new());
-        assert_eq!(listen(1, &given).unwrap().to_string(), "127.0.0.1:7001");
-        assert_eq!(listen(2, &given).unwrap().to_string(), "127.0.0.1:0");
-        assert!(check(&given).is_ok());
-        assert!(listen(1, &say("cluster.listen", "7001")).is_err());
-        assert!(check(&say("cluster.join", "127.0.0.1:1")).is_err());
+        assert_eq!(listen(1, &config).unwrap().to_string(), "127.0.0.1:7001");
+        assert_eq!(listen(2, &config).unwrap().to_string(), "127.0.0.1:0");
+        assert!(check(&config).is_ok());
+        assert!(listen(1, &set("cluster.listen", "7001")).is_err());
+        assert!(check(&set("cluster.join", "127.0.0.1:1")).is_err());
     }
 
     #[test]
     fn only_the_first_dev_node_uses_the_given_ports_and_workers() {
-        let said = [
+        let settings = [
             ("nats.listen", "off"),
             ("http.listen", "127.0.0.1:1"),
             ("retention.records", "5"),
             ("workers", "true"),
             ("data_dir", "/somewhere"),
         ];
-        let (first, second) = (flags(&said, 1), flags(&said, 2));
+        let (first, second) = (flags(&settings, 1), flags(&settings, 2));
         for flag in ["--nats-listen=off", "--retention-records=5"] {
             assert!(
                 [&first, &second].iter().all(|all| all.contains(&flag.to_owned())),

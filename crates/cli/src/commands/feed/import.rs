@@ -1,6 +1,6 @@
 //! `feed import`: publishes recordings of exchanges as order books.
 
-mod outlet;
+mod target;
 
 use std::fs::{File, Metadata};
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::input::{Chunk, Input};
 use crate::outcome::CommandRefusal;
 use crate::progress::TransferProgress;
 use crate::signals::StopFlag;
-use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
+use target::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Number of a file's defects that are printed; the rest are counted.
 const DEFECTS_PRINTED: u64 = 20;
@@ -69,24 +69,24 @@ pub struct Arguments {
 /// The result of reading one file: its format, the counts of its content, and the time taken.
 #[derive(Debug)]
 struct Summary {
-    layout: RecordingFormat,
+    format: RecordingFormat,
     counts: Vec<(&'static str, u64)>,
     books: usize,
     defects: u64,
     stored: Option<u64>,
-    took: Duration,
+    duration: Duration,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let defects = match (&arguments.out, arguments.check) {
-        (Some(out), _) => to_a_folder(arguments, out, &stop, console)?,
-        (None, true) => all(arguments, &mut CheckOnly, &stop, console)?,
+        (Some(out), _) => import_to_directory(arguments, out, &stop, console)?,
+        (None, true) => import_all(arguments, &mut CheckOnly, &stop, console)?,
         (None, false) => {
             let client = connect(global, "dunlin feed import")?;
             let bytes = arguments.retention_bytes.map_or(0, |size| size.0);
             let mut node = NodeTarget::new(&client, bytes, stop.clone(), console.errors);
-            all(arguments, &mut node, &stop, console)?
+            import_all(arguments, &mut node, &stop, console)?
         }
     };
     if arguments.strict && defects > 0 {
@@ -97,28 +97,28 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
-fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Console) -> Result<u64> {
-    recording::make(out)?;
-    let mut folder = RecordingFolder::new(out);
-    let outcome = all(arguments, &mut folder, stop, console);
+fn import_to_directory(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Console) -> Result<u64> {
+    recording::create_dir(out)?;
+    let mut directory = RecordingFolder::new(out);
+    let outcome = import_all(arguments, &mut directory, stop, console);
     // Ends the recording even after an error, so that the written records stay readable.
-    let topics = folder.topics();
-    let (counted, bytes) = folder.close()?;
-    recording::print_counts(counted, topics, bytes, "", console)?;
+    let topics = directory.topics();
+    let (counts, bytes) = directory.close()?;
+    recording::print_counts(counts, topics, bytes, "", console)?;
     outcome
 }
 
 /// Reads all files. Returns the number of defects.
-fn all(
+fn import_all(
     arguments: &Arguments,
-    outlet: &mut dyn ImportTarget,
+    target: &mut dyn ImportTarget,
     stop: &StopFlag,
     console: &Console,
 ) -> Result<u64> {
     let mut defects = 0;
     for path in &arguments.files {
         let name = path.display().to_string();
-        let summary = import(path, arguments, outlet, stop, console);
+        let summary = import(path, arguments, target, stop, console);
         let summary = summary.with_context(|| name.clone())?;
         print_summary(&name, &summary, arguments.out.is_some(), console)?;
         defects += summary.defects;
@@ -132,40 +132,40 @@ fn all(
 fn import(
     path: &Path,
     arguments: &Arguments,
-    outlet: &mut dyn ImportTarget,
+    target: &mut dyn ImportTarget,
     stop: &StopFlag,
     console: &Console,
 ) -> Result<Summary> {
     let start = Instant::now();
     let (input, bytes) = open(path, stop)?;
-    let mut beginning = Vec::new();
-    let layout = layout(&input, &mut beginning)?;
+    let mut head = Vec::new();
+    let format = detect_format(&input, &mut head)?;
     let options =
         RecordingOptions { market: arguments.market.clone(), evict_phantoms: arguments.evict_phantoms };
-    let mut recording = Recording::new(layout, &options);
+    let mut recording = Recording::new(format, &options);
     let file = path.display().to_string();
     let progress = TransferProgress::of_bytes(&file, bytes);
-    let mut told = FileReport { file, paint: console.errors, defects: 0, progress: &progress };
-    take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
-    progress.add(beginning.len() as u64);
+    let mut report = FileReport { file, paint: console.errors, defects: 0, progress: &progress };
+    import_chunk(target, &mut report, |sink| recording.push(&head, sink))?;
+    progress.add(head.len() as u64);
     while let Chunk::Bytes(bytes) = input.next().context("cannot read the rest of the file")? {
-        take_in(outlet, &mut told, |sink| recording.push(&bytes, sink))?;
+        import_chunk(target, &mut report, |sink| recording.push(&bytes, sink))?;
         progress.add(bytes.len() as u64);
     }
     if !stop.is_set() {
-        take_in(outlet, &mut told, |sink| recording.end(sink))?;
+        import_chunk(target, &mut report, |sink| recording.end(sink))?;
     }
     if recording.is_foreign() {
-        return Err(foreign(&format!("the file's format is not {layout}")));
+        return Err(unsupported_format(&format!("the file's format is not {format}")));
     }
-    let stored = outlet.finish()?;
+    let stored = target.finish()?;
     Ok(Summary {
-        layout,
+        format,
         counts: recording.rows(),
         books: recording.books().len(),
-        defects: told.defects,
+        defects: report.defects,
         stored,
-        took: start.elapsed(),
+        duration: start.elapsed(),
     })
 }
 
@@ -180,27 +180,27 @@ fn open(path: &Path, stop: &StopFlag) -> Result<(Input, Option<u64>)> {
 }
 
 /// Reads the beginning of the file until its format is known.
-fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<RecordingFormat> {
-    const ENOUGH: usize = 4 << 10;
-    while beginning.len() < ENOUGH && !beginning.contains(&b'\n') {
+fn detect_format(input: &Input, head: &mut Vec<u8>) -> Result<RecordingFormat> {
+    const HEAD_BYTES_MAX: usize = 4 << 10;
+    while head.len() < HEAD_BYTES_MAX && !head.contains(&b'\n') {
         match input.next().context("cannot read the file")? {
-            Chunk::Bytes(bytes) => beginning.extend_from_slice(&bytes),
+            Chunk::Bytes(bytes) => head.extend_from_slice(&bytes),
             Chunk::None | Chunk::End => break,
         }
     }
-    let unpack = |program: &str| {
+    let compressed_error = |program: &str| {
         CommandRefusal(format!("the file is compressed: use `{program} -dc FILE | dunlin feed import -`"))
     };
-    match beginning.as_slice() {
+    match head.as_slice() {
         [] => Err(CommandRefusal("the file is empty".to_owned()).into()),
-        [0x1f, 0x8b, ..] => Err(unpack("gzip").into()),
-        [b'B', b'Z', b'h', ..] => Err(unpack("bzip2").into()),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(unpack("zstd").into()),
-        text => RecordingFormat::of(text).ok_or_else(|| foreign("the file's format is unknown")),
+        [0x1f, 0x8b, ..] => Err(compressed_error("gzip").into()),
+        [b'B', b'Z', b'h', ..] => Err(compressed_error("bzip2").into()),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed_error("zstd").into()),
+        text => RecordingFormat::of(text).ok_or_else(|| unsupported_format("the file's format is unknown")),
     }
 }
 
-fn foreign(what: &str) -> anyhow::Error {
+fn unsupported_format(what: &str) -> anyhow::Error {
     let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
     CommandRefusal(format!(
         "{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"
@@ -217,26 +217,30 @@ struct FileReport<'a> {
 }
 
 /// Passes the records in these bytes to the target. Stops at the first error.
-fn take_in(
-    outlet: &mut dyn ImportTarget,
-    told: &mut FileReport<'_>,
+fn import_chunk(
+    target: &mut dyn ImportTarget,
+    report: &mut FileReport<'_>,
     mut read: impl FnMut(&mut dyn FnMut(RecordingItem<'_>)),
 ) -> Result<()> {
     let mut outcome = Ok(());
     read(&mut |item| {
         if outcome.is_ok() {
-            outcome = pass_on(item, outlet, told);
+            outcome = import_item(item, target, report);
         }
     });
     outcome
 }
 
-fn pass_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
+fn import_item(
+    item: RecordingItem<'_>,
+    target: &mut dyn ImportTarget,
+    report: &mut FileReport<'_>,
+) -> Result<()> {
     match item {
-        RecordingItem::Book { recorded, .. } => outlet.book(recorded),
-        RecordingItem::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
-        RecordingItem::Defect(defect) => told.defect(&defect.to_string()),
-        RecordingItem::Phantom(phantom) => told.say(&phantom.to_string()),
+        RecordingItem::Book { recorded, .. } => target.book(recorded),
+        RecordingItem::Record { book, event_time_ns, payload } => target.record(book, event_time_ns, payload),
+        RecordingItem::Defect(defect) => report.defect(&defect.to_string()),
+        RecordingItem::Phantom(phantom) => report.print_warning(&phantom.to_string()),
         _ => Ok(()),
     }
 }
@@ -245,24 +249,24 @@ impl FileReport<'_> {
     fn defect(&mut self, text: &str) -> Result<()> {
         self.defects += 1;
         match self.defects {
-            1..=DEFECTS_PRINTED => self.say(&format!("{text}; left out")),
+            1..=DEFECTS_PRINTED => self.print_warning(&format!("{text}; left out")),
             more if more == DEFECTS_PRINTED + 1 => {
-                self.say("more lines are left out; the summary counts them as defects")
+                self.print_warning("more lines are left out; the summary counts them as defects")
             }
             _ => Ok(()),
         }
     }
 
-    fn say(&self, text: &str) -> Result<()> {
+    fn print_warning(&self, text: &str) -> Result<()> {
         let FileReport { file, paint, progress, .. } = self;
         let line = format!("{} {file}: {text}", paint.warning("warning:"));
-        Ok(progress.aside(|| writeln!(std::io::stderr(), "{line}"))?)
+        Ok(progress.suspend(|| writeln!(std::io::stderr(), "{line}"))?)
     }
 }
 
 fn print_summary(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
-    let Summary { layout, counts, books, stored, took, .. } = summary;
+    let Summary { format, counts, books, stored, duration, .. } = summary;
     let verb = if is_recorded { "recorded" } else { "published" };
     if console.json {
         let counts: serde_json::Map<String, Value> = counts
@@ -270,13 +274,13 @@ fn print_summary(file: &str, summary: &Summary, is_recorded: bool, console: &Con
             .map(|(name, count)| (name.replace([' ', ','], "_").replace("__", "_"), (*count).into()))
             .collect();
         let object = json!({
-            "file": file, "format": layout.to_string(), "counts": counts, "topics": books,
-            verb: stored, "seconds": took.as_secs_f64(),
+            "file": file, "format": format.to_string(), "counts": counts, "topics": books,
+            verb: stored, "seconds": duration.as_secs_f64(),
         });
         writeln!(out, "{object}")?;
         return Ok(out.flush()?);
     }
-    writeln!(out, "{}", console.paint.strong(&format!("{file}: {layout}")))?;
+    writeln!(out, "{}", console.paint.strong(&format!("{file}: {format}")))?;
     let width = counts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, count) in counts {
         writeln!(out, "  {name:<width$}  {:>11}", grouped(*count))?;
@@ -285,7 +289,7 @@ fn print_summary(file: &str, summary: &Summary, is_recorded: bool, console: &Con
         let records = grouped(*stored);
         let mark = console.paint.good(verb);
         let topics = if *books == 1 { "topic" } else { "topics" };
-        writeln!(out, "  {mark} {records} records to {books} {topics} in {:.1} s", took.as_secs_f64())?;
+        writeln!(out, "  {mark} {records} records to {books} {topics} in {:.1} s", duration.as_secs_f64())?;
     }
     Ok(out.flush()?)
 }

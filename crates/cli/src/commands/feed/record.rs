@@ -50,13 +50,13 @@ pub struct Arguments {
 /// The interval at which written records are synced to disk.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 /// The largest number of changes that are handled before the records are written to the files.
-const TURN: usize = 4096;
+const CHANGES_MAX: usize = 4096;
 /// The longest wait for changes before the command checks whether it has to end.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    recording::make(&arguments.out)?;
+    recording::create_dir(&arguments.out)?;
     let client = connect(global, "dunlin feed record")?;
     let mut recorder = Recorder::new(&arguments.out);
     let outcome = record(arguments, &client, &mut recorder, &stop, console);
@@ -76,20 +76,21 @@ fn record(
     for pattern in &arguments.patterns {
         replicas.push(follow(client, pattern)?);
     }
-    let (begun, mut synced) = (Instant::now(), Instant::now());
+    let (started, mut synced) = (Instant::now(), Instant::now());
     let mut outage = OutageReport::default();
     let progress = TransferProgress::of_time("recording", arguments.time);
-    while !stop.is_set() && arguments.time.is_none_or(|time| begun.elapsed() < time) {
+    while !stop.is_set() && arguments.time.is_none_or(|time| started.elapsed() < time) {
         recorder.check_states(client)?;
         for replica in &mut replicas {
-            let taken = recorder.take_in(replica)?;
-            let came = taken.and_then(|taken| if taken > 0 { Ok(true) } else { replica.wait(Some(LOOK)) });
-            match came {
-                Ok(_) => outage.over(),
-                Err(error) => progress.aside(|| outage.wait_out(error, console.errors))?,
+            let taken = recorder.apply_changes(replica)?;
+            let outcome =
+                taken.and_then(|taken| if taken > 0 { Ok(true) } else { replica.wait(Some(POLL_INTERVAL)) });
+            match outcome {
+                Ok(_) => outage.report_restored(),
+                Err(error) => progress.suspend(|| outage.handle_error(error, console.errors))?,
             }
         }
-        progress.passed(begun.elapsed(), || format!("{} records", grouped(recorder.counted().records)));
+        progress.set_elapsed(started.elapsed(), || format!("{} records", grouped(recorder.counts().records)));
         if synced.elapsed() >= SYNC_EVERY {
             synced = Instant::now();
             recorder.sync()?;
@@ -120,7 +121,7 @@ struct Recorder {
     /// Topics that began a new epoch, or whose state may be wrong.
     suspect: BTreeSet<String>,
     /// The number of records that are already part of a recorded state and therefore not recorded separately.
-    passed_over: u64,
+    skipped: u64,
 }
 
 impl Recorder {
@@ -130,22 +131,25 @@ impl Recorder {
             logs: HashMap::new(),
             epochs: HashMap::new(),
             suspect: BTreeSet::new(),
-            passed_over: 0,
+            skipped: 0,
         }
     }
 
-    fn take_in(&mut self, replica: &mut Replica<State, Subscriber>) -> Result<Result<usize, SubscribeError>> {
+    fn apply_changes(
+        &mut self,
+        replica: &mut Replica<State, Subscriber>,
+    ) -> Result<Result<usize, SubscribeError>> {
         let (mut written, mut suspect) = (Ok(()), Vec::new());
-        let taken = replica.drain(now_ns(), TURN, |report| {
+        let taken = replica.drain(now_ns(), CHANGES_MAX, |report| {
             if written.is_ok() {
                 written = match &report {
                     ReplicaReport::Changed(change) => self.write(change),
-                    ReplicaReport::Agreed { log, state, .. } => self.sum(&log.topic, state),
+                    ReplicaReport::Agreed { log, state, .. } => self.append_checksum(&log.topic, state),
                     ReplicaReport::Fault { log, .. } => {
                         suspect.push(log.topic.clone());
                         Ok(())
                     }
-                    ReplicaReport::Deleted { log, .. } => self.end(&log.topic),
+                    ReplicaReport::Deleted { log, .. } => self.end_topic(&log.topic),
                     ReplicaReport::Publishers(_) => Ok(()),
                 };
             }
@@ -170,12 +174,12 @@ impl Recorder {
 
     fn write(&mut self, change: &StateChange<'_, State>) -> Result<()> {
         let topic = &change.log.topic;
-        let passed = (change.to.seq - change.from.seq).saturating_sub(1);
+        let skipped = (change.to.seq - change.from.seq).saturating_sub(1);
         let Some(log) = self.logs.get_mut(topic) else {
             // The first record of a recording is a complete state.
             let mut log = RecordedLog::create(&self.out, topic)?;
-            log.at(now_ns());
-            log.state(change.state)?;
+            log.set_min_time(now_ns());
+            log.append_state(change.state)?;
             self.epochs.insert(topic.clone(), change.to.epoch);
             self.logs.insert(topic.clone(), log);
             return Ok(());
@@ -184,29 +188,29 @@ impl Recorder {
         if before.is_some_and(|before| before != change.to.epoch) {
             // The topic's new epoch begins with a state that does not follow from the recorded one.
             self.suspect.insert(topic.clone());
-            return log.state(change.state);
+            return log.append_state(change.state);
         }
-        self.passed_over += passed;
-        match change.by {
-            ChangeCause::Record(frame) | ChangeCause::Merged(frame) => log.frame(&frame),
+        self.skipped += skipped;
+        match change.cause {
+            ChangeCause::Record(frame) | ChangeCause::Merged(frame) => log.append_frame(&frame),
             // A state that replaces missed records is recorded too.
-            ChangeCause::Snapshot => log.state(change.state),
+            ChangeCause::Snapshot => log.append_state(change.state),
         }
     }
 
-    fn sum(&mut self, topic: &str, state: &State) -> Result<()> {
-        self.logs.get_mut(topic).map_or(Ok(()), |log| log.sum(state))
+    fn append_checksum(&mut self, topic: &str, state: &State) -> Result<()> {
+        self.logs.get_mut(topic).map_or(Ok(()), |log| log.append_checksum(state))
     }
 
     /// Ends a topic's recording when the topic is deleted. A later topic of that name continues in the same
     /// log.
-    fn end(&mut self, topic: &str) -> Result<()> {
-        self.logs.get_mut(topic).map_or(Ok(()), RecordedLog::end)
+    fn end_topic(&mut self, topic: &str) -> Result<()> {
+        self.logs.get_mut(topic).map_or(Ok(()), RecordedLog::append_end)
     }
 
-    fn counted(&self) -> RecordCounts {
+    fn counts(&self) -> RecordCounts {
         let mut all = RecordCounts::default();
-        self.logs.values().for_each(|log| all += log.counted());
+        self.logs.values().for_each(|log| all += log.counts());
         all
     }
 
@@ -215,22 +219,22 @@ impl Recorder {
     }
 
     fn close(self, console: &Console) -> Result<()> {
-        let counted = self.counted();
+        let counts = self.counts();
         let records: Vec<(String, u64)> =
             self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
         // Close all logs, even if one fails.
         let closed: Vec<Result<u64>> = self.logs.into_values().map(RecordedLog::close).collect();
         let bytes = closed.into_iter().sum::<Result<u64>>()?;
         let entry = |(topic, records): (String, u64)| {
-            let entry = RecordedTopic::of(&recording::folder(&self.out, &topic), records)?;
+            let entry = RecordedTopic::of(&recording::topic_dir(&self.out, &topic), records)?;
             Ok((topic, entry))
         };
         let topics = records.into_iter().map(entry).collect::<Result<RecordedTopics>>()?;
         list::write(&self.out, &topics)?;
-        let more = match self.passed_over {
+        let more = match self.skipped {
             0 => String::new(),
-            passed => format!("; {} missed updates are covered by recorded states", grouped(passed)),
+            skipped => format!("; {} missed updates are covered by recorded states", grouped(skipped)),
         };
-        recording::print_counts(counted, topics.len(), bytes, &more, console)
+        recording::print_counts(counts, topics.len(), bytes, &more, console)
     }
 }

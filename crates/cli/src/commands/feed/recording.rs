@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use dunlin_topic::{Frame, ReducerConfig};
 
-use crate::console::{Console, grouped, sized};
+use crate::console::{Console, format_bytes, grouped};
 use crate::outcome::CommandRefusal;
 pub use log::{RecordedLog, encode};
 
@@ -48,11 +48,11 @@ pub enum FrameKind {
 }
 
 /// Returns the frame's kind. Fails if its header is malformed.
-pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
+pub fn frame_kind(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
         match name {
-            STATE => return Ok(FrameKind::State(reducer_of(&text()))),
+            STATE => return Ok(FrameKind::State(parse_reducer(&text()))),
             SUM => {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum
@@ -67,12 +67,12 @@ pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
 }
 
 /// A reducer's kind and options in one line.
-fn text_of(reducer: &ReducerConfig) -> String {
+fn reducer_text(reducer: &ReducerConfig) -> String {
     let options = reducer.options.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(reducer.kind.clone()).chain(options).collect()
 }
 
-fn reducer_of(text: &str) -> ReducerConfig {
+fn parse_reducer(text: &str) -> ReducerConfig {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     let pairs = rest.split(' ').filter_map(|pair| pair.split_once('='));
     let options: BTreeMap<String, String> =
@@ -81,7 +81,7 @@ fn reducer_of(text: &str) -> ReducerConfig {
 }
 
 /// The directory of a topic in a recording. Escapes characters that directory names cannot contain.
-pub fn folder(recording: &Path, topic: &str) -> PathBuf {
+pub fn topic_dir(recording: &Path, topic: &str) -> PathBuf {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name: String = topic.chars().flat_map(|c| escaped(c, safe(c))).collect();
     recording.join(name)
@@ -99,7 +99,7 @@ fn escaped(c: char, safe: bool) -> Vec<char> {
 }
 
 /// Creates the directory of a recording. Fails if it exists and is not empty.
-pub fn make(recording: &Path) -> Result<()> {
+pub fn create_dir(recording: &Path) -> Result<()> {
     let shown = recording.display();
     if fs::read_dir(recording).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(CommandRefusal(format!("{shown} is not empty: give a new or empty directory")).into());
@@ -116,7 +116,7 @@ pub struct RecordCounts {
 
 impl RecordCounts {
     /// Formats the counts of a recording of `topics` topics, such as `20,015 records and 1 state of 1 topic`.
-    pub fn of(self, topics: usize) -> String {
+    pub fn describe(self, topics: usize) -> String {
         let many = |count: u64, what: &str| {
             format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
         };
@@ -135,23 +135,23 @@ impl std::ops::AddAssign for RecordCounts {
 
 /// Prints the numbers of recorded records and states.
 pub fn print_counts(
-    counted: RecordCounts,
+    counts: RecordCounts,
     topics: usize,
     bytes: u64,
     more: &str,
     console: &Console,
 ) -> Result<()> {
     let mark = console.errors.good("recorded");
-    Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
+    Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counts.describe(topics), format_bytes(bytes))?)
 }
 
 /// The log directories of a recording: the given directory itself if it is a log, otherwise the log directories inside
 /// it.
-pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
-    let cannot = || format!("cannot read {}", recording.display());
+pub fn log_dirs(recording: &Path) -> Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", recording.display());
     let (mut folders, mut is_log) = (Vec::new(), false);
-    for entry in fs::read_dir(recording).with_context(cannot)? {
-        let path = entry.with_context(cannot)?.path();
+    for entry in fs::read_dir(recording).with_context(context)? {
+        let path = entry.with_context(context)?.path();
         if path.is_dir() {
             folders.push(path);
         } else {
@@ -208,7 +208,7 @@ mod tests {
             let mut recorded = state(kind);
             apply(&mut recorded, 1, &payload);
             let mut other = state(kind);
-            apply(&mut other, 1, &recorded.whole());
+            apply(&mut other, 1, &recorded.encode_snapshot());
             assert_eq!(other.checksum(), recorded.checksum(), "{kind}");
             assert_ne!(other.checksum(), state(kind).checksum(), "{kind}");
         }
@@ -218,27 +218,27 @@ mod tests {
     fn recording_frames_of_states_and_checksums_are_recognized() {
         let reducer =
             ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
-        let bytes = frame((STATE, &text_of(&reducer)), b"x");
+        let bytes = frame((STATE, &reducer_text(&reducer)), b"x");
         let (first, taken) = Frame::split(&bytes).unwrap();
-        assert!(matches!(recorded(&first), Ok(FrameKind::State(read)) if read == reducer));
+        assert!(matches!(frame_kind(&first), Ok(FrameKind::State(read)) if read == reducer));
         assert_eq!(taken, bytes.len());
         let bytes = frame((SUM, "00ff"), b"");
-        assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(FrameKind::Sum(0xff))));
+        assert!(matches!(frame_kind(&Frame::split(&bytes).unwrap().0), Ok(FrameKind::Sum(0xff))));
         let bytes = frame((SUM, "soon"), b"");
-        assert!(recorded(&Frame::split(&bytes).unwrap().0).is_err());
+        assert!(frame_kind(&Frame::split(&bytes).unwrap().0).is_err());
     }
 
     #[test]
     fn record_state_and_topic_counts_use_singular_and_plural() {
-        let counted = |records, states| RecordCounts { records, states };
-        assert_eq!(counted(20_015, 1).of(1), "20,015 records and 1 state of 1 topic");
-        assert_eq!(counted(1, 0).of(2), "1 record of 2 topics");
+        let counts = |records, states| RecordCounts { records, states };
+        assert_eq!(counts(20_015, 1).describe(1), "20,015 records and 1 state of 1 topic");
+        assert_eq!(counts(1, 0).describe(2), "1 record of 2 topics");
     }
 
     #[test]
     fn recording_folder_name_escapes_special_topic_characters() {
         let root = Path::new("/r");
-        assert_eq!(folder(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
-        assert_eq!(folder(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));
+        assert_eq!(topic_dir(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
+        assert_eq!(topic_dir(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));
     }
 }

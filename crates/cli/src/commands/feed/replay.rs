@@ -67,13 +67,13 @@ fn speed(text: &str) -> Result<Speed, String> {
 /// The retention of a region's topic and its largest record, both in bytes.
 const REGION_BYTES: u32 = 64 << 20;
 /// The longest sleep. The command checks between two sleeps whether to end.
-const NAP: Duration = Duration::from_millis(50);
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);
-    let dirs = arguments.directories.iter().map(|directory| recording::logs(directory));
+    let dirs = arguments.directories.iter().map(|directory| recording::log_dirs(directory));
     let dirs = dirs.collect::<Result<Vec<_>>>()?.concat();
     // Check all topics before publishing to any.
     for dir in dirs.iter().filter(|_| !arguments.force) {
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     drop(progress);
     let mark = console.errors.good("published");
     let seconds = start.elapsed().as_secs_f64();
-    Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.of(tracks.len()))?)
+    Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.describe(tracks.len()))?)
 }
 
 /// Fails if a topic has another publisher, whose records would mix with the recording's.
@@ -103,17 +103,17 @@ fn check_no_other_publisher(client: &Client, dir: &Path, console: &Console) -> R
         described => described.with_context(|| format!("cannot describe topic {topic}"))?,
     };
     let Some(publishers) = described.publishers else {
-        let said = format!(
+        let message = format!(
             "a node of the cluster does not respond, so it is unknown whether {topic} has another publisher: try again later, \
              replay into another node (--url), or use --force"
         );
-        return Err(CommandRefusal(said).into());
+        return Err(CommandRefusal(message).into());
     };
     if publishers > 0 {
-        let said = format!(
+        let message = format!(
             "topic {topic} has another publisher, whose records would mix with the recording's: end that publisher, replay into another node (--url), or use --force"
         );
-        return Err(CommandRefusal(said).into());
+        return Err(CommandRefusal(message).into());
     }
     if described.logs.iter().any(|log| log.last_seq > 0) {
         let mark = console.errors.warning("warning:");
@@ -135,27 +135,27 @@ fn play(
     progress: &TransferProgress,
 ) -> Result<RecordCounts> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-    for (nth, track) in tracks.iter_mut().enumerate() {
-        next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
+    for (index, track) in tracks.iter_mut().enumerate() {
+        next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
     // Recordings that earlier versions of Dunlin wrote begin with states that have no time.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
-    while let Some(Reverse((time_ns, nth))) = next.pop() {
+    while let Some(Reverse((time_ns, index))) = next.pop() {
         if time_ns > 0 {
             let first_ns = *first_ns.get_or_insert(time_ns);
             if let Some(factor) = speed.0 {
                 let due = Duration::from_secs_f64(time_ns.saturating_sub(first_ns) as f64 / 1e9 / factor);
-                wait_until(start + due, &mut tracks[nth], stop)?;
+                wait_until(start + due, &mut tracks[index], stop)?;
             }
         }
         if stop.is_set() {
             break;
         }
-        let before = tracks[nth].at;
-        published += tracks[nth].publish(client)?;
-        progress.add((tracks[nth].at - before) as u64);
-        next.extend(tracks[nth].next_time()?.map(|time_ns| Reverse((time_ns, nth))));
+        let before = tracks[index].offset;
+        published += tracks[index].publish(client)?;
+        progress.add((tracks[index].offset - before) as u64);
+        next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
     tracks.iter_mut().try_for_each(|track| track.publisher.flush().map(drop))?;
     Ok(published)
@@ -168,7 +168,7 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
         if stop.is_set() {
             break;
         }
-        thread::sleep(left.min(NAP));
+        thread::sleep(left.min(SLEEP_MAX));
     }
     Ok(())
 }
@@ -177,19 +177,19 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
 fn mark_continued_topics(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
-    tracks.iter_mut().for_each(|track| track.continues_elsewhere = times[&track.topic] > 1);
+    tracks.iter_mut().for_each(|track| track.has_later_recording = times[&track.topic] > 1);
 }
 
 /// One topic of a recording, while its records are published again.
 struct Track {
     topic: String,
     /// Whether another of the replayed recordings has later records of this topic.
-    continues_elsewhere: bool,
+    has_later_recording: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,
     /// The frames of the current block of the log.
     frames: Vec<u8>,
-    at: usize,
+    offset: usize,
     /// Whether the topic belongs to a region of a world. Each record is then appended alone, because the first record
     /// of such a topic must be appended alone.
     is_region: bool,
@@ -211,39 +211,39 @@ impl Track {
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         let reader = reader.scan(Position::default());
-        let (continues_elsewhere, frames) = (false, Vec::new());
-        Ok(Some(Track { topic, continues_elsewhere, reader, publisher, frames, at: 0, is_region }))
+        let (has_later_recording, frames) = (false, Vec::new());
+        Ok(Some(Track { topic, has_later_recording, reader, publisher, frames, offset: 0, is_region }))
     }
 
     /// The append time of the next record; `None` at the end.
     fn next_time(&mut self) -> Result<Option<u64>> {
-        while self.at == self.frames.len() {
+        while self.offset == self.frames.len() {
             match self.reader.next().context("cannot read the recording")? {
                 None => return Ok(None),
                 Some(ScanItem::Hole(hole)) => bail!("the recording has a gap: {hole}"),
                 Some(ScanItem::Records(records)) => {
                     self.frames.clear();
                     self.frames.extend_from_slice(records.frames);
-                    self.at = 0;
+                    self.offset = 0;
                 }
             }
         }
-        Ok(Frame::split(&self.frames[self.at..]).map(|(frame, _)| frame.append_time_ns()))
+        Ok(Frame::split(&self.frames[self.offset..]).map(|(frame, _)| frame.append_time_ns()))
     }
 
     /// Publishes the next record, unless the recorder added it.
     fn publish(&mut self, client: &Client) -> Result<RecordCounts> {
         let nothing = RecordCounts::default();
-        let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
-        self.at += taken;
+        let Some((frame, taken)) = Frame::split(&self.frames[self.offset..]) else { return Ok(nothing) };
+        self.offset += taken;
         let payload = Payload::Copied(frame.payload());
-        let published = match recording::recorded(&frame)? {
+        let published = match recording::frame_kind(&frame)? {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
                 // If a process gave its region up, the region's topic is deleted. The topics of other states stay after
                 // the last record.
-                if self.is_region && !self.continues_elsewhere && self.next_time()?.is_none() {
+                if self.is_region && !self.has_later_recording && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)
                         .with_context(|| format!("cannot delete topic {}", self.topic))?;
@@ -274,7 +274,7 @@ fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
         return Ok(None);
     };
     let Some((frame, _)) = Frame::split(records.frames) else { return Ok(None) };
-    match recording::recorded(&frame)? {
+    match recording::frame_kind(&frame)? {
         FrameKind::State(reducer) => Ok(Some(reducer)),
         _ => {
             let why = "does not start with a state: `dunlin feed record` did not create it";

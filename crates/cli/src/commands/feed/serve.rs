@@ -18,7 +18,7 @@ use crate::commands::parse;
 use crate::commands::serve::ready_line;
 use crate::config::{ByteSize, NodeConfig, RawConfig};
 use crate::connect::connect;
-use crate::console::{Console, grouped, lasting};
+use crate::console::{Console, format_duration, grouped};
 use crate::outcome::CommandRefusal;
 use crate::running::RunningNode;
 use crate::signals::StopFlag;
@@ -70,8 +70,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     either_listen_or_url(arguments.listen, global)?;
     let instruments = arguments.instruments()?;
     match (&global.url, arguments.listen) {
-        (Some(_), None) => into_a_running_node(arguments, &instruments, global, console, &stop),
-        (_, listen) => on_its_own_node(arguments, &instruments, listen, console, &stop),
+        (Some(_), None) => publish_to_running_node(arguments, &instruments, global, console, &stop),
+        (_, listen) => publish_to_own_node(arguments, &instruments, listen, console, &stop),
     }
 }
 
@@ -102,7 +102,7 @@ impl Arguments {
     }
 }
 
-fn on_its_own_node(
+fn publish_to_own_node(
     arguments: &Arguments,
     instruments: &Instruments,
     listen: Option<SocketAddr>,
@@ -153,7 +153,7 @@ fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error 
     }
 }
 
-fn into_a_running_node(
+fn publish_to_running_node(
     arguments: &Arguments,
     instruments: &Instruments,
     global: &Global,
@@ -175,7 +175,7 @@ fn into_a_running_node(
 }
 
 /// The interval of warnings about a late source.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay above which a source counts as late.
 const LATE: Duration = Duration::from_millis(10);
 
@@ -189,24 +189,24 @@ fn simulate<P: Publish>(
     let (start, start_ns) = (Instant::now(), now_ns());
     let mut simulation = Simulation::open(instruments, arguments.seed, start_ns, publishers)?;
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns + time.as_nanos() as u64);
-    let mut all = SimulationReport::default();
+    let mut total = SimulationReport::default();
     let mut until_ns = start_ns;
     while until_ns < end_ns && !stop.is_set() {
-        until_ns = (until_ns + SAY_EVERY.as_nanos() as u64).min(end_ns);
-        let ran = simulation.run_until(until_ns, || stop.is_set())?;
-        all.records += ran.records;
-        all.late_ns_max = all.late_ns_max.max(ran.late_ns_max);
-        if ran.late_ns_last > LATE.as_nanos() as u64 {
+        until_ns = (until_ns + WARNING_INTERVAL.as_nanos() as u64).min(end_ns);
+        let report = simulation.run_until(until_ns, || stop.is_set())?;
+        total.records += report.records;
+        total.late_ns_max = total.late_ns_max.max(report.late_ns_max);
+        if report.late_ns_last > LATE.as_nanos() as u64 {
             let mark = console.errors.warning("the source is late:");
-            writeln!(std::io::stderr(), "{mark} {} ms", grouped(ran.late_ns_last / 1_000_000))?;
+            writeln!(std::io::stderr(), "{mark} {} ms", grouped(report.late_ns_last / 1_000_000))?;
         }
     }
     let mark = console.errors.good("published");
-    let records = grouped(all.records);
-    let late = format!("{:.3} ms", all.late_ns_max as f64 / 1e6);
+    let records = grouped(total.records);
+    let late = format!("{:.3} ms", total.late_ns_max as f64 / 1e6);
     let count = instruments.list().len();
     let books = if count == 1 { "book" } else { "books" };
-    let spent = lasting(start.elapsed());
+    let spent = format_duration(start.elapsed());
     Ok(writeln!(
         std::io::stderr(),
         "{mark} {records} updates of {count} {books} in {spent}, {late} late at most"

@@ -38,8 +38,8 @@ pub struct Arguments {
 struct VerifyReport {
     topic: String,
     /// The number of records in the log, including those that the recorder added.
-    in_log: u64,
-    counted: RecordCounts,
+    record_count: u64,
+    counts: RecordCounts,
     /// The number of gaps in the log.
     holes: u64,
     /// The number of recorded checksums that were compared with a state.
@@ -49,7 +49,7 @@ struct VerifyReport {
     /// The problems that were found, one text for each.
     problems: Vec<String>,
     /// Number of logs that were not closed, so that records may be missing.
-    unended: usize,
+    unclosed: usize,
     /// The identity of the log's first file.
     identity: Option<u64>,
     /// Whether the log begins with a complete state, as each log of a recording does. A node's own log does not.
@@ -58,16 +58,16 @@ struct VerifyReport {
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let Arguments { directory, strict } = arguments;
-    let logs = recording::logs(directory)?;
+    let logs = recording::log_dirs(directory)?;
     let is_one_log = logs == [directory.clone()];
     let progress = TransferProgress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
-    let (mut all, mut topics, mut through) = (VerifyReport::default(), RecordedTopics::new(), 0);
+    let (mut all, mut topics, mut bytes_done) = (VerifyReport::default(), RecordedTopics::new(), 0);
     let mut out = console.out();
     for dir in &logs {
         let mut found = verify(dir, *strict, &progress);
-        through += bytes_in(dir);
-        progress.reach(through);
-        if found.is_recorded && !is_one_log && *dir != recording::folder(directory, &found.topic) {
+        bytes_done += bytes_in(dir);
+        progress.set_bytes(bytes_done);
+        if found.is_recorded && !is_one_log && *dir != recording::topic_dir(directory, &found.topic) {
             let shown = dir.display();
             found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
         }
@@ -76,19 +76,19 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         }
         print_problems(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
-            let entry = RecordedTopic { records: found.in_log, identity: found.identity };
+            let entry = RecordedTopic { records: found.record_count, identity: found.identity };
             topics.insert(found.topic.clone(), entry);
         }
-        all.take_in(found);
+        all.add(found);
     }
     if *strict && !is_one_log && !topics.is_empty() {
-        let problems = list::problems(directory, &topics);
+        let problems = list::find_problems(directory, &topics);
         print_problems(&directory.display().to_string(), &problems, &progress, console)?;
         all.problems.extend(problems);
     }
     drop(progress);
     if !console.json {
-        writeln!(out, "{}", sentence(&all, logs.len(), console))?;
+        writeln!(out, "{}", summary_line(&all, logs.len(), console))?;
     }
     out.flush()?;
     match all.problems.len() {
@@ -99,43 +99,43 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 }
 
 fn print_problems(
-    of: &str,
+    name: &str,
     problems: &[String],
     progress: &TransferProgress,
     console: &Console,
 ) -> Result<()> {
     for problem in problems {
-        let line = format!("{} {of}: {problem}", console.errors.bad("wrong:"));
-        progress.aside(|| writeln!(std::io::stderr(), "{line}"))?;
+        let line = format!("{} {name}: {problem}", console.errors.bad("wrong:"));
+        progress.suspend(|| writeln!(std::io::stderr(), "{line}"))?;
     }
     Ok(())
 }
 
 impl VerifyReport {
-    fn take_in(&mut self, other: VerifyReport) {
-        self.in_log += other.in_log;
-        self.counted += other.counted;
+    fn add(&mut self, other: VerifyReport) {
+        self.record_count += other.record_count;
+        self.counts += other.counts;
         self.holes += other.holes;
         self.points += other.points;
         self.points_equal += other.points_equal;
         self.problems.extend(other.problems);
-        self.unended += other.unended;
+        self.unclosed += other.unclosed;
     }
 }
 
-fn sentence(all: &VerifyReport, topics: usize, console: &Console) -> String {
-    let mark = match (all.problems.len(), all.unended) {
+fn summary_line(all: &VerifyReport, topics: usize, console: &Console) -> String {
+    let mark = match (all.problems.len(), all.unclosed) {
         (0, 0) => console.paint.good("ok:"),
         (0, _) => console.paint.warning("ok, but not closed:"),
         _ => console.paint.bad("not ok:"),
     };
-    let unended = match all.unended {
+    let unclosed = match all.unclosed {
         0 => String::new(),
         logs => format!("; logs not closed: {logs} (an error with --strict)"),
     };
     format!(
-        "{mark} {}, {} gaps, book checksum equal at {} of {} points{unended}",
-        all.counted.of(topics),
+        "{mark} {}, {} gaps, book checksum equal at {} of {} points{unclosed}",
+        all.counts.describe(topics),
         grouped(all.holes),
         grouped(all.points_equal),
         grouped(all.points)
@@ -144,8 +144,8 @@ fn sentence(all: &VerifyReport, topics: usize, console: &Console) -> String {
 
 fn object(found: &VerifyReport) -> serde_json::Value {
     json!({
-        "topic": found.topic, "records": found.counted.records, "states": found.counted.states, "gaps": found.holes, "points": found.points,
-        "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unended == 0, "problems": found.problems,
+        "topic": found.topic, "records": found.counts.records, "states": found.counts.states, "gaps": found.holes, "points": found.points,
+        "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unclosed == 0, "problems": found.problems,
     })
 }
 
@@ -153,22 +153,22 @@ fn object(found: &VerifyReport) -> serde_json::Value {
 fn verify(dir: &Path, strict: bool, progress: &TransferProgress) -> VerifyReport {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
     let mut found = VerifyReport { topic: name, ..VerifyReport::default() };
-    if let Err(error) = look(dir, strict, progress, &mut found) {
+    if let Err(error) = check_log(dir, strict, progress, &mut found) {
         found.problems.push(format!("{error:#}"));
     }
     found
 }
 
-fn look(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut VerifyReport) -> Result<()> {
+fn check_log(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut VerifyReport) -> Result<()> {
     let report = dunlin_journal::verify(&RealDisk, dir).context("cannot check the log's files")?;
     if !report.name.is_empty() {
         found.topic.clone_from(&report.name);
     }
-    progress.at(&found.topic);
+    progress.set_message(&found.topic);
     found.problems.extend(report.wrong.iter().map(ToString::to_string));
     found.problems.extend(report.holes.iter().map(ToString::to_string));
     if !strict {
-        found.unended = usize::from(!report.unended.is_empty());
+        found.unclosed = usize::from(!report.unended.is_empty());
     } else {
         found.problems.extend(report.unended.iter().map(|problem| format!("not closed: {problem}")));
         if report.records == 0 {
@@ -195,8 +195,8 @@ fn apply(reader: &Reader, found: &mut VerifyReport, progress: &TransferProgress)
                 progress.add(records.frames.len() as u64);
                 let (mut rest, mut seq) = (records.frames, records.first_seq);
                 while let Some((frame, taken)) = Frame::split(rest) {
-                    found.in_log += 1;
-                    if let Err(problem) = take(&mut state, seq, &frame, found) {
+                    found.record_count += 1;
+                    if let Err(problem) = apply_frame(&mut state, seq, &frame, found) {
                         found.problems.push(format!("record {seq}: {problem:#}"));
                         return Ok(());
                     }
@@ -207,8 +207,13 @@ fn apply(reader: &Reader, found: &mut VerifyReport, progress: &TransferProgress)
     }
 }
 
-fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut VerifyReport) -> Result<()> {
-    match recording::recorded(frame)? {
+fn apply_frame(
+    state: &mut Option<State>,
+    seq: u64,
+    frame: &Frame<'_>,
+    found: &mut VerifyReport,
+) -> Result<()> {
+    match recording::frame_kind(frame)? {
         FrameKind::State(reducer) => {
             found.is_recorded |= seq == 1;
             // If the current and the new state are of the same kind, the current one must accept the new one, as a
@@ -217,21 +222,21 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
             *state = Some(fresh);
-            found.counted.states += 1;
+            found.counts.states += 1;
         }
         FrameKind::Sum(sum) => {
             let Some(state) = state else { return Ok(()) };
             found.points += 1;
-            let own = state.checksum();
-            if own != sum {
-                bail!("the state's checksum is {own:016x}, but the topic's owner sent {sum:016x}");
+            let checksum = state.checksum();
+            if checksum != sum {
+                bail!("the state's checksum is {checksum:016x}, but the topic's owner sent {sum:016x}");
             }
             found.points_equal += 1;
         }
         // No record may follow, except a state.
         FrameKind::End => *state = None,
         FrameKind::Record => {
-            found.counted.records += 1;
+            found.counts.records += 1;
             // A node's own log does not contain a reducer's name, so its records cannot be applied to a state.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;

@@ -64,14 +64,14 @@ pub struct Arguments {
 }
 
 /// The longest interval between two checks for typed commands.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The largest number of changes that are applied before the next drawing.
-const TURN: usize = 1024;
+const CHANGES_MAX: usize = 1024;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed watch")?;
-    let ended = stop.breaks_off(|| watch(arguments, client, &stop, console))?;
+    let ended = stop.run_interruptible(|| watch(arguments, client, &stop, console))?;
     ended.map_or(Ok(()), Ok)
 }
 
@@ -80,19 +80,19 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
     for subject in &arguments.subjects {
         watching.subscribe(subject)?;
     }
-    let typed = (arguments.interactive || std::io::stdin().is_terminal()).then(read_lines);
+    let commands = (arguments.interactive || std::io::stdin().is_terminal()).then(read_lines);
     let mut view = BookScreen::new(console, arguments.depth.into());
     let since = Instant::now();
     while !stop.is_set()
         && arguments.time.is_none_or(|time| since.elapsed() < time)
         && arguments.count.is_none_or(|count| view.changes() < count)
     {
-        while let Some(line) = typed.as_ref().and_then(|typed| typed.try_recv().ok()) {
+        while let Some(line) = commands.as_ref().and_then(|commands| commands.try_recv().ok()) {
             if !watching.execute(&line, &mut view)? {
                 return view.close();
             }
         }
-        watching.take_in(&mut view, console)?;
+        watching.apply_changes(&mut view, console)?;
         view.draw(watching.watches.iter().map(|watch| &watch.replica))?;
     }
     view.close()
@@ -156,7 +156,7 @@ impl Watching<'_> {
         let done = match command::parse(line) {
             Ok(WatchCommand::Quit) => return Ok(false),
             Ok(WatchCommand::Nothing) => {
-                view.went_down();
+                view.count_input_line();
                 return Ok(true);
             }
             Ok(WatchCommand::Help) => Ok(command::HELP.to_owned()),
@@ -170,19 +170,20 @@ impl Watching<'_> {
             Err(unknown) => Err(unknown.into()),
         };
         match done {
-            Ok(text) => view.answer(&text)?,
-            Err(error) => view.answer(&format!("error: {error:#}"))?,
+            Ok(text) => view.print_response(&text)?,
+            Err(error) => view.print_response(&format!("error: {error:#}"))?,
         }
         Ok(true)
     }
 
     /// Applies the changes that have arrived, or waits briefly for the first.
-    fn take_in(&mut self, view: &mut BookScreen, console: &Console) -> Result<()> {
-        let patience = LOOK / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
+    fn apply_changes(&mut self, view: &mut BookScreen, console: &Console) -> Result<()> {
+        let wait_max = POLL_INTERVAL / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
         for watch in &mut self.watches {
             let mut shown = Ok(());
-            let wanted = self.arguments.count.map_or(TURN as u64, |count| count - view.changes().min(count));
-            let taken = watch.replica.drain(now_ns(), TURN.min(wanted.max(1) as usize), |report| {
+            let wanted =
+                self.arguments.count.map_or(CHANGES_MAX as u64, |count| count - view.changes().min(count));
+            let taken = watch.replica.drain(now_ns(), CHANGES_MAX.min(wanted.max(1) as usize), |report| {
                 let drawn = match &report {
                     ReplicaReport::Changed(change) => view.changed(change),
                     ReplicaReport::Agreed { .. } => Ok(()),
@@ -195,15 +196,15 @@ impl Watching<'_> {
                 }
             });
             shown?;
-            let came =
-                taken.and_then(|taken| if taken > 0 { Ok(true) } else { watch.replica.wait(Some(patience)) });
-            if let Err(error) = came {
-                self.outage.wait_out(error, console.errors)?;
+            let outcome =
+                taken.and_then(|taken| if taken > 0 { Ok(true) } else { watch.replica.wait(Some(wait_max)) });
+            if let Err(error) = outcome {
+                self.outage.handle_error(error, console.errors)?;
             }
         }
-        self.outage.look(&self.client, console.errors)?;
+        self.outage.check_connection(&self.client, console.errors)?;
         if self.watches.is_empty() {
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -220,9 +221,9 @@ pub fn check_instrument_exists(client: &Client, subject: &str) -> Result<()> {
     if let Some(sixth) = names.get_mut(5) {
         *sixth = "…".to_owned();
     }
-    let there = match names.as_slice() {
+    let available = match names.as_slice() {
         [] => "; this node has none (`dunlin feed serve` publishes some)".to_owned(),
         names => format!("; there are {}", names.join(", ")),
     };
-    Err(CommandRefusal(format!("unknown instrument {subject}{there}")).into())
+    Err(CommandRefusal(format!("unknown instrument {subject}{available}")).into())
 }

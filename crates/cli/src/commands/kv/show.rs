@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::console::Console;
 use crate::format::base64;
-use crate::format::text::is_obeyed;
+use crate::format::text::is_terminal_control;
 
 /// Returns UTF-8 bytes as text, and other bytes as an object with their base64.
 pub fn text(bytes: &[u8]) -> Value {
@@ -23,7 +23,7 @@ pub fn line(bytes: &[u8]) -> String {
 }
 
 fn escaped(char: char) -> Vec<char> {
-    if is_obeyed(char) { char.escape_default().collect() } else { vec![char] }
+    if is_terminal_control(char) { char.escape_default().collect() } else { vec![char] }
 }
 
 /// Returns an entry as a JSON object: the key with all its fields.

@@ -21,9 +21,9 @@ use signal_hook::flag;
 
 const READY: u8 = b'+';
 /// How long [`LockedProgram::end`] waits for killed processes to end.
-const GONE_WITHIN: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which [`LockedProgram::end`] checks whether the killed processes have ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The command that `dunlin lock` runs. Dropping the handle kills the command's process group.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl LockedProgram {
             .process_group(0)
             .spawn()?;
         let pipe = process.stdin.take();
-        let group = pid_of(&process)?;
-        let mut said = [0];
+        let group = process_id(&process)?;
+        let mut message = [0];
         // The guard writes a byte once it has installed handlers for the signals that would otherwise end the guard.
-        let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
+        let outcome = process.stdout.take().map(|mut out| out.read_exact(&mut message));
         let mut guard = LockedProgram { process, group, pipe, deadline: None };
-        if !matches!(heard, Some(Ok(()))) || said != [READY] {
+        if !matches!(outcome, Some(Ok(()))) || message != [READY] {
             bail!("the guard process ended before it was ready");
         }
         guard.extend(deadline);
@@ -87,9 +87,9 @@ impl LockedProgram {
     pub fn end(mut self, command: &mut Child) {
         self.kill();
         let _ = command.wait();
-        let until = Instant::now() + GONE_WITHIN;
+        let until = Instant::now() + EXIT_TIMEOUT;
         while test_kill_process_group(self.group).is_ok() && Instant::now() < until {
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -109,7 +109,7 @@ impl Drop for LockedProgram {
     }
 }
 
-fn pid_of(child: &Child) -> Result<Pid> {
+fn process_id(child: &Child) -> Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the guard process has no process id")
 }
 

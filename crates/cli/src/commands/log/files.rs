@@ -18,14 +18,14 @@ use crate::format::EventPrinter;
 use crate::signals::StopFlag;
 
 /// Whether this argument names files rather than a topic.
-pub fn are_meant(topic: &str) -> bool {
+pub fn is_path(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
 
 pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFlag) -> Result<()> {
     let mut out = console.out();
-    let mut left = dump.count.unwrap_or(u64::MAX);
-    for dir in logs_of(Path::new(&dump.topic))? {
+    let mut remaining = dump.count.unwrap_or(u64::MAX);
+    for dir in log_dirs(Path::new(&dump.topic))? {
         let reader = journal::Reader::open(Arc::new(RealDisk), &dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let name = Arc::new(log_name(reader.name(), &dir));
@@ -43,10 +43,10 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             match item {
                 ScanItem::Hole(hole) => writeln!(std::io::stderr(), "{}: {hole}", reader.name())?,
                 ScanItem::Records(records) => {
-                    print(&records, &name, &mut left, writer, console, &mut out)?;
+                    print(&records, &name, &mut remaining, writer, console, &mut out)?;
                 }
             }
-            if left == 0 || stop.is_set() {
+            if remaining == 0 || stop.is_set() {
                 return Ok(out.flush()?);
             }
         }
@@ -57,34 +57,34 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
 fn print(
     records: &Records<'_>,
     name: &Arc<LogName>,
-    left: &mut u64,
+    remaining: &mut u64,
     writer: &EventPrinter,
     console: &Console,
     out: &mut impl Write,
 ) -> Result<()> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
-    while let Some((frame, taken)) = Frame::split(rest).filter(|_| *left > 0) {
+    while let Some((frame, taken)) = Frame::split(rest).filter(|_| *remaining > 0) {
         let position = Position { epoch: records.epoch, seq };
         let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
         // A recording contains its topic's configuration.
-        if let Ok(FrameKind::State(reducer)) = recording::recorded(&frame) {
-            writer.meanings.learn(&name.topic, reducer);
+        if let Ok(FrameKind::State(reducer)) = recording::frame_kind(&frame) {
+            writer.interpreters.set_reducer(&name.topic, reducer);
         }
         if console.json {
             writer.record(&record, None, out)?;
         } else {
-            write_line(&record, &writer.meanings, console, out)?;
+            write_line(&record, &writer.interpreters, console, out)?;
         }
         rest = &rest[taken..];
         seq += 1;
-        *left -= 1;
+        *remaining -= 1;
     }
     Ok(())
 }
 
 /// The logs of a data directory, or the one log in a log's directory.
-fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
+fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     let logs = dir.join("logs");
     if !logs.is_dir() {
         return Ok(vec![dir.to_owned()]);
@@ -102,7 +102,7 @@ fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
 /// the topic's subjects.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
-    let pattern = pattern_of(dir).unwrap_or_else(|| topic.to_owned());
+    let pattern = read_pattern(dir).unwrap_or_else(|| topic.to_owned());
     let prefix =
         Pattern::parse(&pattern).map_or(String::new(), |pattern| pattern.literal_prefix().to_owned());
     LogName {
@@ -112,7 +112,7 @@ fn log_name(name: &str, dir: &Path) -> LogName {
     }
 }
 
-fn pattern_of(dir: &Path) -> Option<String> {
+fn read_pattern(dir: &Path) -> Option<String> {
     let id = dir.file_name()?.to_str()?.split('-').next()?;
     let catalogue = dir.parent()?.parent()?.join("topics").join(format!("{id}.topic"));
     let text = std::fs::read_to_string(catalogue).ok()?;

@@ -78,9 +78,10 @@ pub(super) fn print(entity: u64, what: &str, done: CommandResult, console: &Cons
 
 /// Parses three numbers.
 pub(super) fn point(text: &str) -> Result<[f32; 3], String> {
-    let along: Result<Vec<f32>, _> = text.split(',').map(|along| along.trim().parse()).collect();
-    let point: Option<[f32; 3]> = along.ok().and_then(|along| along.try_into().ok());
-    let point = point.filter(|point| point.iter().all(|along| along.is_finite()));
+    let coordinates: Result<Vec<f32>, _> =
+        text.split(',').map(|coordinate| coordinate.trim().parse()).collect();
+    let point: Option<[f32; 3]> = coordinates.ok().and_then(|coordinates| coordinates.try_into().ok());
+    let point = point.filter(|point| point.iter().all(|coordinate| coordinate.is_finite()));
     point.ok_or_else(|| format!("{text:?} is not three numbers like 1,2.5,-3"))
 }
 

@@ -23,8 +23,8 @@ struct BirdsOnly<'a, A>(&'a A);
 
 impl<A: NearbyEntities<3>> NearbyEntities<3> for BirdsOnly<'_, A> {
     #[inline(always)]
-    fn each(&self, mut visit: impl FnMut(&OtherEntity<3>)) {
-        self.0.each(|other| {
+    fn for_each(&self, mut visit: impl FnMut(&OtherEntity<3>)) {
+        self.0.for_each(|other| {
             if other.kind != AIRCRAFT {
                 visit(other);
             }
@@ -128,11 +128,11 @@ mod tests {
     }
 
     fn life() -> FlockAndAircraft {
-        let way = |nth: u64| {
+        let track_of = |nth: u64| {
             let across = nth as f32 / FLIGHTS as f32 * EDGE;
             Track::new(vec![(0.0, [0.0, across, 50.0]), (10.0, [EDGE, EDGE - across, 50.0])]).unwrap()
         };
-        let tracks: BTreeMap<_, _> = (0..FLIGHTS).map(|nth| (EntityId(BIRDS + nth), way(nth))).collect();
+        let tracks: BTreeMap<_, _> = (0..FLIGHTS).map(|nth| (EntityId(BIRDS + nth), track_of(nth))).collect();
         let flock = Flock { sight: 12.0, ..Flock::default() };
         FlockAndAircraft { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
@@ -144,23 +144,23 @@ mod tests {
     /// together, and the number of groups whose entities were moved one by one.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
-        let asked = CountingLife {
+        let behaviour = CountingLife {
             life: life(),
             alone,
             together: together.clone(),
             beside_aircraft: beside_aircraft.clone(),
         };
         let world = WorldBox::cube(EDGE).unwrap();
-        let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 12.0), &asked, 3);
+        let mut lockstep = Lockstep::new(&RegionSetup::new(RegionId(0), world, 12.0), &behaviour, 3);
         let moment = TickContext { tick: 0, seconds: 0.0, world, seed: 11 };
         for nth in 0..BIRDS + FLIGHTS {
-            let unit = |which| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
+            let unit = |which| (moment.random_signed(EntityId(nth), which) + 1.0) / 2.0;
             let kind = if nth < BIRDS { 0 } else { AIRCRAFT };
             let velocity = [3, 4, 5].map(|which| (unit(which) - 0.5) * 20.0);
-            let place = [0, 1, 2].map(|which| unit(which) * EDGE);
-            stage.spawn(&Entity { kind, velocity, ..Entity::at(nth, place) }).unwrap();
+            let position = [0, 1, 2].map(|which| unit(which) * EDGE);
+            lockstep.spawn(&Entity { kind, velocity, ..Entity::at(nth, position) }).unwrap();
         }
-        let states = (0..25).map(|_| stage.tick().map(|_| stage.ledger()).unwrap()).collect();
+        let states = (0..25).map(|_| lockstep.tick().map(|_| lockstep.ledger()).unwrap()).collect();
         (states, together.load(Relaxed), beside_aircraft.load(Relaxed))
     }
 

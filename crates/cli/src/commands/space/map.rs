@@ -26,9 +26,9 @@ impl Map {
     }
 
     fn dot(&self, at: [f32; 2]) -> Option<(usize, usize)> {
-        let place = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
-        let (x, y) = (place[0] as usize, place[1] as usize);
-        let inside = place.iter().all(|along| *along >= 0.0);
+        let scaled = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
+        let (x, y) = (scaled[0] as usize, scaled[1] as usize);
+        let inside = scaled.iter().all(|coordinate| *coordinate >= 0.0);
         // The upper edges belong to the world. North is the top line of the map.
         let (x, y) =
             (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
@@ -36,7 +36,7 @@ impl Map {
     }
 
     /// Draws an entity of a region as a dot.
-    pub fn put(&mut self, at: [f32; 2], region: u32) {
+    pub fn draw_dot(&mut self, at: [f32; 2], region: u32) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];
             (cell.0, cell.1) = (cell.0 | DOTS[x % 2][y % 4], region);
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn corners_of_the_world_are_corners_of_the_map() {
         let mut map = Map::new(2, 1, [0.0, 0.0], [4.0, 4.0]);
-        map.put([0.0, 0.0], 1);
-        map.put([4.0, 4.0], 1);
-        map.put([9e9, -1.0], 1);
+        map.draw_dot([0.0, 0.0], 1);
+        map.draw_dot([4.0, 4.0], 1);
+        map.draw_dot([9e9, -1.0], 1);
         assert_eq!(map.lines(false), ["⡀⠈"]);
         map.mark([0.5, 3.0], 2, '+');
         assert_eq!(map.lines(false), ["+⠈"]);

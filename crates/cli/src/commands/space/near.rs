@@ -59,11 +59,11 @@ const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest wait for a change before the command checks whether it has to end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    stop.when_nobody_reads();
+    stop.set_when_stdout_closes();
     let client = connect(global, "dunlin space near")?;
     let world = client.world(&arguments.name);
     let center = EntityId(arguments.entity);
@@ -77,7 +77,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         bytes_per_tick: arguments.bytes,
         ..SurroundingsWatch::around(center, arguments.within)
     };
-    let watched = stop.breaks_off(|| Ok(world.watch::<3>(watch, Schema::default()).map_err(refused)?))?;
+    let watched =
+        stop.run_interruptible(|| Ok(world.watch::<3>(watch, Schema::default()).map_err(refused)?))?;
     let Some(mut viewer) = watched else { return Ok(()) };
     if arguments.once {
         gather(&mut viewer, &stop)?;
@@ -88,11 +89,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
     while !stop.is_set() {
-        let (asked, ends) = (client.clone(), stop.clone());
+        let (probe, stop_flag) = (client.clone(), stop.clone());
         // Ends the wait if the node cannot be reached.
-        let breaks_off = move || ends.is_set() || unreachable(&asked).is_some();
-        let change = interruptible(breaks_off, || viewer.next_timeout(LOOK)).map_err(refused)?;
-        outage.look(&client, console.errors)?;
+        let should_interrupt = move || stop_flag.is_set() || unreachable(&probe).is_some();
+        let change =
+            interruptible(should_interrupt, || viewer.next_timeout(POLL_INTERVAL)).map_err(refused)?;
+        outage.check_connection(&client, console.errors)?;
         let Some(change) = change else {
             if hint_at.take_if(|at| *at < Instant::now()).is_some() {
                 eprintln!("{}", no_entity_error(&world, center, rule));
@@ -115,13 +117,13 @@ fn refused(why: ViewError) -> CommandRefusal {
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
 fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
-    let checked = world.world_map().and_then(|places| places.check().map(|()| places));
+    let checked = world.world_map().and_then(|world_map| world_map.check().map(|()| world_map));
     CommandRefusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
-        Ok(places) => places.entity_error(center).to_string(),
+        Ok(world_map) => world_map.entity_error(center).to_string(),
     })
 }
 
@@ -129,7 +131,7 @@ fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> Com
 fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {
-        match viewer.next_timeout(LOOK).map_err(refused)? {
+        match viewer.next_timeout(POLL_INTERVAL).map_err(refused)? {
             Some(SceneChange::Entered(_) | SceneChange::Left(_)) => last = Some(Instant::now()),
             _ if last.map_or(began.elapsed() > PATIENCE, |last| last.elapsed() > QUIET.0) => break,
             _ if began.elapsed() > PATIENCE => break,
@@ -146,14 +148,14 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -
         SceneChange::Moved(id) => ("update", id),
         SceneChange::Left(id) => ("leave", id),
     };
-    let one = viewer.visible().get(&id);
+    let entity = viewer.visible().get(&id);
     if json {
-        let mut line = one.map_or_else(|| json!({}), |one| object(viewer, center, one));
+        let mut line = entity.map_or_else(|| json!({}), |entity| object(viewer, center, entity));
         line["event"] = event.into();
         line["id"] = id.0.to_string().into();
         return Some(line.to_string());
     }
-    let at = one.map(|one| place(&one.position)).unwrap_or_default();
+    let at = entity.map(|entity| position_text(&entity.position)).unwrap_or_default();
     match change {
         SceneChange::Entered(_) => Some(format!("+ {id}  {at}")),
         SceneChange::Left(_) => Some(format!("- {id}")),
@@ -163,45 +165,45 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -
 
 fn print_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
     let mut all: Vec<(EntityId, &VisibleEntity<3>)> =
-        viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
+        viewer.visible().iter().map(|(id, entity)| (*id, entity)).collect();
     all.sort_by(|a, b| {
-        let distance_of = |one: &VisibleEntity<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
+        let distance_of = |entity: &VisibleEntity<3>| distance(viewer, center, entity).unwrap_or(f32::MAX);
         distance_of(a.1).total_cmp(&distance_of(b.1)).then(a.0.cmp(&b.0))
     });
     let mut out = console.out();
     if console.json {
-        for (id, one) in all {
-            let mut line = object(viewer, center, one);
+        for (id, entity) in all {
+            let mut line = object(viewer, center, entity);
             line["id"] = id.0.to_string().into();
             writeln!(out, "{line}")?;
         }
         return Ok(out.flush()?);
     }
     let mut table = TextTable::new(&["ENTITY", "KIND", "REGION", "DISTANCE", "POSITION"]);
-    for (id, one) in all {
-        let distance =
-            distance(viewer, center, one).map_or_else(|| "-".to_owned(), |distance| format!("{distance:.1}"));
-        let (kind, region) = (one.kind.to_string(), one.region.0.to_string());
-        table.row([id.to_string(), kind, region, distance, place(&one.position)]);
+    for (id, entity) in all {
+        let distance = distance(viewer, center, entity)
+            .map_or_else(|| "-".to_owned(), |distance| format!("{distance:.1}"));
+        let (kind, region) = (entity.kind.to_string(), entity.region.0.to_string());
+        table.row([id.to_string(), kind, region, distance, position_text(&entity.position)]);
     }
     table.write(&mut out, console.paint)?;
     Ok(out.flush()?)
 }
 
-fn object(viewer: &Viewer<3>, center: EntityId, one: &VisibleEntity<3>) -> Value {
+fn object(viewer: &Viewer<3>, center: EntityId, entity: &VisibleEntity<3>) -> Value {
     json!({
-        "kind": one.kind, "region": one.region.0, "tick": one.tick, "position": one.position, "velocity": one.velocity,
-        "distance": distance(viewer, center, one),
+        "kind": entity.kind, "region": entity.region.0, "tick": entity.tick, "position": entity.position, "velocity": entity.velocity,
+        "distance": distance(viewer, center, entity),
     })
 }
 
 /// The distance from the centre, if the centre is visible.
-fn distance(viewer: &Viewer<3>, center: EntityId, one: &VisibleEntity<3>) -> Option<f32> {
+fn distance(viewer: &Viewer<3>, center: EntityId, entity: &VisibleEntity<3>) -> Option<f32> {
     let center = viewer.visible().get(&center)?.position;
-    let along = (0..3).map(|axis| (center[axis] - one.position[axis]).powi(2));
-    Some(along.sum::<f32>().sqrt())
+    let squares = (0..3).map(|axis| (center[axis] - entity.position[axis]).powi(2));
+    Some(squares.sum::<f32>().sqrt())
 }
 
-fn place(at: &[f32; 3]) -> String {
+fn position_text(at: &[f32; 3]) -> String {
     format!("{:.1} {:.1} {:.1}", at[0], at[1], at[2])
 }

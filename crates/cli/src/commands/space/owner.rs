@@ -35,9 +35,9 @@ pub struct RegionStatus {
     /// The process that is the region's standby; `None` if there is none.
     pub standby: Option<u64>,
     /// Whether the standby has not copied the region yet.
-    pub begins: bool,
+    pub is_copying: bool,
     /// Whether the region has had an owner before.
-    pub began: bool,
+    pub had_owner: bool,
 }
 
 /// The status of a world: its processes, and its regions with their owners.
@@ -56,9 +56,9 @@ impl WorldStatus {
     }
 
     /// The reason why no entity of the world moves; `None` if entities move.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
-        let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());
+        let has_begun = self.regions.iter().any(|region| region.had_owner || region.owner.is_some());
         let why = match processes {
             0 => WorldMapError::NoProcess(world),
             _ if has_begun => return None,
@@ -82,16 +82,16 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
         let owner = owners
             .get(&region)
             .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
-        let place = owner.and_then(|(process, _)| processes.get(&process));
+        let process_entry = owner.and_then(|(process, _)| processes.get(&process));
         let standby = standbys.get(&region);
         RegionStatus {
             region,
             owner,
-            url: place.and_then(|value| Some(value["url"].as_str()?.to_owned())),
+            url: process_entry.and_then(|value| Some(value["url"].as_str()?.to_owned())),
             // Process 0 means no standby.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
-            begins: standby.is_some_and(|value| value["before"].is_u64()),
-            began: began.contains_key(&region),
+            is_copying: standby.is_some_and(|value| value["before"].is_u64()),
+            had_owner: began.contains_key(&region),
         }
     };
     let regions = regions.iter().map(region).collect();
@@ -105,16 +105,16 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let kv = connect(global, "dunlin space owner")?.kv();
     let description = describe(&kv, &arguments.name)?;
     let found = WorldStatus::find(&kv, &arguments.name, &description.regions)?;
-    if let Some(trouble) = found.trouble() {
-        writeln!(std::io::stderr(), "{} {trouble}", console.errors.warning("warning:"))?;
+    if let Some(problem) = found.problem() {
+        writeln!(std::io::stderr(), "{} {problem}", console.errors.warning("warning:"))?;
     }
     let regions = found.regions;
     let mut out = console.out();
     if console.json {
-        for RegionStatus { region, owner, url, standby, begins, .. } in regions {
+        for RegionStatus { region, owner, url, standby, is_copying, .. } in regions {
             let (process, epoch) = (owner.map(|owner| owner.0), owner.map(|owner| owner.1));
             let line = json!({
-                "region": region, "process": process, "epoch": epoch, "url": url, "standby": standby, "standby_begins": begins,
+                "region": region, "process": process, "epoch": epoch, "url": url, "standby": standby, "standby_begins": is_copying,
             });
             writeln!(out, "{line}")?;
         }
@@ -122,14 +122,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let mut table = TextTable::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDBY"]);
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        for RegionStatus { region, owner, url, standby, begins, began } in regions {
-            let standby = or_none(standby) + if begins { " (copying)" } else { "" };
+        for RegionStatus { region, owner, url, standby, is_copying, had_owner } in regions {
+            let standby = or_none(standby) + if is_copying { " (copying)" } else { "" };
             table.row([
                 region.to_string(),
                 or_none(owner.map(|owner| owner.0)),
                 or_none(owner.map(|owner| owner.1)),
                 url.unwrap_or_else(|| {
-                    if began { "no owner: its entities do not move" } else { "has not begun" }.to_owned()
+                    if had_owner { "no owner: its entities do not move" } else { "has not begun" }.to_owned()
                 }),
                 standby,
             ]);

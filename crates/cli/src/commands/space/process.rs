@@ -14,7 +14,7 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 use serde_json::json;
 
 use super::life::FlockAndAircraft;
-use super::pictures::SnapshotThread;
+use super::snapshots::SnapshotThread;
 use super::spec::{LoadedWorld, WorldSpec};
 use crate::arguments::Global;
 use crate::commands::parse::{duration, world, world_ttl};
@@ -77,7 +77,7 @@ pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result
     let process =
         SpaceProcess::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
     let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
-    process.take_part(spec.make()?, console)
+    process.run(spec.load()?, console)
 }
 
 impl SpaceProcess {
@@ -101,12 +101,13 @@ impl SpaceProcess {
         let http = options.http_listen.into_iter().collect();
         let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
-        let server = server.map_err(anyhow::Error::from).map_err(crate::running::with_advice)?;
+        let server = server.map_err(anyhow::Error::from).map_err(crate::running::add_port_advice)?;
         let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
         let client = if alone {
-            let named = ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
-            Client::connect(&url, named)?
+            let client_options =
+                ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
+            Client::connect(&url, client_options)?
         } else {
             connect(global, "dunlin space")?
         };
@@ -119,37 +120,37 @@ impl SpaceProcess {
     }
 
     /// Runs the process's regions until the command has to end.
-    pub fn take_part(self, made: LoadedWorld, console: &Console) -> Result<()> {
+    pub fn run(self, loaded: LoadedWorld, console: &Console) -> Result<()> {
         let stop = StopFlag::on_signal()?;
         if self.options.end_with_stdin {
-            stop.when_stdin_ends();
+            stop.set_when_stdin_ends();
         }
-        let (sender, told) = channel();
-        let (spec, setup, entities) = (made.spec.clone(), made.setup.clone(), made.entities());
+        let (sender, events) = channel();
+        let (spec, setup, entities) = (loaded.spec.clone(), loaded.setup.clone(), loaded.entities());
         let config = WorldConfig {
             processes: spec.processes as usize,
             ttl: self.options.ttl,
             patience: self.options.patience,
             between: self.options.between,
-            recipe: made.description().recipe,
+            recipe: loaded.description().recipe,
             ..WorldConfig::new(&spec.name, &self.url, setup.clone(), &spec.region_ids())
         };
-        let life = made.life.clone();
-        let populate = move |host: &mut Host<3, FlockAndAircraft>, region| made.populate(host, region);
-        let tell = move |what| {
+        let life = loaded.life.clone();
+        let populate = move |host: &mut Host<3, FlockAndAircraft>, region| loaded.populate(host, region);
+        let on_event = move |what| {
             // The send fails if the receiving thread has ended.
             let _ = sender.send(what);
         };
-        let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, tell)?;
-        self.greet(process.number(), &spec, entities, console)?;
-        let pictures =
+        let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, on_event)?;
+        self.print_start(process.number(), &spec, entities, console)?;
+        let snapshots =
             SnapshotThread::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
         while !stop.is_set() {
-            if let Ok(what) = told.recv_timeout(Duration::from_millis(100)) {
-                say(&what, console)?;
+            if let Ok(what) = events.recv_timeout(Duration::from_millis(100)) {
+                print_event(&what, console)?;
             }
         }
-        drop(pictures);
+        drop(snapshots);
         process.stop()?;
         self.server.stop();
         self.node.stop();
@@ -162,7 +163,7 @@ impl SpaceProcess {
         http.map(|(_, address)| format!("http://{address}"))
     }
 
-    fn greet(&self, process: u64, spec: &WorldSpec, entities: u64, console: &Console) -> Result<()> {
+    fn print_start(&self, process: u64, spec: &WorldSpec, entities: u64, console: &Console) -> Result<()> {
         let mut out = std::io::stdout();
         let WorldSpec { name: world, processes: expected, regions, .. } = spec;
         if console.json {
@@ -197,7 +198,7 @@ impl SpaceProcess {
     }
 }
 
-fn say(what: &WorldEvent, console: &Console) -> Result<()> {
+fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
     let mut out = std::io::stdout();
     let (line, text) = match what {
         WorldEvent::Owns { region, epoch, from_tick } => {

@@ -94,15 +94,15 @@ impl Arguments {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     either_listen_or_url(arguments.listen, global)?;
     let spec = arguments.spec()?;
-    let made = spec.make()?;
+    let loaded = spec.load()?;
     let port = if global.url.is_some() { 0 } else { 4220 };
     let listen = arguments.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], port)));
-    if let Some(warning) = made.slowest() {
+    if let Some(warning) = loaded.precision_warning() {
         eprintln!("{} {warning}", console.errors.warning("warning:"));
     }
     let process = SpaceProcess::start(global, listen, &arguments.process, global.url.is_none())?;
     let kv = process.kv();
-    let description = made.description();
+    let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
         // This process's node is new. Another process of the world still runs, and has already written the same
@@ -118,5 +118,5 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
         Err(error) => return Err(error.into()),
     }
-    process.take_part(made, console)
+    process.run(loaded, console)
 }

@@ -18,7 +18,7 @@ use super::life::{AIRCRAFT, FlockAndAircraft};
 use crate::outcome::CommandRefusal;
 
 /// The number of the first bird; aircraft are numbered from 0.
-const FLOCK_FROM: u64 = 1_000_000;
+const FIRST_BIRD_ID: u64 = 1_000_000;
 /// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
 /// The speed, as a part of the flock's highest speed, below which few birds fly.
@@ -97,7 +97,7 @@ impl WorldSpec {
     }
 
     /// Loads the data that a process needs.
-    pub fn make(&self) -> Result<LoadedWorld> {
+    pub fn load(&self) -> Result<LoadedWorld> {
         let flights = self.aircraft.as_ref().map(|file| {
             let json = read_file_up_to(file, AIRCRAFT_BYTES_MAX)
                 .with_context(|| format!("cannot read {} (`cargo xtask data` fetches it)", file.display()))?;
@@ -117,7 +117,7 @@ impl WorldSpec {
         let speed_max = sight;
         let flock =
             Flock { sight, apart: sight / 4.0, speed_max, force_max: speed_max * 2.0, ..Flock::default() };
-        let aircraft = flights.as_ref().map_or_else(Tracks::default, |flights| flights.replayed(self.speed));
+        let aircraft = flights.as_ref().map_or_else(Tracks::default, |flights| flights.playback(self.speed));
         let regions: Vec<RegionId> = self.region_ids();
         Ok(LoadedWorld {
             setup,
@@ -165,7 +165,7 @@ impl LoadedWorld {
     }
 
     /// Returns a warning if coordinates are so large that an f32 cannot represent the movement of slow entities.
-    pub fn slowest(&self) -> Option<String> {
+    pub fn precision_warning(&self) -> Option<String> {
         let far = self
             .setup
             .world
@@ -192,10 +192,14 @@ impl LoadedWorld {
     /// Adds the entities that begin in a region.
     pub fn populate(&self, host: &mut Host<3, FlockAndAircraft>, region: RegionId) {
         let flying = self.flights.iter().flat_map(|flights| &flights.tracks).map(|(id, track)| {
-            let begin = track.at(0.0);
-            Entity { kind: AIRCRAFT, velocity: begin.velocity, ..Entity::at(id.0, begin.position) }
+            let start_state = track.at(0.0);
+            Entity {
+                kind: AIRCRAFT,
+                velocity: start_state.velocity,
+                ..Entity::at(id.0, start_state.position)
+            }
         });
-        let flocking = (0..self.spec.flock).map(|nth| self.bird(FLOCK_FROM + nth));
+        let flocking = (0..self.spec.flock).map(|nth| self.bird(FIRST_BIRD_ID + nth));
         for entity in flying.chain(flocking) {
             if host.owner_of(&entity.position) == region
                 && let Err(error) = host.spawn(&entity)
@@ -208,22 +212,22 @@ impl LoadedWorld {
     fn bird(&self, id: u64) -> Entity<'static, 3> {
         let world = self.setup.world;
         let moment = TickContext { tick: 0, seconds: 0.0, world, seed: self.spec.seed };
-        let swing = |which: u64| moment.swing(EntityId(id), which);
-        let place = std::array::from_fn(|axis| {
+        let swing = |which: u64| moment.random_signed(EntityId(id), which);
+        let position = std::array::from_fn(|axis| {
             let (low, high) = (world.min()[axis], world.max()[axis]);
             low + (swing(axis as u64) + 1.0) / 2.0 * (high - low)
         });
         let fast = self.life.flock.speed_max / 2.0;
         Entity {
             velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * fast),
-            ..Entity::at(id, place)
+            ..Entity::at(id, position)
         }
     }
 
     /// The numbers of the entities with which the world begins.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         let flying = self.flights.iter().flat_map(|flights| flights.tracks.keys().map(|id| id.0));
-        flying.chain((0..self.spec.flock).map(|nth| FLOCK_FROM + nth))
+        flying.chain((0..self.spec.flock).map(|nth| FIRST_BIRD_ID + nth))
     }
 }
 

@@ -57,16 +57,16 @@ pub struct Arguments {
 }
 
 /// The interval at which the regions' owners are read again.
-const LOOK: Duration = Duration::from_millis(500);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// How long `--once` waits until the state of every region has arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if, according to the world's keys, no entity moves.
-const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
+const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(3);
 /// If entities of the previous map are missing, the next map is delayed by at most this time, which is longer than a
 /// handover takes.
-const PUT_OFF: Duration = Duration::from_millis(500);
+const DELAY_MAX: Duration = Duration::from_millis(500);
 /// How many times `--once` updates all regions at most until no entity is missing.
-const LOOKS_MAX: u32 = 5;
+const UPDATES_MAX: u32 = 5;
 /// The largest number of changes of one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
 
@@ -103,73 +103,76 @@ pub struct Watcher {
     regions: Vec<u32>,
     world: WorldBox<3>,
     schema: Schema,
-    seen: BTreeMap<u64, WatchedRegion>,
+    watched: BTreeMap<u64, WatchedRegion>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
     /// The reason why the world cannot be shown, according to its keys.
-    trouble: Option<String>,
+    problem: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    stop.when_nobody_reads();
+    stop.set_when_stdout_closes();
     let client = connect(global, "dunlin space watch")?;
-    let watcher = stop.breaks_off(|| Watcher::find(&client, &arguments.name))?;
+    let watcher = stop.run_interruptible(|| Watcher::find(&client, &arguments.name))?;
     let Some(mut watcher) = watcher else { return Ok(()) };
     let mut outage = OutageReport::default();
     let draws = console.is_terminal && !console.json && !arguments.once;
     let every =
         arguments.every.unwrap_or(if draws { Duration::from_millis(200) } else { Duration::from_secs(1) });
-    let (mut looked, mut drawn) = (None::<Instant>, Instant::now());
-    let (mut before, mut looks) = (Census::default(), 0);
-    let mut said = None;
+    let (mut refreshed, mut drawn) = (None::<Instant>, Instant::now());
+    let (mut before, mut updates) = (Census::default(), 0);
+    let mut printed_problem = None;
     if draws {
         print!("\x1b[2J");
     }
     while !stop.is_set() {
-        if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            look(&mut watcher, &client, &stop, arguments.once)?;
-            looked = Some(Instant::now());
-            if !draws && watcher.trouble != said {
-                said.clone_from(&watcher.trouble);
-                said.iter().try_for_each(|why| writeln!(std::io::stderr(), "{}", escaped(why.as_bytes())))?;
+        if refreshed.is_none_or(|refreshed| refreshed.elapsed() > REFRESH_INTERVAL) {
+            refresh(&mut watcher, &client, &stop, arguments.once)?;
+            refreshed = Some(Instant::now());
+            if !draws && watcher.problem != printed_problem {
+                printed_problem.clone_from(&watcher.problem);
+                printed_problem
+                    .iter()
+                    .try_for_each(|why| writeln!(std::io::stderr(), "{}", escaped(why.as_bytes())))?;
             }
         }
         watcher.drain();
-        let patience = if watcher.trouble.is_some() { PATIENCE_IN_TROUBLE } else { PATIENCE };
+        let patience = if watcher.problem.is_some() { PATIENCE_WITH_PROBLEM } else { PATIENCE };
         let late = arguments.once && watcher.began.elapsed() > patience;
-        if late || if arguments.once { watcher.is_whole() } else { drawn.elapsed() >= every } {
+        if late || if arguments.once { watcher.is_complete() } else { drawn.elapsed() >= every } {
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let missing_count = census.missing_count(&before);
-            if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || missing_count > 0) {
+            if arguments.once && !late && updates < UPDATES_MAX && (updates == 0 || missing_count > 0) {
                 // Entities that were between two regions may have arrived in the meantime.
-                (before, looks) = (census, looks + 1);
-                watcher.ask_for_newest();
+                (before, updates) = (census, updates + 1);
+                watcher.require_newest();
                 continue;
             }
-            if missing_count == 0 || late || arguments.once || drawn.elapsed() > every + PUT_OFF {
-                watcher.tell(&census, draws, unreachable(&client), console)?;
+            if missing_count == 0 || late || arguments.once || drawn.elapsed() > every + DELAY_MAX {
+                watcher.print(&census, draws, unreachable(&client), console)?;
                 (drawn, before) = (Instant::now(), census);
                 if arguments.once {
-                    return watcher.check_whole();
+                    return watcher.check_complete();
                 }
             }
         }
         if !draws {
-            outage.look(&client, console.errors)?;
+            outage.check_connection(&client, console.errors)?;
         }
         stop.sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// Reads the owners of the regions. With `waits`, waits for an unreachable node; otherwise keeps the last known owners.
-fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) -> Result<()> {
-    let (asked, ends) = (client.clone(), stop.clone());
-    let breaks_off = move || ends.is_set() || !waits && unreachable(&asked).is_some();
-    match interruptible(breaks_off, || watcher.look()) {
-        Err(_) if stop.is_set() || !waits && client.disconnection().is_some() => Ok(()),
-        looked => looked,
+/// Reads the owners of the regions. Waits for an unreachable node if `waits_for_node` is set; otherwise keeps the last
+/// known owners.
+fn refresh(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits_for_node: bool) -> Result<()> {
+    let (probe, stop_flag) = (client.clone(), stop.clone());
+    let should_interrupt = move || stop_flag.is_set() || !waits_for_node && unreachable(&probe).is_some();
+    match interruptible(should_interrupt, || watcher.refresh()) {
+        Err(_) if stop.is_set() || !waits_for_node && client.disconnection().is_some() => Ok(()),
+        refreshed => refreshed,
     }
 }
 
@@ -189,8 +192,12 @@ impl Watcher {
             {
                 owned.push(RegionStatus { region, url: Some(String::new()), ..RegionStatus::default() });
                 let corner = |name: &str| -> Option<[f32; 3]> {
-                    let along = reducer.options.get(name)?.split(',').map(|along| along.trim().parse().ok());
-                    along.collect::<Option<Vec<f32>>>()?.try_into().ok()
+                    let coordinates = reducer
+                        .options
+                        .get(name)?
+                        .split(',')
+                        .map(|coordinate| coordinate.trim().parse().ok());
+                    coordinates.collect::<Option<Vec<f32>>>()?.try_into().ok()
                 };
                 let world = corner("min").zip(corner("max"));
                 let world = world.and_then(|(min, max)| WorldBox::new(min, max).ok());
@@ -198,7 +205,7 @@ impl Watcher {
             }
         }
         let Some((world, schema)) = found else { return Watcher::of(client.kv(), name) };
-        let (kv, seen, name) = (client.kv(), BTreeMap::new(), name.to_owned());
+        let (kv, watched, name) = (client.kv(), BTreeMap::new(), name.to_owned());
         let replayed = Some(client.clone());
         Ok(Watcher {
             replayed,
@@ -207,10 +214,10 @@ impl Watcher {
             regions: Vec::new(),
             world,
             schema,
-            seen,
+            watched,
             owned,
             began: Instant::now(),
-            trouble: None,
+            problem: None,
         })
     }
 
@@ -224,26 +231,26 @@ impl Watcher {
             ))
             .into());
         };
-        let (seen, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
+        let (watched, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
         let (schema, regions) = (description.schema(), description.regions);
-        let (began, trouble) = (Instant::now(), None);
-        Ok(Watcher { replayed: None, kv, name, regions, world, schema, seen, owned, began, trouble })
+        let (began, problem) = (Instant::now(), None);
+        Ok(Watcher { replayed: None, kv, name, regions, world, schema, watched, owned, began, problem })
     }
 
     /// Follows each region at its current owner.
-    pub fn look(&mut self) -> Result<()> {
+    pub fn refresh(&mut self) -> Result<()> {
         if self.replayed.is_none() {
             let found = WorldStatus::find(&self.kv, &self.name, &self.regions)?;
-            (self.trouble, self.owned) = (found.trouble(), found.regions);
+            (self.problem, self.owned) = (found.problem(), found.regions);
         }
         for owned in &self.owned {
             let Some(url) = &owned.url else { continue };
-            if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
+            if self.watched.get(&owned.region).is_some_and(|watched| watched.url == *url) {
                 continue;
             }
-            // The owner's node may have ended. The next call of `look` tries again.
-            if let Ok(seen) = self.follow(url, owned.region) {
-                self.seen.insert(owned.region, seen);
+            // The owner's node may have ended. The next call of `refresh` tries again.
+            if let Ok(watched) = self.follow(url, owned.region) {
+                self.watched.insert(owned.region, watched);
             }
         }
         Ok(())
@@ -252,19 +259,19 @@ impl Watcher {
     /// Applies the changes that have arrived.
     pub fn drain(&mut self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        self.seen.retain(|_, seen| {
-            // A region whose topic was deleted is removed from the list. The next `look` follows the region's new
-            // topic, if there is one.
-            let mut is_there = true;
-            let told =
-                |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });
-            seen.replica.drain(now_ns, DRAIN_MAX, told).is_ok() && is_there
+        self.watched.retain(|_, watched| {
+            // A region whose topic was deleted is removed from the list. The next `refresh` follows the new topic,
+            // if there is one.
+            let mut exists = true;
+            let on_report =
+                |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });
+            watched.replica.drain(now_ns, DRAIN_MAX, on_report).is_ok() && exists
         });
     }
 
     /// The regions with a complete state.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
-        self.seen.iter().filter_map(|(region, seen)| Some((*region, seen.state()?)))
+        self.watched.iter().filter_map(|(region, watched)| Some((*region, watched.state()?)))
     }
 
     fn follow(&self, url: &str, region: u64) -> Result<WatchedRegion> {
@@ -299,28 +306,29 @@ impl Watcher {
     }
 
     /// Whether the state of every region is as new as required.
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }
 
     /// Requires from each region a state at least as new as its topic's last record.
-    fn ask_for_newest(&mut self) {
-        self.seen.retain(|region, seen| {
-            let newest = newest(&seen.client, &topic_of(&self.name, RegionId(*region as u32)));
-            // If the owner's node has ended, the region is removed. The next `look` looks for its owner again.
-            newest.map(|newest| seen.newest = newest).is_ok()
+    fn require_newest(&mut self) {
+        self.watched.retain(|region, watched| {
+            let newest = newest(&watched.client, &topic_of(&self.name, RegionId(*region as u32)));
+            // If the owner's node has ended, the region is removed. The next `refresh` looks for its owner again.
+            newest.map(|newest| watched.newest = newest).is_ok()
         });
     }
 
     /// Fails with the names of missing regions and the reasons.
-    fn check_whole(&self) -> Result<()> {
-        if let Some(trouble) = &self.trouble {
-            return Err(CommandRefusal(trouble.clone()).into());
+    fn check_complete(&self) -> Result<()> {
+        if let Some(problem) = &self.problem {
+            return Err(CommandRefusal(problem.clone()).into());
         }
         let known: BTreeSet<u64> = self.states().map(|(region, _)| region).collect();
         let unknown = self.owned.iter().filter(|owned| !known.contains(&owned.region));
-        let unknown: Vec<String> =
-            unknown.map(|owned| format!("region {} ({})", owned.region, self.why_unknown(owned))).collect();
+        let unknown: Vec<String> = unknown
+            .map(|owned| format!("region {} ({})", owned.region, self.missing_reason(owned)))
+            .collect();
         if unknown.is_empty() {
             return Ok(());
         }
@@ -333,22 +341,22 @@ impl Watcher {
     }
 
     /// The reason why a region's state is missing.
-    fn why_unknown(&self, owned: &RegionStatus) -> String {
+    fn missing_reason(&self, owned: &RegionStatus) -> String {
         match (owned.owner, &owned.url) {
-            (None, _) if !owned.began => "has not begun".to_owned(),
+            (None, _) if !owned.had_owner => "has not begun".to_owned(),
             (None, _) => "no process owns it".to_owned(),
-            (Some((process, _)), Some(url)) if !self.seen.contains_key(&owned.region) => {
+            (Some((process, _)), Some(url)) if !self.watched.contains_key(&owned.region) => {
                 format!("the node of process {process}, {url}, cannot be reached")
             }
             (Some((process, _)), _) => format!("process {process} has not sent its state yet"),
         }
     }
 
-    fn tell(
+    fn print(
         &self,
         census: &Census,
         draws: bool,
-        away: Option<Disconnection>,
+        disconnection: Option<Disconnection>,
         console: &Console,
     ) -> Result<()> {
         let mut out = std::io::stdout().lock();
@@ -358,7 +366,8 @@ impl Watcher {
                 let line = match self.states().find(|(known, _)| *known == region) {
                     Some((_, state)) => {
                         let counts = state.handover().counts();
-                        let Headcount { here, on_the_way } = census.headcount(RegionId(region as u32));
+                        let Headcount { active: here, in_handover: on_the_way } =
+                            census.headcount(RegionId(region as u32));
                         json!({
                             "region": region, "process": process, "tick": state.tick(), "entities": here,
                             "on_the_way": on_the_way, "handed_over": counts.departed, "taken": counts.admitted,
@@ -366,7 +375,7 @@ impl Watcher {
                     }
                     None => json!({
                         "region": region, "process": process, "tick": null, "entities": null,
-                        "why": self.why_unknown(owned),
+                        "why": self.missing_reason(owned),
                     }),
                 };
                 writeln!(out, "{line}")?;
@@ -387,7 +396,7 @@ impl Watcher {
                 if store.kinds()[row] == AIRCRAFT {
                     map.mark([at[0], at[1]], region, '✈')
                 } else {
-                    map.put([at[0], at[1]], region)
+                    map.draw_dot([at[0], at[1]], region)
                 }
             }
         }
@@ -395,16 +404,16 @@ impl Watcher {
             write!(out, "\x1b[H")?;
         }
         let end = if draws { "\x1b[K" } else { "" };
-        for line in map.lines(console.paint.is_on()) {
+        for line in map.lines(console.paint.has_colors()) {
             writeln!(out, "{line}{end}")?;
         }
         for owned in &self.owned {
             writeln!(out, "{}{end}", self.line(owned, census))?;
         }
-        let on_the_way: usize = self.owned.iter().map(|owned| count(census, owned).on_the_way).sum();
+        let on_the_way: usize = self.owned.iter().map(|owned| count(census, owned).in_handover).sum();
         writeln!(out, "{} entities, {on_the_way} of them on their way between regions{end}", census.len())?;
         if draws {
-            let lost = away.map_or_else(String::new, |Disconnection { since, why }| {
+            let lost = disconnection.map_or_else(String::new, |Disconnection { since, why }| {
                 let mark = console.paint.warning("connection lost");
                 format!("{mark} for {} s: {why}; reconnecting", since.elapsed().as_secs())
             });
@@ -416,9 +425,9 @@ impl Watcher {
     fn line(&self, owned: &RegionStatus, census: &Census) -> String {
         let region = owned.region;
         let Some((_, state)) = self.states().find(|(known, _)| *known == region) else {
-            return format!("region {region}: {}", self.why_unknown(owned));
+            return format!("region {region}: {}", self.missing_reason(owned));
         };
-        let held = format!("tick {}, {} entities", state.tick(), count(census, owned).here);
+        let held = format!("tick {}, {} entities", state.tick(), count(census, owned).active);
         match owned.owner {
             Some((process, epoch)) => format!("region {region}: process {process}, epoch {epoch}, {held}"),
             None if self.replayed.is_some() => {

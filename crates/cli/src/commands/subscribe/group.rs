@@ -8,7 +8,7 @@ use dunlin_client::{Client, Group, GroupKind, GroupOptions, Member};
 use dunlin_topic::{Start, SubscribeError};
 
 use super::Arguments;
-use crate::commands::owners::group_of;
+use crate::commands::owners::group_error;
 use crate::commands::parse;
 use crate::follow::MemberTask;
 use crate::outcome::CommandRefusal;
@@ -63,13 +63,13 @@ const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
-    pub fn duty(&self, topic: &str) -> MemberTask {
-        let dead_letter = self.dead_letter_of(topic);
-        let given_up =
+    pub fn member_task(&self, topic: &str) -> MemberTask {
+        let dead_letter = self.dead_letter_subject(topic);
+        let last_attempt_note =
             if dead_letter.is_empty() { "dropped".to_owned() } else { format!("moved to {dead_letter}") };
         MemberTask {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
-            given_up,
+            last_attempt_note,
             kind: self.kind(),
             acks: self.ack != Some(AckMode::Never),
             program: Program::new(&self.command),
@@ -82,7 +82,7 @@ impl GroupArguments {
     }
 
     /// The subject for dead letters; empty to drop them.
-    fn dead_letter_of(&self, topic: &str) -> String {
+    fn dead_letter_subject(&self, topic: &str) -> String {
         match self.dead_letters.as_deref() {
             None => format!("dead.{topic}"),
             Some("drop") => String::new(),
@@ -100,26 +100,26 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
         .into());
     };
     if topic.contains(['*', '>']) {
-        return Err(group_of(client, topic, group));
+        return Err(group_error(client, topic, group));
     }
     if arguments.from == Some(Start::Snapshot) {
-        let said = "--from snapshot cannot be used with --group: use --from earliest or latest";
-        return Err(CommandRefusal(said.to_owned()).into());
+        let message = "--from snapshot cannot be used with --group: use --from earliest or latest";
+        return Err(CommandRefusal(message.to_owned()).into());
     }
-    let asked = &arguments.group;
+    let group_arguments = &arguments.group;
     let options = GroupOptions {
         member: arguments.name.clone(),
-        kind: asked.kind(),
+        kind: group_arguments.kind(),
         // By default, a work group starts at the oldest record, because records published before its first member
         // joined are part of the work.
         start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
-        claim: asked.deadline,
-        attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),
-        dead_letter: asked.dead_letter_of(topic),
+        claim: group_arguments.deadline,
+        attempts_max: group_arguments.attempts.unwrap_or(ATTEMPTS_DEFAULT),
+        dead_letter: group_arguments.dead_letter_subject(topic),
         ..GroupOptions::default()
     };
     let member = client.join(Group { topic, name: group }, options).map_err(|error| match error {
-        SubscribeError::NoTopic(_) => group_of(client, topic, group),
+        SubscribeError::NoTopic(_) => group_error(client, topic, group),
         other => other.into(),
     });
     member.with_context(|| format!("cannot join group {group} of {topic}"))

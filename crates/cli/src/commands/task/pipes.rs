@@ -67,7 +67,7 @@ impl<'p> Pipes<'p> {
     }
 
     /// Waits at most `longest` until a pipe can be read or written, and then reads or writes.
-    pub fn turn(&mut self, longest: Duration) {
+    pub fn transfer(&mut self, longest: Duration) {
         let Pipes { stdin, payload, stdout, stderr, chunk } = self;
         if payload.is_empty() {
             // The whole payload is written: closing the pipe tells the command that its input ends.
@@ -95,12 +95,12 @@ impl<'p> Pipes<'p> {
     }
 
     /// Whether no more output can arrive.
-    pub fn are_read(&self) -> bool {
+    pub fn are_drained(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
 
     /// Returns the command's standard output and error output.
-    pub fn written(self) -> (PipeOutput, PipeOutput) {
+    pub fn into_output(self) -> (PipeOutput, PipeOutput) {
         (self.stdout.written, self.stderr.written)
     }
 }
@@ -140,12 +140,12 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let mut pipes = Pipes::of(&mut child, payload, bytes_max, bytes_max).unwrap();
         let deadline = Instant::now() + PATIENCE;
-        while !pipes.are_read() {
+        while !pipes.are_drained() {
             assert!(Instant::now() < deadline);
-            pipes.turn(PATIENCE);
+            pipes.transfer(PATIENCE);
         }
         child.wait().unwrap();
-        pipes.written()
+        pipes.into_output()
     }
 
     #[test]
@@ -171,8 +171,8 @@ mod tests {
         let payload = vec![0; 1 << 20];
         let mut pipes = Pipes::of(&mut child, &payload, 1, 1).unwrap();
         // No call blocks, although the payload's pipe is full and the other pipes are silent.
-        (0..100).for_each(|_| pipes.turn(Duration::from_millis(1)));
-        assert!(!pipes.are_read());
+        (0..100).for_each(|_| pipes.transfer(Duration::from_millis(1)));
+        assert!(!pipes.are_drained());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -1,7 +1,7 @@
 //! Runs the command of a task.
 //!
 //! Invariants:
-//! - A task ends at most [`LAST_WORDS`] after its command, whether the command ended by itself or was killed,
+//! - A task ends at most [`OUTPUT_GRACE`] after its command, whether the command ended by itself or was killed,
 //!   even if another process still holds its pipes.
 //! - No process of the command's group outlives its task. Processes that left the group (`setsid`) are out of
 //!   reach.
@@ -19,13 +19,13 @@ use super::warden::Warden;
 use crate::signals::StopFlag;
 
 /// The interval at which a long-running command is checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after SIGTERM until a command is killed.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long processes that still hold the output may write after the command has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// The exit code with which a command reports a failure that must not be retried.
-const FOR_GOOD: i32 = 100;
+const EXIT_CODE_PERMANENT: i32 = 100;
 /// Maximum number of bytes of the error output that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
@@ -58,74 +58,74 @@ impl CommandFailure {
 
 impl CommandRunner<'_> {
     /// Runs the command for a task. Returns its output and its resource use.
-    pub fn run_one(&self, given: &AssignedTask) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
+    pub fn run(&self, task: &AssignedTask) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let began = Instant::now();
-        let (came, used) = match start(self.command, given) {
+        let (result, usage) = match start(self.command, task) {
             Ok((child, pipes)) => {
-                self.warden.begun(&child);
-                self.follow(child, pipes, given, began)
+                self.warden.report_start(&child);
+                self.supervise(child, pipes, task, began)
             }
             Err(error) => {
                 let why = format!("cannot run {}: {error}", self.command[0]);
                 (Err(CommandFailure::new(why)), TaskUsage::default())
             }
         };
-        (came, TaskUsage { run: began.elapsed(), ..used })
+        (result, TaskUsage { run: began.elapsed(), ..usage })
     }
 
-    fn follow(
+    fn supervise(
         &self,
         mut child: Child,
         mut pipes: Pipes<'_>,
-        given: &AssignedTask,
+        task: &AssignedTask,
         began: Instant,
     ) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let usage = self.until_ended(pid, &mut pipes, given, began);
-        let until = Instant::now() + LAST_WORDS;
-        while !pipes.are_read() && Instant::now() < until && !self.orphaned.is_set() {
-            pipes.turn(LOOK);
+        let usage = self.wait_for_end(pid, &mut pipes, task, began);
+        let until = Instant::now() + OUTPUT_GRACE;
+        while !pipes.are_drained() && Instant::now() < until && !self.orphaned.is_set() {
+            pipes.transfer(POLL_INTERVAL);
         }
         // The ended process was not reaped yet, so its number cannot belong to another process.
         signal(pid, Signal::KILL);
-        self.warden.ended(&child);
-        let came = command_result(child.wait(), pipes);
-        (came, TaskUsage { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..TaskUsage::default() })
+        self.warden.report_end(&child);
+        let result = command_result(child.wait(), pipes);
+        (result, TaskUsage { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..TaskUsage::default() })
     }
 
     /// Waits until the command has ended, by itself or on request. The caller has to reap it.
-    fn until_ended(
+    fn wait_for_end(
         &self,
         pid: Option<Pid>,
         pipes: &mut Pipes<'_>,
-        given: &AssignedTask,
+        task: &AssignedTask,
         began: Instant,
     ) -> Usage {
-        let (mut asked, deadline) = (None, began + given.timeout());
-        let (mut usage, mut look_at) = (Usage::default(), began);
+        let (mut terminated_at, deadline) = (None, began + task.timeout());
+        let (mut usage, mut check_at) = (Usage::default(), began);
         loop {
             let now = Instant::now();
-            if now >= look_at {
-                if usage.look(pid) {
+            if now >= check_at {
+                if usage.update(pid) {
                     return usage;
                 }
-                let is_over = given.is_stopped() || self.orphaned.is_set() || now >= deadline;
-                if asked.is_none() && is_over {
-                    asked = Some(now);
+                let is_over = task.is_stopped() || self.orphaned.is_set() || now >= deadline;
+                if terminated_at.is_none() && is_over {
+                    terminated_at = Some(now);
                     signal(pid, Signal::TERM);
                 }
-                if asked.is_some_and(|asked: Instant| asked.elapsed() > GRACE) {
+                if terminated_at.is_some_and(|terminated_at: Instant| terminated_at.elapsed() > GRACE) {
                     signal(pid, Signal::KILL);
                 }
-                look_at = now + (began.elapsed() / 20).clamp(Duration::from_micros(200), LOOK);
+                check_at = now + (began.elapsed() / 20).clamp(Duration::from_micros(200), POLL_INTERVAL);
             }
-            pipes.turn(look_at.saturating_duration_since(now));
+            pipes.transfer(check_at.saturating_duration_since(now));
         }
     }
 }
 
 fn command_result(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, CommandFailure> {
-    let (out, said) = pipes.written();
+    let (out, stderr) = pipes.into_output();
     let bytes_max = result_bytes_max();
     match ended.map(|status| (status.code(), status)) {
         Ok((Some(0), _)) if out.bytes > bytes_max.into() => {
@@ -136,25 +136,25 @@ fn command_result(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Resul
         }
         Ok((Some(0), _)) => Ok(out.kept),
         Ok((Some(code), _)) => {
-            let why = [format!("exit code {code}: ").as_bytes(), said.kept.trim_ascii()].concat();
-            Err(CommandFailure { why, retry: code != FOR_GOOD })
+            let why = [format!("exit code {code}: ").as_bytes(), stderr.kept.trim_ascii()].concat();
+            Err(CommandFailure { why, retry: code != EXIT_CODE_PERMANENT })
         }
         Ok((None, status)) => Err(CommandFailure::new(format!("the command was killed: {status}"))),
         Err(error) => Err(CommandFailure::new(format!("cannot wait for the command: {error}"))),
     }
 }
 
-fn start<'g>(program: &[String], given: &'g AssignedTask) -> std::io::Result<(Child, Pipes<'g>)> {
+fn start<'g>(program: &[String], task: &'g AssignedTask) -> std::io::Result<(Child, Pipes<'g>)> {
     use std::os::unix::process::CommandExt;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut command = Command::new(&program[0]);
     command
         .args(&program[1..])
-        .env("DUNLIN_TASK", show::hex(given.task()))
-        .env("DUNLIN_TASK_TOKEN", given.token().to_string())
-        .env("DUNLIN_TASK_ATTEMPT", given.attempt().to_string())
-        .env("DUNLIN_TASK_KIND", text(given.kind()))
-        .env("DUNLIN_TASK_TENANT", text(given.tenant()))
+        .env("DUNLIN_TASK", show::hex(task.task()))
+        .env("DUNLIN_TASK_TOKEN", task.token().to_string())
+        .env("DUNLIN_TASK_ATTEMPT", task.attempt().to_string())
+        .env("DUNLIN_TASK_KIND", text(task.kind()))
+        .env("DUNLIN_TASK_TENANT", text(task.tenant()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -162,7 +162,7 @@ fn start<'g>(program: &[String], given: &'g AssignedTask) -> std::io::Result<(Ch
         // commands.
         .process_group(0);
     let mut child = command.spawn()?;
-    match Pipes::of(&mut child, given.payload(), result_bytes_max() as usize, ERROR_BYTES_MAX) {
+    match Pipes::of(&mut child, task.payload(), result_bytes_max() as usize, ERROR_BYTES_MAX) {
         Ok(pipes) => Ok((child, pipes)),
         Err(error) => {
             child.kill()?;

@@ -11,7 +11,7 @@ use dunlin_client::scheduler::{
 use serde_json::{Value, json};
 
 use crate::commands::kv::{line, shown as text};
-use crate::console::{Console, grouped, sized};
+use crate::console::{Console, format_bytes, grouped};
 use crate::table::TextTable;
 
 /// A task's or worker's number as printed text.
@@ -42,11 +42,11 @@ pub fn stage(text: &str) -> Result<TaskStage, String> {
     found.map(|(_, stage)| *stage).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-fn word(stage: TaskStage) -> &'static str {
+fn stage_name(stage: TaskStage) -> &'static str {
     STAGES.iter().find(|(_, other)| *other == stage).map_or("", |(name, _)| name)
 }
 
-fn reason(failure: AttemptFailure) -> &'static str {
+fn failure_name(failure: AttemptFailure) -> &'static str {
     match failure {
         AttemptFailure::Failed => "failed",
         AttemptFailure::TimedOut => "timed_out",
@@ -69,7 +69,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
             ("tenant", line(&task.tenant)),
             ("queue", line(&task.queue)),
             ("kind", line(&task.kind)),
-            ("stage", word(task.stage).to_owned()),
+            ("stage", stage_name(task.stage).to_owned()),
             ("priority", task.priority.to_string()),
             ("attempts", task.attempts.to_string()),
             ("workers lost", task.lost.to_string()),
@@ -77,7 +77,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
             ("not before", time(task.not_before_ms)),
             ("started", time(task.started_ms)),
             ("deadline", time(task.deadline_ms)),
-            ("timeout", short(u64::from(task.timeout_ms))),
+            ("timeout", duration_text(u64::from(task.timeout_ms))),
             ("retries", task.retry.as_ref().map_or_else(String::new, retries)),
             ("key", line(&task.idempotency_key)),
             ("subject", line(&task.subject)),
@@ -95,7 +95,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
         }
         if let Some(AttemptOutcome { bytes, failure, run_us, cpu_us, memory_bytes, at_ms }) = &task.outcome {
             if let Some(failure) = failure {
-                writeln!(out, "{:<13} {}", "failure", reason(*failure))?;
+                writeln!(out, "{:<13} {}", "failure", failure_name(*failure))?;
             }
             let what = if failure.is_some() { "error" } else { "result" };
             writeln!(out, "{what:<13} {}", line(bytes))?;
@@ -106,7 +106,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
                 time(Some(*at_ms))
             )?;
             let memory =
-                if *memory_bytes > 0 { format!(", {}", sized(*memory_bytes)) } else { String::new() };
+                if *memory_bytes > 0 { format!(", {}", format_bytes(*memory_bytes)) } else { String::new() };
             writeln!(
                 out,
                 "{:<13} {} µs, processor {} µs{memory}",
@@ -124,8 +124,8 @@ fn time(ms: u64, now_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
     let at = humantime::format_rfc3339_millis(at);
     match ms.checked_sub(now_ms) {
-        Some(left) if left > 0 => format!("{at} (in {})", short(left)),
-        _ => format!("{at} ({} ago)", short(now_ms - ms.min(now_ms))),
+        Some(left) if left > 0 => format!("{at} (in {})", duration_text(left)),
+        _ => format!("{at} ({} ago)", duration_text(now_ms - ms.min(now_ms))),
     }
 }
 
@@ -134,14 +134,14 @@ fn unix_ms(ms: u64, now_ms: u64) -> u64 {
     (now.as_millis() as u64 + ms).saturating_sub(now_ms)
 }
 
-fn short(ms: u64) -> String {
+fn duration_text(ms: u64) -> String {
     let exact = Duration::from_millis(ms);
     let rounded = if ms < 10_000 { exact } else { Duration::from_secs(exact.as_secs()) };
     humantime::format_duration(rounded).to_string()
 }
 
 fn retries(retry: &RetryPolicy) -> String {
-    let ms = |ms: u32| short(u64::from(ms));
+    let ms = |ms: u32| duration_text(u64::from(ms));
     let delay = match retry.backoff {
         Backoff::Fixed { delay_ms } => format!("{} apart", ms(delay_ms)),
         Backoff::Exponential { base_ms, cap_ms } => {
@@ -179,7 +179,7 @@ fn labels(labels: &[StoredLabel]) -> String {
 fn needs(task: &TaskView) -> String {
     let [cpu_milli, memory_bytes] = task.amounts;
     let cpu = (cpu_milli > 0).then(|| format!("{} processors", cpu_milli as f64 / 1e3));
-    let memory = (memory_bytes > 0).then(|| sized(memory_bytes));
+    let memory = (memory_bytes > 0).then(|| format_bytes(memory_bytes));
     let all = [Some(labels(&task.needs)), cpu, memory].into_iter().flatten();
     all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
@@ -193,7 +193,7 @@ pub fn object(task: &TaskView, now_ms: u64) -> Value {
     let when = |ms: u64| unix_ms(ms, now_ms);
     let outcome = task.outcome.as_ref().map(|outcome| {
         json!({
-            "bytes": text(&outcome.bytes), "failure": outcome.failure.map(reason),
+            "bytes": text(&outcome.bytes), "failure": outcome.failure.map(failure_name),
             "at_ms": when(outcome.at_ms), "run_us": outcome.run_us, "cpu_us": outcome.cpu_us, "memory_bytes": outcome.memory_bytes,
         })
     });
@@ -204,7 +204,7 @@ pub fn object(task: &TaskView, now_ms: u64) -> Value {
         .collect();
     json!({
         "task": hex(task.task), "tenant": text(&task.tenant), "queue": text(&task.queue), "kind": text(&task.kind),
-        "stage": word(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
+        "stage": stage_name(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
         "submitted_ms": when(task.submitted_ms), "not_before_ms": task.not_before_ms.map(when),
         "started_ms": task.started_ms.map(when), "deadline_ms": task.deadline_ms.map(when),
         "timeout_ms": task.timeout_ms, "retry": task.retry.as_ref().map(retry_object),
@@ -242,7 +242,7 @@ pub fn tasks(tasks: &[TaskView], now_ms: u64, console: &Console) -> Result<()> {
             line(&task.tenant),
             line(&task.queue),
             line(&task.kind),
-            word(task.stage).to_owned(),
+            stage_name(task.stage).to_owned(),
             task.priority.to_string(),
             task.attempts.to_string(),
             task.worker.map_or_else(|| "–".to_owned(), hex),
@@ -354,7 +354,7 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
                 "queues": worker.queues.iter().map(|queue| text(queue)).collect::<Vec<_>>(),
                 "labels": pairs(&worker.labels),
                 "tenants": worker.tenants.iter().map(|tenant| text(tenant)).collect::<Vec<_>>(),
-                "cpu_milli": worker.has[0], "memory_bytes": worker.has[1],
+                "cpu_milli": worker.capacity[0], "memory_bytes": worker.capacity[1],
                 "held": worker.held, "credit": worker.credit, "done": worker.done,
                 "draining": worker.is_draining, "left_ms": worker.left_ms,
             });

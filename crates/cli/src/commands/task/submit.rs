@@ -13,7 +13,7 @@ use dunlin_client::scheduler::{
 use serde_json::json;
 
 use super::show;
-use crate::commands::kv::content;
+use crate::commands::kv::read_value;
 use crate::commands::parse::{duration, header, memory, moment, processors, span, unix_ns};
 use crate::console::Console;
 use crate::format::text::escaped;
@@ -97,24 +97,24 @@ pub struct Arguments {
 }
 
 /// The largest number of lines submitted in one request.
-const TOGETHER_MAX: usize = 500;
+const BATCH_MAX: usize = 500;
 /// The largest size in bytes of the lines in one request, unless one line alone is larger.
-const TOGETHER_BYTES_MAX: usize = 1 << 20;
+const BATCH_BYTES_MAX: usize = 1 << 20;
 /// The shortest and longest intervals at which a waiting command reads the task.
-const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
 /// After this time, a waiting command prints why the task has not started. It then repeats the check every
-/// [`SAY_EVERY`].
-const SAY_AFTER: Duration = Duration::from_secs(2);
+/// [`REASON_INTERVAL`].
+const REASON_AFTER: Duration = Duration::from_secs(2);
 /// The interval at which a waiting command checks again why the task has not started.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+const REASON_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
     match &arguments.each {
         None => {
-            let payload = content(&arguments.payload)?;
+            let payload = read_value(&arguments.payload)?;
             submit(arguments, tasks, &[payload], console, &mut submitted)?;
         }
         Some(path) => {
@@ -124,21 +124,21 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
                     File::open(path).with_context(|| format!("cannot read {}", path.display()))?,
                 )),
             };
-            let (mut together, mut bytes) = (Vec::new(), 0);
+            let (mut batch, mut bytes) = (Vec::new(), 0);
             for line in lines.split(b'\n') {
                 let line = line.with_context(|| format!("cannot read {}", path.display()))?;
                 bytes += line.len();
-                together.push(line);
-                if together.len() == TOGETHER_MAX || bytes > TOGETHER_BYTES_MAX {
-                    submit(arguments, tasks, &together, console, &mut submitted)?;
-                    (together, bytes) = (Vec::new(), 0);
+                batch.push(line);
+                if batch.len() == BATCH_MAX || bytes > BATCH_BYTES_MAX {
+                    submit(arguments, tasks, &batch, console, &mut submitted)?;
+                    (batch, bytes) = (Vec::new(), 0);
                 }
                 if stop.is_set() {
                     break;
                 }
             }
-            if !together.is_empty() {
-                submit(arguments, tasks, &together, console, &mut submitted)?;
+            if !batch.is_empty() {
+                submit(arguments, tasks, &batch, console, &mut submitted)?;
             }
         }
     }
@@ -163,7 +163,7 @@ fn submit(
         None => arguments.at,
     };
     let retries = arguments.retries.map(|retries| RetryPolicy { retries, ..RetryPolicy::default() });
-    let (labels, needs) = (lent(&arguments.labels), lent(&arguments.needs));
+    let (labels, needs) = (borrow_labels(&arguments.labels), borrow_labels(&arguments.needs));
     let after: Vec<_> = arguments.after.iter().map(|&task| TaskDependency::Task { task }).collect();
     let new = payloads.iter().map(|payload| NewTask {
         queue: arguments.queue.as_bytes(),
@@ -185,7 +185,7 @@ fn submit(
     let done = tasks.submit_all(&arguments.tenant, new.collect())?;
     submitted.extend(done.tasks.iter().map(|taken| taken.task));
     if !arguments.wait && !arguments.quiet {
-        said(&done.tasks, console)?;
+        print_submitted(&done.tasks, console)?;
     }
     if !arguments.quiet && !console.json {
         done.tasks
@@ -200,17 +200,17 @@ fn submit(
 
 /// Prints that a task with this idempotency key exists. No new task was created; the existing one may have any stage.
 fn print_existing(tasks: &Tasks, task: u64) -> Result<()> {
-    let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
-    Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {how_far}", show::hex(task))?)
+    let reason = tasks.why(task).unwrap_or_else(|error| error.to_string());
+    Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {reason}", show::hex(task))?)
 }
 
-fn lent(labels: &[(String, String)]) -> Vec<Label<'_>> {
+fn borrow_labels(labels: &[(String, String)]) -> Vec<Label<'_>> {
     labels.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
-fn said(taken: &[SubmittedTask], console: &Console) -> Result<()> {
+fn print_submitted(submitted: &[SubmittedTask], console: &Console) -> Result<()> {
     let mut out = console.out();
-    for SubmittedTask { task, known } in taken {
+    for SubmittedTask { task, known } in submitted {
         match console.json {
             true => writeln!(out, "{}", json!({"task": show::hex(*task), "known": known}))?,
             false => writeln!(out, "{}", show::hex(*task))?,
@@ -252,29 +252,29 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &StopFlag, console: &Console) ->
 
 fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Result<Option<(TaskView, u64)>> {
     let began = Instant::now();
-    let (mut said, mut say_at) = (String::new(), began + SAY_AFTER);
+    let (mut last_reason, mut print_at) = (String::new(), began + REASON_AFTER);
     while !stop.is_set() {
         let (found, now_ms) = tasks.get_at(task)?;
         if matches!(found.stage, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead) {
             return Ok(Some((found, now_ms)));
         }
-        if Instant::now() >= say_at {
-            say_at = Instant::now() + SAY_EVERY;
+        if Instant::now() >= print_at {
+            print_at = Instant::now() + REASON_INTERVAL;
             if !matches!(found.stage, TaskStage::Running | TaskStage::Stopping) {
-                said = print_reason(task, &tasks.why(task)?, said, console)?;
+                last_reason = print_reason(task, &tasks.why(task)?, last_reason, console)?;
             }
         }
-        std::thread::sleep((began.elapsed() / 4).clamp(LOOK.0, LOOK.1));
+        std::thread::sleep((began.elapsed() / 4).clamp(POLL_INTERVALS.0, POLL_INTERVALS.1));
     }
     Ok(None)
 }
 
 /// Prints why a task has not started, unless only numbers changed since the last time.
-fn print_reason(task: u64, why: &str, said: String, console: &Console) -> Result<String> {
-    let in_short: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
-    if in_short != said {
+fn print_reason(task: u64, why: &str, last_reason: String, console: &Console) -> Result<String> {
+    let without_numbers: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+    if without_numbers != last_reason {
         let mark = console.errors.warning(&format!("task {}:", show::hex(task)));
         writeln!(std::io::stderr(), "{mark} {}", escaped(why.as_bytes()))?;
     }
-    Ok(in_short)
+    Ok(without_numbers)
 }

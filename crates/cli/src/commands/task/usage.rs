@@ -18,7 +18,7 @@ pub struct Usage {
 
 impl Usage {
     /// Reads the counters of a child. Returns whether it has ended and has to be reaped.
-    pub fn look(&mut self, pid: Option<Pid>) -> bool {
+    pub fn update(&mut self, pid: Option<Pid>) -> bool {
         let Some(pid) = pid else { return true };
         let number = pid.as_raw_nonzero();
         if let Some(peak) = read_to_string(format!("/proc/{number}/status")).ok().and_then(|text| peak(&text))
@@ -68,7 +68,7 @@ mod tests {
         let mut child = Command::new("sh").args(["-c", work]).spawn().unwrap();
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let mut usage = Usage::default();
-        while !usage.look(pid) {
+        while !usage.update(pid) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(child.wait().unwrap().success());

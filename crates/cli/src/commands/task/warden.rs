@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-const BEGUN: u8 = b'+';
+const STARTED: u8 = b'+';
 const ENDED: u8 = b'-';
-const WORD_BYTES: usize = 5;
+const MESSAGE_BYTES: usize = 5;
 
 /// A process that kills a worker's commands if the worker dies. Dropping this handle ends the process.
 #[derive(Debug)]
@@ -34,21 +34,21 @@ impl Warden {
     }
 
     /// Reports that a command has begun in its own process group.
-    pub fn begun(&self, command: &Child) {
-        self.say(BEGUN, command);
+    pub fn report_start(&self, command: &Child) {
+        self.send(STARTED, command);
     }
 
     /// Reports that a command has ended. Call this before reaping it, because its number may be used again
     /// afterwards.
-    pub fn ended(&self, command: &Child) {
-        self.say(ENDED, command);
+    pub fn report_end(&self, command: &Child) {
+        self.send(ENDED, command);
     }
 
-    fn say(&self, what: u8, command: &Child) {
+    fn send(&self, event: u8, command: &Child) {
         let [a, b, c, d] = command.id().to_le_bytes();
         if let Some(pipe) = &mut *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) {
             // The write fails if the warden was killed.
-            let _ = pipe.write_all(&[what, a, b, c, d]);
+            let _ = pipe.write_all(&[event, a, b, c, d]);
         }
     }
 }
@@ -62,23 +62,23 @@ impl Drop for Warden {
 
 /// Runs the warden process: reads reports until the pipe ends, and kills the groups that are left.
 pub fn run() {
-    for group in left(&mut io::stdin().lock()) {
+    for group in remaining_groups(&mut io::stdin().lock()) {
         // The group may have ended in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
 /// Reads the reports until the pipe ends. Returns the groups that had begun and not ended.
-fn left(from: &mut impl Read) -> HashSet<Pid> {
-    let (mut groups, mut word) = (HashSet::new(), [0; WORD_BYTES]);
-    while from.read_exact(&mut word).is_ok() {
-        let [what, a, b, c, d] = word;
+fn remaining_groups(from: &mut impl Read) -> HashSet<Pid> {
+    let (mut groups, mut message) = (HashSet::new(), [0; MESSAGE_BYTES]);
+    while from.read_exact(&mut message).is_ok() {
+        let [event, a, b, c, d] = message;
         // Ignores numbers that would signal all processes (-1) or this process's own group (0).
         let Some(group) = Pid::from_raw(i32::from_le_bytes([a, b, c, d])).filter(|pid| !pid.is_init()) else {
             continue;
         };
-        match what {
-            BEGUN => groups.insert(group),
+        match event {
+            STARTED => groups.insert(group),
             _ => groups.remove(&group),
         };
     }
@@ -91,9 +91,16 @@ mod tests {
 
     #[test]
     fn warden_tracks_processes_and_ignores_a_truncated_message() {
-        let word = |what: u8, pid: i32| [&[what][..], &pid.to_le_bytes()].concat();
-        let said = [word(BEGUN, 7), word(BEGUN, 8), word(BEGUN, 1), word(BEGUN, 0), word(ENDED, 7)].concat();
-        let cut = [said, word(BEGUN, 9)[..3].to_vec()].concat();
-        assert_eq!(left(&mut cut.as_slice()), HashSet::from_iter(Pid::from_raw(8)));
+        let message = |event: u8, pid: i32| [&[event][..], &pid.to_le_bytes()].concat();
+        let messages = [
+            message(STARTED, 7),
+            message(STARTED, 8),
+            message(STARTED, 1),
+            message(STARTED, 0),
+            message(ENDED, 7),
+        ]
+        .concat();
+        let cut = [messages, message(STARTED, 9)[..3].to_vec()].concat();
+        assert_eq!(remaining_groups(&mut cut.as_slice()), HashSet::from_iter(Pid::from_raw(8)));
     }
 }

@@ -36,31 +36,31 @@ pub struct Arguments {
 }
 
 /// The interval at which a watch checks whether to end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    stop.when_nobody_reads();
+    stop.set_when_stdout_closes();
     let pattern = format!("$tasks.{}", arguments.tenant.as_deref().unwrap_or(">"));
     let options = SubscribeOptions {
         name: "dunlin task watch".to_owned(),
         start: arguments.from,
         ..Default::default()
     };
-    let Some(mut events) = stop.breaks_off(|| Ok(client.subscribe(&pattern, options)?))? else {
+    let Some(mut events) = stop.run_interruptible(|| Ok(client.subscribe(&pattern, options)?))? else {
         return Ok(());
     };
-    let (mut out, mut left, mut outage) =
+    let (mut out, mut remaining, mut outage) =
         (console.out(), arguments.count.unwrap_or(usize::MAX), OutageReport::default());
-    while left > 0 && !stop.is_set() {
-        outage.look(client, console.errors)?;
-        match events.next_timeout(LOOK) {
+    while remaining > 0 && !stop.is_set() {
+        outage.check_connection(client, console.errors)?;
+        match events.next_timeout(POLL_INTERVAL) {
             Ok(None) => {}
             Ok(Some(Event::Record(record))) => {
-                left -= 1;
+                remaining -= 1;
                 match console.json {
                     true => writeln!(out, "{}", String::from_utf8_lossy(record.payload()))?,
-                    false => writeln!(out, "{}", in_a_line(record.payload()))?,
+                    false => writeln!(out, "{}", event_line(record.payload()))?,
                 }
                 out.flush()?;
             }
@@ -69,24 +69,24 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
                 true => json::notice(&notice, &mut std::io::stderr())?,
                 false => text::notice(&notice, true, console.errors, &mut std::io::stderr())?,
             },
-            Err(error) => outage.wait_out(error, console.errors)?,
+            Err(error) => outage.handle_error(error, console.errors)?,
         }
     }
     Ok(())
 }
 
-fn in_a_line(record: &[u8]) -> String {
+fn event_line(record: &[u8]) -> String {
     let Ok(Value::Object(mut event)) = serde_json::from_slice(record) else {
         return escaped(record);
     };
     let mut take = |name: &str| event.remove(name).map_or_else(String::new, plain);
-    let (task, tenant, what) = (take("task"), take("tenant"), take("event"));
+    let (task, tenant, kind) = (take("task"), take("tenant"), take("event"));
     drop(take("at_ms"));
     let rest: Vec<String> = event
         .into_iter()
         .map(|(name, value)| format!("{} {}", escaped(name.as_bytes()), plain(value)))
         .collect();
-    format!("{task}\t{tenant}\t{what}\t{}", rest.join(", ")).trim_end().to_owned()
+    format!("{task}\t{tenant}\t{kind}\t{}", rest.join(", ")).trim_end().to_owned()
 }
 
 fn plain(value: Value) -> String {

@@ -12,7 +12,7 @@ use super::running::{CommandFailure, CommandRunner};
 use super::show;
 use super::warden::Warden;
 use crate::arguments::Global;
-use crate::commands::lock::ourselves;
+use crate::commands::lock::holder_value;
 use crate::commands::parse::{header, memory, processors, ttl};
 use crate::connect::connect_when_up;
 use crate::console::Console;
@@ -79,7 +79,7 @@ pub struct Arguments {
 }
 
 /// The interval at which an idle slot checks whether to end.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time to send the last results when the worker ends.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         return Ok(());
     };
     let options = WorkerOptions {
-        name: ourselves(started.name().or(arguments.name.as_deref())),
+        name: holder_value(started.name().or(arguments.name.as_deref())),
         kinds: arguments.kinds.clone(),
         queues: arguments.queues.clone(),
         slots: arguments.slots,
@@ -133,8 +133,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 fn print_load(load: &AttachmentLoad, console: &Console) -> Result<()> {
     if console.json {
-        let object =
-            json!({"given": load.given, "answered": load.answered, "stale": load.stale, "lost": load.lost});
+        let (given, answered) = (load.assigned, load.answered);
+        let object = json!({"given": given, "answered": answered, "stale": load.stale, "lost": load.lost});
         return Ok(writeln!(std::io::stdout(), "{object}")?);
     }
     let AttachmentLoad { answered, stale, lost, .. } = load;
@@ -154,7 +154,7 @@ fn slot(
     console: &Console,
 ) {
     while !running.orphaned.is_set() {
-        if arguments.count.is_some_and(|count| attachment.load().given >= count) {
+        if arguments.count.is_some_and(|count| attachment.load().assigned >= count) {
             stop.set();
         }
         if stop.is_set() {
@@ -164,21 +164,18 @@ fn slot(
         if attachment.is_drained() {
             return;
         }
-        match attachment.next(LOOK) {
-            Ok(Some(given)) => {
-                let (came, used) = running.run_one(&given);
-                if let Err(failed) = &came {
-                    let task = show::hex(given.task());
+        match attachment.next(POLL_INTERVAL) {
+            Ok(Some(task)) => {
+                let (result, usage) = running.run(&task);
+                if let Err(failed) = &result {
+                    let id = show::hex(task.task());
                     let why = String::from_utf8_lossy(&failed.why);
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "{} task {task}: {why}",
-                        console.errors.warning("failed:")
-                    );
+                    let _ =
+                        writeln!(std::io::stderr(), "{} task {id}: {why}", console.errors.warning("failed:"));
                 }
-                match came {
-                    Ok(result) => attachment.complete(&given, &result, &used),
-                    Err(CommandFailure { why, retry }) => attachment.fail(&given, &why, retry, &used),
+                match result {
+                    Ok(result) => attachment.complete(&task, &result, &usage),
+                    Err(CommandFailure { why, retry }) => attachment.fail(&task, &why, retry, &usage),
                 }
             }
             Ok(None) => {}

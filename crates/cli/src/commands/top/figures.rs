@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::report::NodeReport;
-use crate::console::{grouped, lasting, sized};
+use crate::console::{format_bytes, format_duration, grouped};
 
 /// One table on the screen of `dunlin top`, with its title.
 #[derive(Debug)]
@@ -21,26 +21,33 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
     let (memory, connections) = (&stats["memory"], &stats["connections"]);
     vec![
-        ("records", format!("{}, {} total", rate(&rates["records_per_s"]), whole(&totals["records"]))),
+        ("records", format!("{}, {} total", rate(&rates["records_per_s"]), integer_text(&totals["records"]))),
         ("bytes", format!("{}/s, {} total", bytes(&rates["bytes_per_s"]), bytes(&totals["bytes"]))),
         (
             "gaps",
             format!(
                 "{}, {} total: {} missed records",
                 rate(&rates["gaps_per_s"]),
-                whole(&totals["gaps"]),
-                whole(&totals["gap_records"])
+                integer_text(&totals["gaps"]),
+                integer_text(&totals["gap_records"])
             ),
         ),
-        ("topics", format!("{}, {} subscribers", whole(&stats["topics"]), whole(&stats["subscriptions"]))),
+        (
+            "topics",
+            format!(
+                "{}, {} subscribers",
+                integer_text(&stats["topics"]),
+                integer_text(&stats["subscriptions"])
+            ),
+        ),
         ("listeners", listeners(stats)),
         (
             "clients",
             format!(
                 "{} of {}, {} refused",
-                whole(&connections["open"]),
-                whole(&connections["limit"]),
-                whole(&connections["refused"])
+                integer_text(&connections["open"]),
+                integer_text(&connections["limit"]),
+                integer_text(&connections["refused"])
             ),
         ),
         (
@@ -66,8 +73,8 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
                 "{}, {} of a core, {} threads, {} files",
                 bytes(&process["rss_bytes"]),
                 process["cpu_percent"].as_f64().map_or_else(none, |percent| format!("{percent:.0} %")),
-                whole(&process["threads"]),
-                whole(&process["open_files"])
+                integer_text(&process["threads"]),
+                integer_text(&process["open_files"])
             ),
         ),
     ]
@@ -77,15 +84,20 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
 pub fn node_title(report: &NodeReport) -> String {
     let stats = report.of("stats");
     let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let up = up.map_or_else(none, lasting);
-    format!("node {} {}, {}, up {up}", whole(&stats["id"]), text(&stats["name"]), text(&stats["version"]))
+    let up = up.map_or_else(none, format_duration);
+    format!(
+        "node {} {}, {}, up {up}",
+        integer_text(&stats["id"]),
+        text(&stats["name"]),
+        text(&stats["version"])
+    )
 }
 
 /// The URL of the node; if the node is unreachable, the duration of the outage.
 pub fn node_address_or_outage(report: &NodeReport) -> String {
     match (report.outage(), report.silent_for()) {
         (Some(outage), Some(silent)) => {
-            format!("unreachable for {}: {}", lasting(silent), plain(&outage.why))
+            format!("unreachable for {}: {}", format_duration(silent), plain(&outage.why))
         }
         _ => report.url().to_owned(),
     }
@@ -97,8 +109,8 @@ pub fn subscribers(report: &NodeReport) -> StatusTable {
             text(&subscriber["name"]),
             text(&subscriber["topic"]),
             text(&subscriber["protocol"]),
-            whole(&subscriber["lag"]),
-            whole(&subscriber["missed"]),
+            integer_text(&subscriber["lag"]),
+            integer_text(&subscriber["missed"]),
             text(&subscriber["why"]),
         ]
     };
@@ -116,14 +128,14 @@ pub fn topics(report: &NodeReport) -> StatusTable {
             text(&topic["name"]),
             rate(&topic["records_per_s"]),
             format!("{}/s", bytes(&topic["bytes_per_s"])),
-            whole(&topic["records"]),
-            whole(&topic["subscribers"]),
-            whole(&topic["gaps"]),
-            whole(&topic["owner"]["node"]),
+            integer_text(&topic["records"]),
+            integer_text(&topic["subscribers"]),
+            integer_text(&topic["gaps"]),
+            integer_text(&topic["owner"]["node"]),
         ]
     };
     StatusTable {
-        title: format!("busiest topics of {}", whole(&topics["total"])),
+        title: format!("busiest topics of {}", integer_text(&topics["total"])),
         heading: &["TOPIC", "RECORDS", "BYTES", "TOTAL", "SUBSCRIBERS", "GAPS", "OWNER"],
         rows: list(&topics["topics"]).map(row).collect(),
     }
@@ -139,9 +151,9 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
             (true, false) => "DOWN",
         };
         vec![
-            whole(&node["node"]),
+            integer_text(&node["node"]),
             if is_leader { format!("{state}, leader") } else { state.to_owned() },
-            whole(&node["topics_owned"]),
+            integer_text(&node["topics_owned"]),
             text(&node["listeners"]["tcp"]),
             text(&node["listeners"]["http"]),
         ]
@@ -150,7 +162,9 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
         cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
     let title = match cluster["cluster"].is_null() {
         true => "single node, without a cluster".to_owned(),
-        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), shard_leaders(cluster)),
+        false => {
+            format!("cluster, term {}{}{missing}", integer_text(&cluster["term"]), shard_leaders(cluster))
+        }
     };
     StatusTable {
         title,
@@ -164,7 +178,9 @@ fn shard_leaders(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
             true => "no node".to_owned(),
-            false => format!("node {} (term {})", whole(&shard["leader"]), whole(&shard["term"])),
+            false => {
+                format!("node {} (term {})", integer_text(&shard["leader"]), integer_text(&shard["term"]))
+            }
         })
         .collect();
     if shards.is_empty() { String::new() } else { format!(", tasks led by {}", shards.join(", ")) }
@@ -176,20 +192,20 @@ pub fn work(report: &NodeReport) -> StatusTable {
         vec![
             text(&tenant["name"]),
             tenant["share"].as_f64().map_or_else(none, |share| format!("{:.0} %", share * 100.0)),
-            whole(&tenant["queued"]),
-            whole(&tenant["running"]),
+            integer_text(&tenant["queued"]),
+            integer_text(&tenant["running"]),
             rate(&tenant["completed_per_s"]),
-            whole(&tenant["completed"]),
-            whole(&tenant["failed"]),
+            integer_text(&tenant["completed"]),
+            integer_text(&tenant["failed"]),
         ]
     };
     let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
     StatusTable {
         title: format!(
             "tasks: {} stored, {} running, {} workers{jain}",
-            whole(&work["known"]),
-            whole(&work["held"]),
-            whole(&work["workers_up"])
+            integer_text(&work["known"]),
+            integer_text(&work["held"]),
+            integer_text(&work["workers_up"])
         ),
         heading: &["TENANT", "SHARE", "QUEUED", "RUNNING", "DONE", "TOTAL", "FAILED"],
         rows: list(&work["tenants"]).map(row).collect(),
@@ -201,10 +217,10 @@ pub fn spaces(report: &NodeReport) -> StatusTable {
         list(&world["regions"]).map(|region| {
             vec![
                 text(&world["world"]),
-                whole(&region["region"]),
-                whole(&region["process"]),
-                whole(&region["epoch"]),
-                whole(&region["standby"]),
+                integer_text(&region["region"]),
+                integer_text(&region["process"]),
+                integer_text(&region["epoch"]),
+                integer_text(&region["standby"]),
             ]
         })
     });
@@ -219,7 +235,7 @@ fn listeners(stats: &Value) -> String {
     let listener = |listener: &Value| {
         let address =
             listener["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
-        format!("{}{address} {}", text(&listener["protocol"]), whole(&listener["open"]))
+        format!("{}{address} {}", text(&listener["protocol"]), integer_text(&listener["open"]))
     };
     // Hide listeners that have no address and no connections.
     let is_open = |listener: &&Value| !listener["address"].is_null() || listener["open"].as_u64() > Some(0);
@@ -234,7 +250,7 @@ fn none() -> String {
     "–".to_owned()
 }
 
-fn whole(number: &Value) -> String {
+fn integer_text(number: &Value) -> String {
     number.as_u64().or_else(|| number.as_f64().map(|number| number as u64)).map_or_else(none, grouped)
 }
 
@@ -243,7 +259,7 @@ fn used(memory: &Value) -> String {
 }
 
 fn bytes(number: &Value) -> String {
-    number.as_f64().map_or_else(none, |bytes| sized(bytes as u64))
+    number.as_f64().map_or_else(none, |bytes| format_bytes(bytes as u64))
 }
 
 /// Formats a rate per second with three significant digits.
@@ -277,13 +293,13 @@ mod tests {
         let rates = [0.0, 0.4, 7.0, 12.4, 9_876.0, 12_345.0, 999_999.0, 1_204_331.0]
             .map(|number| rate(&json!(number)));
         assert_eq!(rates, ["0/s", "0.4/s", "7/s", "12/s", "9,876/s", "12.3 k/s", "1.00 M/s", "1.20 M/s"]);
-        assert_eq!((rate(&Value::Null), whole(&Value::Null)), (none(), none()));
+        assert_eq!((rate(&Value::Null), integer_text(&Value::Null)), (none(), none()));
     }
 
     #[test]
     fn control_characters_in_a_name_are_replaced() {
         let mut report = NodeReport::new("dunlin://a");
-        report.say(
+        report.update(
             "stats".to_owned(),
             json!({"slowest": [{"name": "\u{1b}[2Jx", "topic": "t\r\n", "lag": 5}]}),
         );
@@ -298,7 +314,7 @@ mod tests {
     fn node_list_of_top_marks_the_leader_and_nodes_that_are_down() {
         let mut report = NodeReport::new("dunlin://a");
         let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "listeners": {}});
-        report.say(
+        report.update(
             "cluster".to_owned(),
             json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
         );
@@ -313,7 +329,7 @@ mod tests {
         let shard =
             |at: u64, leader: Option<u64>, term: u64| json!({"shard": at, "leader": leader, "term": term});
         let shards = [shard(0, Some(2), 4), shard(1, None, 5), shard(2, Some(1), 6)];
-        report.say(
+        report.update(
             "cluster".to_owned(),
             json!({"cluster": "c", "term": 3, "nodes": [], "tasks_shards": shards}),
         );

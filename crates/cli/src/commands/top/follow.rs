@@ -15,7 +15,7 @@ use crate::connect::connect;
 use crate::outage::unreachable;
 
 /// The pause between attempts to reach the node.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait for a message before the thread checks the connection again.
 const WAIT: Duration = Duration::from_millis(200);
 /// The largest number of messages that are passed on between two checks of the connection.
@@ -25,11 +25,11 @@ const PATTERN: &str = "$node.>";
 
 /// A message of the thread that reads the status.
 enum StatusEvent {
-    Said {
-        about: String,
-        what: Value,
+    Status {
+        part: String,
+        value: Value,
     },
-    Away(String),
+    Unreachable(String),
     /// The node refuses this client.
     Refused(anyhow::Error),
 }
@@ -44,36 +44,36 @@ pub enum NodeEvent {
 
 /// A thread that reads a node's status repeatedly. Dropping the handle ends the thread.
 pub struct StatusFollower {
-    heard: Receiver<StatusEvent>,
+    events: Receiver<StatusEvent>,
 }
 
 impl StatusFollower {
     /// Starts to follow. Fails if the node is unreachable or refuses.
     pub fn start(global: &Global) -> Result<StatusFollower> {
         let opened = open(global)?;
-        let (sender, heard) = channel();
+        let (sender, events) = channel();
         let global = global.clone();
         let thread = thread::Builder::new().name("top".to_owned());
         thread
             .spawn(move || follow(opened, &global, &sender))
             .context("cannot start the thread that reads the node's status")?;
-        Ok(StatusFollower { heard })
+        Ok(StatusFollower { events })
     }
 
     /// Applies the messages that have arrived, after waiting at most `wait` for the first.
     pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<NodeEvent> {
-        let mut next = self.heard.recv_timeout(wait).ok();
-        let mut news = None;
-        while let Some(heard) = next {
-            match heard {
-                StatusEvent::Said { about, what } => report.say(about, what),
-                StatusEvent::Away(why) => report.mark_unreachable(why),
+        let mut next = self.events.recv_timeout(wait).ok();
+        let mut outcome = None;
+        while let Some(event) = next {
+            match event {
+                StatusEvent::Status { part, value } => report.update(part, value),
+                StatusEvent::Unreachable(why) => report.mark_unreachable(why),
                 StatusEvent::Refused(error) => return Some(NodeEvent::Refused(error)),
             }
-            news = Some(NodeEvent::NodeReport);
-            next = self.heard.try_recv().ok();
+            outcome = Some(NodeEvent::NodeReport);
+            next = self.events.try_recv().ok();
         }
-        news
+        outcome
     }
 }
 
@@ -91,11 +91,11 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
 fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<StatusEvent>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
-        if sender.send(StatusEvent::Away(format!("{error:#}"))).is_err() {
+        if sender.send(StatusEvent::Unreachable(format!("{error:#}"))).is_err() {
             return;
         }
         opened = loop {
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
             match open(global) {
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
@@ -103,8 +103,8 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Sta
                     let _ = sender.send(StatusEvent::Refused(error));
                     return;
                 }
-                Err(error) if sender.send(StatusEvent::Away(format!("{error:#}"))).is_err() => return,
-                Err(_told) => {}
+                Err(error) if sender.send(StatusEvent::Unreachable(format!("{error:#}"))).is_err() => return,
+                Err(_sent) => {}
             }
         };
     }
@@ -120,16 +120,16 @@ fn read(
         if let Some(lost) = unreachable(client) {
             return Err(SubscribeError::Connection(lost.why));
         }
-        let mut listens = true;
+        let mut has_receiver = true;
         let count = subscriber.drain(EVENTS_MAX, |event| {
             let Event::Record(record) = event else { return };
-            let about = record.frame.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
-            let what = serde_json::from_slice(record.payload()).ok();
-            if let (Some(about), Some(what)) = (about, what) {
-                listens &= sender.send(StatusEvent::Said { about, what }).is_ok();
+            let part = record.frame.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
+            let value = serde_json::from_slice(record.payload()).ok();
+            if let (Some(part), Some(value)) = (part, value) {
+                has_receiver &= sender.send(StatusEvent::Status { part, value }).is_ok();
             }
         })?;
-        if !listens {
+        if !has_receiver {
             return Ok(());
         }
         if count == 0 {

@@ -14,7 +14,7 @@ const HISTORY_MAX: usize = 600;
 #[derive(Debug)]
 pub struct NodeReport {
     url: String,
-    said: BTreeMap<String, Value>,
+    parts: BTreeMap<String, Value>,
     /// The number of records in each of the last seconds, oldest first.
     history: VecDeque<u64>,
     outage: Option<NodeOutage>,
@@ -29,20 +29,20 @@ pub struct NodeOutage {
 
 impl NodeReport {
     pub fn new(url: &str) -> NodeReport {
-        NodeReport { url: url.to_owned(), said: BTreeMap::new(), history: VecDeque::new(), outage: None }
+        NodeReport { url: url.to_owned(), parts: BTreeMap::new(), history: VecDeque::new(), outage: None }
     }
 
-    pub fn say(&mut self, about: String, what: Value) {
+    pub fn update(&mut self, part: String, value: Value) {
         self.outage = None;
-        if about == "stats"
-            && let Some(rate) = what["rates"]["records_per_s"].as_f64()
+        if part == "stats"
+            && let Some(rate) = value["rates"]["records_per_s"].as_f64()
         {
             if self.history.len() == HISTORY_MAX {
                 self.history.pop_front();
             }
             self.history.push_back(rate as u64);
         }
-        self.said.insert(about, what);
+        self.parts.insert(part, value);
     }
 
     pub fn mark_unreachable(&mut self, why: String) {
@@ -63,18 +63,18 @@ impl NodeReport {
     }
 
     /// The last value of a part; null if there is none.
-    pub fn of(&self, about: &str) -> &Value {
-        self.said.get(about).unwrap_or(&Value::Null)
+    pub fn of(&self, part: &str) -> &Value {
+        self.parts.get(part).unwrap_or(&Value::Null)
     }
 
     /// Time at which the last part was published, in Unix ms.
-    pub fn said_at(&self) -> Option<u64> {
+    pub fn published_at(&self) -> Option<u64> {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }
 
     /// Whether all parts and rates are known; rates need two measurements.
-    pub fn is_whole(&self) -> bool {
-        ALL.iter().all(|about| self.said.contains_key(*about)) && !self.of("stats")["rates"].is_null()
+    pub fn is_complete(&self) -> bool {
+        ALL.iter().all(|part| self.parts.contains_key(*part)) && !self.of("stats")["rates"].is_null()
     }
 
     /// The last rates, at most `count`, oldest first.
@@ -85,7 +85,7 @@ impl NodeReport {
     /// The complete status as one JSON object.
     pub fn object(&self) -> Value {
         let mut object: Map<String, Value> =
-            self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();
+            self.parts.iter().map(|(part, value)| (part.clone(), value.clone())).collect();
         object.insert("url".to_owned(), self.url.clone().into());
         let outage = self
             .outage
@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn node_report_is_complete_once_all_figures_and_rates_arrived() {
         let mut report = NodeReport::new("dunlin://a");
-        ALL.iter().for_each(|about| report.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
-        assert!(!report.is_whole());
-        report.say("stats".to_owned(), json!({"rates": {"records_per_s": 12.0}}));
-        assert!(report.is_whole());
-        assert_eq!((report.said_at(), report.history(5)), (Some(7), vec![12]));
+        ALL.iter().for_each(|part| report.update((*part).to_owned(), json!({"at_ms": 7, "rates": null})));
+        assert!(!report.is_complete());
+        report.update("stats".to_owned(), json!({"rates": {"records_per_s": 12.0}}));
+        assert!(report.is_complete());
+        assert_eq!((report.published_at(), report.history(5)), (Some(7), vec![12]));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             (since, "refused again")
         );
         assert_eq!(report.object()["unreachable"]["why"], "refused again");
-        report.say("stats".to_owned(), json!({}));
+        report.update("stats".to_owned(), json!({}));
         assert!(report.outage().is_none() && report.object()["unreachable"].is_null());
     }
 }

@@ -91,16 +91,16 @@ fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     };
     let room = block.inner(area).width;
     let mut widths = Vec::new();
-    let mut taken = 0;
+    let mut used = 0;
     for column in 0..listed.heading.len() {
-        let wanted = width(column);
+        let full_width = width(column);
         // The first column that does not fit is cut, later ones are omitted.
-        let given = wanted.min(room.saturating_sub(taken));
-        if given < wanted.min(4) {
+        let shown_width = full_width.min(room.saturating_sub(used));
+        if shown_width < full_width.min(4) {
             break;
         }
-        widths.push(Constraint::Length(given));
-        taken += given + 2;
+        widths.push(Constraint::Length(shown_width));
+        used += shown_width + 2;
     }
     let shown = widths.len();
     let heading = Row::new(listed.heading.iter().take(shown).copied()).style(Style::new().bold().cyan());
@@ -131,19 +131,19 @@ mod tests {
             "process": {"rss_bytes": 4096, "cpu_percent": 41.5, "threads": 9, "open_files": 44},
             "slowest": [{"name": "me", "topic": "orders", "protocol": "tcp", "lag": 5120, "missed": 41, "why": "it sleeps"}],
         });
-        report.say("stats".to_owned(), stats);
+        report.update("stats".to_owned(), stats);
         let topic = json!({"name": "orders", "records_per_s": 10.0, "bytes_per_s": 10.0, "records": 1, "subscribers": 1, "gaps": 0});
-        report.say("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
+        report.update("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
         let node = json!({"node": 3, "alive": false, "removed": null, "topics_owned": 0, "listeners": {"tcp": "a:1"}});
-        report.say("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
+        report.update("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
         let tenant =
             json!({"name": "acme", "share": 0.25, "queued": 7, "running": 2, "completed": 9, "failed": 0});
-        report.say(
+        report.update(
             "work".to_owned(),
             json!({"known": 9, "held": 2, "workers_up": 1, "jain": 0.98, "tenants": [tenant]}),
         );
         let region = json!({"region": 2, "process": 12, "epoch": 31, "standby": 14});
-        report.say("spaces".to_owned(), json!({"worlds": [{"world": "birds", "regions": [region]}]}));
+        report.update("spaces".to_owned(), json!({"worlds": [{"world": "birds", "regions": [region]}]}));
         report
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn wide_and_narrow_terminals_show_every_panel() {
         for (width, height) in [(160, 45), (80, 60)] {
             let text = drawn(&report(), width, height);
-            for said in [
+            for text_part in [
                 "node 1 dev",
                 "for keys",
                 "1.20 M/s",
@@ -169,7 +169,7 @@ mod tests {
                 "Jain's index 0.980",
                 "birds",
             ] {
-                assert!(text.contains(said), "{said} on {width} × {height}:\n{text}");
+                assert!(text.contains(text_part), "{text_part} on {width} × {height}:\n{text}");
             }
         }
     }

@@ -63,7 +63,7 @@ pub struct Arguments {
     durable: bool,
     /// Level at which a record is acknowledged: memory, written (with the operating system) or synced (on disk)
     /// [default: synced]
-    #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
+    #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = ack_level)]
     ack: Option<AckLevel>,
     /// Reducer that keeps the topic's state: book or orders (order books), or last (the last value of each key)
     #[arg(long, value_name = "KIND")]
@@ -76,7 +76,7 @@ pub struct Arguments {
     or_same: bool,
 }
 
-fn acknowledged(text: &str) -> Result<AckLevel, String> {
+fn ack_level(text: &str) -> Result<AckLevel, String> {
     text.parse()
 }
 
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
         return created.context(with_advice);
     }
     created.with_context(|| format!("cannot create topic {name}"))?;
-    super::done("created", name, console)
+    super::print_done("created", name, console)
 }
 
 impl Arguments {

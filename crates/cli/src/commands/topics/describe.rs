@@ -7,7 +7,7 @@ use dunlin_client::{LogDescription, SubscriptionDescription, TopicDescription};
 use dunlin_topic::{AckLevel, OnFull};
 use serde_json::json;
 
-use crate::console::{Console, grouped, sized};
+use crate::console::{Console, format_bytes, grouped};
 use crate::format::rfc3339;
 use crate::format::text::escaped;
 use crate::table::TextTable;
@@ -37,10 +37,10 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     writeln!(out, "{}", console.paint.strong(&topic.name))?;
     writeln!(out, "  subjects    {}", config.pattern.as_deref().unwrap_or(&topic.name))?;
     if let Some(owner) = Owner::of(&topic.settings) {
-        writeln!(out, "  owner       {}", owner.in_full())?;
+        writeln!(out, "  owner       {}", owner.full_text())?;
     }
-    writeln!(out, "  retention   {}{records}{age}", sized(retention.bytes))?;
-    writeln!(out, "  record      {} at most", sized(config.record_bytes_max.into()))?;
+    writeln!(out, "  retention   {}{records}{age}", format_bytes(retention.bytes))?;
+    writeln!(out, "  record      {} at most", format_bytes(config.record_bytes_max.into()))?;
     if let Some(reliable) = &config.reliable {
         let then = if reliable.on_full == OnFull::Evict {
             "evicts the slowest subscriber"
@@ -59,18 +59,14 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
             reducer.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let options = escaped(options.join(" ").as_bytes());
         writeln!(out, "  state       {} {options}", escaped(reducer.kind.as_bytes()))?;
-        write_of_logs(topic, "reducer/", out)?;
+        write_log_status(topic, "reducer/", out)?;
     }
     if let Some(every) = config.test_loss_every {
         writeln!(out, "  test loss   1 of {every} records, withheld once from each subscriber")?;
     }
     if let Some(durable) = &config.durable {
-        writeln!(
-            out,
-            "  durable     a record is acknowledged when it is {}",
-            stands_for(durable.acknowledge)
-        )?;
-        write_of_logs(topic, "durable/", out)?;
+        writeln!(out, "  durable     a record is acknowledged when it is {}", ack_text(durable.acknowledge))?;
+        write_log_status(topic, "durable/", out)?;
     }
     let count = |count: Option<u32>| count.map_or_else(unknown, |count| grouped(count.into()));
     writeln!(out, "  publishers  {}", count(topic.publishers))?;
@@ -82,7 +78,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
 }
 
 /// Prints the status of each log.
-fn write_of_logs(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
+fn write_log_status(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
     for (name, value) in &topic.settings {
         if let Some(partition) = name.strip_prefix(prefix) {
             let line = format!("log {partition}: {value}");
@@ -106,8 +102,8 @@ fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) 
             log.partition.to_string(),
             log.first.to_string(),
             format!("{}-{}", log.first.epoch, log.last_seq),
-            grouped(held(log)),
-            sized(log.bytes),
+            grouped(retained(log)),
+            format_bytes(log.bytes),
             if log.last_append_ns == 0 { "never".to_owned() } else { rfc3339(log.last_append_ns) },
         ]);
     }
@@ -157,7 +153,7 @@ fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Writ
     Ok(table.write(out, console.paint)?)
 }
 
-fn stands_for(level: AckLevel) -> &'static str {
+fn ack_text(level: AckLevel) -> &'static str {
     match level {
         AckLevel::Memory => "in memory",
         AckLevel::Written => "written",
@@ -169,7 +165,7 @@ fn kind(work: bool) -> &'static str {
     if work { "work" } else { "share" }
 }
 
-fn held(log: &LogDescription) -> u64 {
+fn retained(log: &LogDescription) -> u64 {
     (log.last_seq + 1).saturating_sub(log.first.seq)
 }
 
@@ -215,7 +211,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
 fn log_object(log: &LogDescription) -> serde_json::Value {
     json!({
         "partition": log.partition, "epoch": log.first.epoch, "first_seq": log.first.seq, "last_seq": log.last_seq,
-        "records": held(log), "bytes": log.bytes, "last_append_time_ns": log.last_append_ns.to_string(),
+        "records": retained(log), "bytes": log.bytes, "last_append_time_ns": log.last_append_ns.to_string(),
     })
 }
 

@@ -7,7 +7,7 @@ pub struct Owner {
     node: u64,
     epoch: u32,
     /// Where the owner is, seen from the queried node: `here`, `elsewhere` or `down`.
-    is: String,
+    status: String,
     address: Option<String>,
 }
 
@@ -19,28 +19,28 @@ impl Owner {
         Some(Owner {
             node: get("owner")?.parse().ok()?,
             epoch: get("owner.epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
-            is: get("owner.is").unwrap_or_default().to_owned(),
+            status: get("owner.is").unwrap_or_default().to_owned(),
             address: get("owner.address").map(str::to_owned),
         })
     }
 
-    pub fn in_short(&self) -> String {
-        let down = if self.is == "down" { ", down" } else { "" };
+    pub fn short_text(&self) -> String {
+        let down = if self.status == "down" { ", down" } else { "" };
         format!("node {}, epoch {}{down}", self.node, self.epoch)
     }
 
     /// The owner in a sentence, with a note that the counts are those of the queried node.
-    pub fn in_full(&self) -> String {
+    pub fn full_text(&self) -> String {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
-        let is = match self.is.as_str() {
+        let status = match self.status.as_str() {
             "here" => "this node",
             "down" => "down; the rest describes this node's copy",
             _ => "another node; the rest describes this node's copy",
         };
-        format!("node {}{at}, epoch {}: {is}", self.node, self.epoch)
+        format!("node {}{at}, epoch {}: {status}", self.node, self.epoch)
     }
 
     pub fn object(&self) -> serde_json::Value {
-        json!({"node": self.node, "epoch": self.epoch, "is": self.is, "address": self.address})
+        json!({"node": self.node, "epoch": self.epoch, "is": self.status, "address": self.address})
     }
 }

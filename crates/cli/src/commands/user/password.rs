@@ -14,11 +14,11 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
         Some(file) => {
             let bytes = read_input(file)
                 .with_context(|| format!("cannot read the password file {}", file.display()))?;
-            without_line_end(bytes)
+            trim_line_end(bytes)
         }
         None if std::io::stdin().is_terminal() => {
-            let first = ask(&format!("Password for {user}: "))?;
-            if ask("Repeat the password: ")? != first {
+            let first = prompt(&format!("Password for {user}: "))?;
+            if prompt("Repeat the password: ")? != first {
                 bail!(CommandRefusal("the two passwords differ: run the command again".to_owned()));
             }
             first
@@ -34,7 +34,7 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
 }
 
 /// Removes the line end that editors append.
-pub fn without_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn trim_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         if bytes.last() == Some(&b'\r') {
@@ -44,16 +44,16 @@ pub fn without_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn ask(what: &str) -> Result<Vec<u8>> {
+fn prompt(text: &str) -> Result<Vec<u8>> {
     let input = std::io::stdin();
-    let shown = tcgetattr(&input).context("cannot ask for a password")?;
-    let mut hidden = shown.clone();
+    let visible = tcgetattr(&input).context("cannot ask for a password")?;
+    let mut hidden = visible.clone();
     hidden.local_modes &= !LocalModes::ECHO;
     let mut errors = std::io::stderr();
-    write!(errors, "{what}").and_then(|()| errors.flush())?;
+    write!(errors, "{text}").and_then(|()| errors.flush())?;
     tcsetattr(&input, OptionalActions::Flush, &hidden).context("cannot hide the password")?;
     let line = line();
-    tcsetattr(&input, OptionalActions::Flush, &shown).context("cannot restore the terminal's echo")?;
+    tcsetattr(&input, OptionalActions::Flush, &visible).context("cannot restore the terminal's echo")?;
     writeln!(errors)?;
     line
 }
@@ -61,5 +61,5 @@ fn ask(what: &str) -> Result<Vec<u8>> {
 fn line() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_until(b'\n', &mut bytes).context("cannot read the password")?;
-    Ok(without_line_end(bytes))
+    Ok(trim_line_end(bytes))
 }

@@ -49,7 +49,7 @@ impl ExportedSpan {
 }
 
 fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
-    attributes.iter().find(|one| one.key == key)?.value.as_ref()?.value.as_ref()
+    attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()
 }
 
 pub struct Collector {
@@ -62,11 +62,11 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let spans = Arc::new(Mutex::default());
-        let taken = Arc::clone(&spans);
+        let received = Arc::clone(&spans);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (stream, taken) = (stream.unwrap(), Arc::clone(&taken));
-                thread::spawn(move || serve(stream, &taken));
+                let (stream, received) = (stream.unwrap(), Arc::clone(&received));
+                thread::spawn(move || serve(stream, &received));
             }
         });
         Collector { address, spans }
@@ -82,18 +82,18 @@ impl Collector {
 }
 
 /// Handles requests until the client ends.
-fn serve(stream: TcpStream, taken: &Mutex<Vec<ExportedSpan>>) {
+fn serve(stream: TcpStream, received: &Mutex<Vec<ExportedSpan>>) {
     let mut stream = BufReader::new(stream);
     while let Some(body) = request(&mut stream) {
         let export = ExportTraceServiceRequest::decode(body.as_slice()).expect("protobuf as OTLP has it");
-        for of_resource in export.resource_spans {
-            let resource = of_resource.resource.unwrap_or_default().attributes;
+        for resource_spans in export.resource_spans {
+            let resource = resource_spans.resource.unwrap_or_default().attributes;
             let service = match value(&resource, "service.name") {
                 Some(Value::StringValue(name)) => name.clone(),
                 other => panic!("the service's name is {other:?}"),
             };
-            let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            taken.lock().unwrap().extend(spans.map(|span| seen(span, &service)));
+            let spans = resource_spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            received.lock().unwrap().extend(spans.map(|span| exported_span(span, &service)));
         }
         let answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
         stream.get_mut().write_all(answer).unwrap();
@@ -121,7 +121,7 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     Some(body)
 }
 
-fn seen(span: Span, service: &str) -> ExportedSpan {
+fn exported_span(span: Span, service: &str) -> ExportedSpan {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     ExportedSpan {
         service: service.to_owned(),

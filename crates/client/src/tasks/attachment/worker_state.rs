@@ -13,19 +13,18 @@ use dunlin_tasks::{AttachResponse, AttemptReport, CommandReply, TaskCommand, Tas
 use dunlin_wire::ErrorCode;
 use hashbrown::HashMap;
 
-use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::assigned::AssignedTask;
+use super::super::pending_commands::{LENGTH_BYTES, push_command, refuse_too_long};
 use crate::refusal::RefusedError;
 
 /// Maximum number of requests without a response. Commands that are queued in the meantime are sent together, so that a
 /// busy worker sends larger requests.
 const REQUESTS_MAX: usize = 4;
 /// The size of a result without content, rounded up, in bytes.
-const ANSWER_BYTES: usize = 80;
+const COMMAND_BYTES: usize = 80;
 /// The largest request in bytes, unless one command is larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// The tasks, commands and requests of a worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     /// The worker's number; 0 until the cluster has assigned one.
@@ -40,7 +39,7 @@ pub(super) struct WorkerState {
     held: HashMap<u64, HeldTask>,
     /// Tasks, with their tokens, that now belong to other workers, although a thread here still runs them. Each
     /// takes a slot until it ends.
-    stray: HashSet<(u64, u64)>,
+    lost_but_running: HashSet<(u64, u64)>,
     /// Commands that are not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
     /// The commands of each request that was sent and has no response yet, with the request's number.
@@ -50,10 +49,9 @@ pub(super) struct WorkerState {
     pub(super) counts: TaskCounters,
 }
 
-/// The numbers of tasks that were assigned, completed, refused as too late, and lost to other workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskCounters {
-    pub(super) given: u64,
+    pub(super) assigned: u64,
     pub(super) answered: u64,
     pub(super) stale: u64,
     pub(super) lost: u64,
@@ -71,57 +69,58 @@ struct HeldTask {
 pub(super) struct QueuedCommand {
     bytes: Vec<u8>,
     /// The task and token whose result the command reports; `None` for other commands.
-    answers: Option<(u64, u64)>,
+    result_of: Option<(u64, u64)>,
     /// Whether to send the command again after a lost connection.
     is_kept: bool,
     /// Whether an earlier attempt may have carried out the command.
-    is_again: bool,
+    is_repeated: bool,
 }
 
 impl QueuedCommand {
     pub(super) fn new(
         command: &TaskCommand<'_>,
-        answers: Option<(u64, u64)>,
+        result_of: Option<(u64, u64)>,
         is_kept: bool,
     ) -> QueuedCommand {
-        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
-        push(&mut bytes, command);
-        QueuedCommand { bytes, answers, is_kept, is_again: false }
+        let mut bytes = Vec::with_capacity(COMMAND_BYTES);
+        push_command(&mut bytes, command);
+        QueuedCommand { bytes, result_of, is_kept, is_repeated: false }
     }
 }
 
 impl QueuedCommand {
     /// Replaces a result that is too large for a request by a failure.
     pub(super) fn or_failure(self) -> QueuedCommand {
-        too_long(&self.bytes).and_then(|refused| self.failing(&refused)).unwrap_or(self)
+        refuse_too_long(&self.bytes).and_then(|refused| self.failure_for(&refused)).unwrap_or(self)
     }
 
     /// Returns the failure to send if the cluster refused a result because of its content. The task still belongs to
     /// this worker, and no other worker can finish it.
-    fn failing(&self, refused: &RefusedError) -> Option<QueuedCommand> {
-        if is_of_another(refused.code) {
+    fn failure_for(&self, refused: &RefusedError) -> Option<QueuedCommand> {
+        if is_task_lost(refused.code) {
             return None;
         }
-        let Ok(TaskCommand::Complete { answer, .. }) = TaskCommand::decode(self.bytes.get(LENGTH_BYTES..)?)
+        let Ok(TaskCommand::Complete { report: answer, .. }) =
+            TaskCommand::decode(self.bytes.get(LENGTH_BYTES..)?)
         else {
             return None;
         };
         let error = format!("the result was refused: {refused}");
         Some(QueuedCommand::new(
-            &TaskCommand::Fail { answer, error: error.as_bytes(), retry: true },
-            self.answers,
+            &TaskCommand::Fail { report: answer, error: error.as_bytes(), retry: true },
+            self.result_of,
             true,
         ))
     }
 
-    fn again(self) -> QueuedCommand {
-        QueuedCommand { is_again: true, ..self }
+    fn repeated(self) -> QueuedCommand {
+        QueuedCommand { is_repeated: true, ..self }
     }
 }
 
 impl WorkerState {
     /// The held tasks with their tokens.
-    pub(super) fn has(&self) -> Vec<(u64, u64)> {
+    pub(super) fn held_tokens(&self) -> Vec<(u64, u64)> {
         self.held.iter().map(|(&task, held)| (task, held.token)).collect()
     }
 
@@ -131,32 +130,32 @@ impl WorkerState {
     }
 
     /// Whether an assigned task may still be unfinished.
-    pub(super) fn holds_anything(&self) -> bool {
+    pub(super) fn holds_tasks(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Whether nothing is queued or unanswered. For a detached worker only results count, because other
     /// commands concern the node it was attached to.
-    pub(super) fn has_nothing_to_send(&self) -> bool {
+    pub(super) fn is_flushed(&self) -> bool {
         let mut all = self
             .unsent
             .iter()
             .chain(self.unanswered_requests.iter().flat_map(|(_, queued_commands)| queued_commands));
-        !all.any(|queued| self.is_attached || queued.answers.is_some())
+        !all.any(|queued| self.is_attached || queued.result_of.is_some())
     }
 
-    pub(super) fn say(&mut self, queued: QueuedCommand) {
+    pub(super) fn enqueue(&mut self, queued: QueuedCommand) {
         self.unsent.push_back(queued);
     }
 
     /// Stores that a task has a result. Returns whether the result is still needed, because the worker holds the task
     /// and the task has no other result. If it is not needed, the slot becomes free.
-    pub(super) fn answer(&mut self, task: u64, token: u64) -> bool {
+    pub(super) fn record_result(&mut self, task: u64, token: u64) -> bool {
         match self.held.get_mut(&task) {
             Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
             _ => {
-                if self.stray.remove(&(task, token)) {
-                    self.take_one_more();
+                if self.lost_but_running.remove(&(task, token)) {
+                    self.request_one_more();
                 }
                 false
             }
@@ -165,15 +164,15 @@ impl WorkerState {
 
     /// The number of slots without those that tasks of other workers still take.
     pub(super) fn slots(&self, slots: u32) -> u32 {
-        slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
+        slots.saturating_sub(u32::try_from(self.lost_but_running.len()).unwrap_or(u32::MAX))
     }
 
     /// Requests one more task, after a thread has ended a task that the cluster counts for another worker. (A worker
     /// that attaches again sends its number of slots instead.)
-    fn take_one_more(&mut self) {
+    fn request_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };
-            self.say(QueuedCommand::new(&pull, None, false));
+            self.enqueue(QueuedCommand::new(&pull, None, false));
         }
     }
 
@@ -204,66 +203,66 @@ impl WorkerState {
     }
 
     /// Handles a lost connection: unanswered commands are sent again first.
-    pub(super) fn lost_connection(&mut self) {
+    pub(super) fn handle_disconnect(&mut self) {
         self.is_attached = false;
-        let kept = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
+        let kept_commands = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
             queued_commands.into_iter().filter(|queued| queued.is_kept)
         };
-        let again: Vec<QueuedCommand> =
-            self.unanswered_requests.drain(..).flat_map(kept).map(QueuedCommand::again).collect();
-        again.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
+        let repeated: Vec<QueuedCommand> =
+            self.unanswered_requests.drain(..).flat_map(kept_commands).map(QueuedCommand::repeated).collect();
+        repeated.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
         self.unsent.retain(|queued| queued.is_kept);
     }
 
     /// Handles the response to attaching. Tasks that belong to other workers are stopped, and results that have no
     /// response are sent again.
-    pub(super) fn attached(&mut self, attached: &AttachResponse) {
-        if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.life) {
-            self.lost_lease();
+    pub(super) fn handle_attached(&mut self, attached: &AttachResponse) {
+        if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.epoch) {
+            self.handle_lost_lease();
         }
-        (self.worker, self.life, self.is_attached) = (attached.worker, attached.life, true);
+        (self.worker, self.life, self.is_attached) = (attached.worker, attached.epoch, true);
         for &(task, token) in &attached.lost {
             if self.held.get(&task).is_some_and(|held| held.token == token && !held.is_answered) {
                 self.counts.lost += 1;
-                self.forget(task);
+                self.release_task(task);
             }
         }
     }
 
     /// Handles the end of the lease: all tasks now belong to other workers.
-    pub(super) fn lost_lease(&mut self) {
+    pub(super) fn handle_lost_lease(&mut self) {
         (self.worker, self.is_attached) = (0, false);
         let all: Vec<u64> = self.held.keys().copied().collect();
         for task in all {
             self.counts.lost += 1;
-            self.forget(task);
+            self.release_task(task);
         }
         self.unsent.clear();
         self.unanswered_requests.clear();
         self.is_drained |= self.is_draining;
     }
 
-    fn forget(&mut self, task: u64) -> Option<HeldTask> {
+    fn release_task(&mut self, task: u64) -> Option<HeldTask> {
         let held = self.held.remove(&task)?;
         held.stopped.store(true, Ordering::Release);
         let ready = self.ready.len();
-        self.ready.retain(|given| given.task() != task || given.token() != held.token);
+        self.ready.retain(|assigned| assigned.task() != task || assigned.token() != held.token);
         if self.ready.len() == ready && !held.is_answered {
-            self.stray.insert((task, held.token));
+            self.lost_but_running.insert((task, held.token));
         }
         Some(held)
     }
 
     /// Carries out an order. If a task has to stop and no thread has begun it, the worker returns it at once.
-    pub(super) fn ordered(&mut self, order: WorkerOrder) {
+    pub(super) fn handle_order(&mut self, order: WorkerOrder) {
         match order {
-            WorkerOrder::Start(start) => self.start(start),
+            WorkerOrder::Start(start) => self.accept_task(start),
             WorkerOrder::Stop { task, token, .. } if self.holds(task, token) => {
                 let Some(held) = self.held.get(&task) else { return };
                 held.stopped.store(true, Ordering::Release);
-                if self.ready.iter().any(|given| given.task() == task) {
-                    self.ready.retain(|given| given.task() != task);
-                    self.give_back(task, token);
+                if self.ready.iter().any(|assigned| assigned.task() == task) {
+                    self.ready.retain(|assigned| assigned.task() != task);
+                    self.return_task(task, token);
                 }
             }
             WorkerOrder::Stop { .. } => {}
@@ -271,8 +270,8 @@ impl WorkerState {
         }
     }
 
-    fn give_back(&mut self, task: u64, token: u64) {
-        if self.answer(task, token) {
+    fn return_task(&mut self, task: u64, token: u64) {
+        if self.record_result(task, token) {
             let answer = AttemptReport {
                 worker: self.worker,
                 task,
@@ -282,59 +281,61 @@ impl WorkerState {
                 memory_bytes: 0,
                 credit: 1,
             };
-            let command = TaskCommand::Fail { answer, error: b"stopped before it began", retry: true };
-            self.say(QueuedCommand::new(&command, Some((task, token)), true));
+            let command =
+                TaskCommand::Fail { report: answer, error: b"stopped before it began", retry: true };
+            self.enqueue(QueuedCommand::new(&command, Some((task, token)), true));
         }
     }
 
-    fn start(&mut self, start: TaskStart) {
+    fn accept_task(&mut self, start: TaskStart) {
         if self.holds(start.task, start.token) {
             return;
         }
         // The cluster assigned the task to this worker again, with a new token. A result with the old token is useless.
-        self.forget(start.task);
+        self.release_task(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
         self.held.insert(start.task, held);
-        self.counts.given += 1;
+        self.counts.assigned += 1;
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
     /// Handles the response to a request, one command after another. Returns `false` if the cluster does not know this
     /// worker.
-    pub(super) fn answered(
+    pub(super) fn handle_responses(
         &mut self,
         request: u32,
-        answers: Vec<Result<CommandReply, RefusedError>>,
+        responses: Vec<Result<CommandReply, RefusedError>>,
     ) -> bool {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return true;
         };
         let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return true };
         let mut is_known = true;
-        for (queued, answer) in queued_commands.into_iter().zip(answers) {
-            match &answer {
-                Ok(CommandReply::Beaten { gone }) => is_known &= !gone.contains(&self.worker),
+        for (queued, response) in queued_commands.into_iter().zip(responses) {
+            match &response {
+                Ok(CommandReply::Renewed { gone }) => is_known &= !gone.contains(&self.worker),
                 Err(refused) => is_known &= refused.code != ErrorCode::NoWorker,
                 Ok(_) => {}
             }
-            let Some((task, token)) = queued.answers else { continue };
+            let Some((task, token)) = queued.result_of else { continue };
             if self.holds(task, token) {
-                if let Some(failing) = answer.as_ref().err().and_then(|refused| queued.failing(refused)) {
-                    self.say(failing);
+                if let Some(failure) = response.as_ref().err().and_then(|refused| queued.failure_for(refused))
+                {
+                    self.enqueue(failure);
                     continue;
                 }
                 self.held.remove(&task);
-                match answer {
+                match response {
                     Ok(_) => self.counts.answered += 1,
                     // The cluster accepted the first attempt, but its response was lost.
-                    Err(refused) if queued.is_again && refused.code == ErrorCode::TaskOver => {
+                    Err(refused) if queued.is_repeated && refused.code == ErrorCode::TaskOver => {
                         self.counts.answered += 1;
                     }
                     Err(_) => {
                         self.counts.stale += 1;
-                        if !queued.is_again {
-                            self.take_one_more();
+                        if !queued.is_repeated {
+                            self.request_one_more();
                         }
                     }
                 }
@@ -344,29 +345,32 @@ impl WorkerState {
     }
 
     /// Handles the temporary refusal of a request: its commands are sent again.
-    pub(super) fn refused(&mut self, request: u32) {
+    pub(super) fn requeue_request(&mut self, request: u32) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
         };
         let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return };
-        let again: Vec<QueuedCommand> =
-            queued_commands.into_iter().filter(|queued| queued.is_kept).map(QueuedCommand::again).collect();
-        again.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
+        let repeated: Vec<QueuedCommand> = queued_commands
+            .into_iter()
+            .filter(|queued| queued.is_kept)
+            .map(QueuedCommand::repeated)
+            .collect();
+        repeated.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
     }
 
     /// Handles the final refusal of a request: its commands are discarded. Tasks whose results were among them fail.
-    pub(super) fn given_up(&mut self, request: u32, refused: &RefusedError) {
+    pub(super) fn discard_request(&mut self, request: u32, refused: &RefusedError) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
         };
         let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return };
         for queued in queued_commands {
-            let Some((task, token)) = queued.answers else { continue };
+            let Some((task, token)) = queued.result_of else { continue };
             if !self.holds(task, token) {
                 continue;
             }
-            match queued.failing(refused) {
-                Some(failing) => self.say(failing),
+            match queued.failure_for(refused) {
+                Some(failure) => self.enqueue(failure),
                 None => {
                     self.held.remove(&task);
                     self.counts.stale += 1;
@@ -377,7 +381,7 @@ impl WorkerState {
 }
 
 /// Whether the code means that the task belongs to another worker, or has ended.
-fn is_of_another(code: ErrorCode) -> bool {
+fn is_task_lost(code: ErrorCode) -> bool {
     use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
     matches!(code, NoTask | NoWorker | StaleToken | TaskOver)
 }

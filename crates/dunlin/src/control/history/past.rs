@@ -35,8 +35,11 @@ impl PastChanges {
         PastChanges { log, last }
     }
 
-    /// Writes the blocks to `take` until it returns an error.
-    pub(in crate::control) fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    /// Writes the blocks to `write_block` until it returns an error.
+    pub(in crate::control) fn write(
+        &self,
+        write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let options = SubscribeOptions {
             start: Start::Earliest,
             on_gap: OnGap::Oldest,
@@ -53,7 +56,7 @@ impl PastChanges {
                     let mut written = Ok(());
                     cursor.drain(usize::MAX, |record| {
                         if written.is_ok() && record.position <= self.last {
-                            written = block.push(record.position, record.payload(), take);
+                            written = block.push(record.position, record.payload(), write_block);
                         }
                     });
                     written?;
@@ -62,7 +65,7 @@ impl PastChanges {
                 ReadOutcome::Empty | ReadOutcome::Closed => break,
             }
         }
-        block.end(take)
+        block.end(write_block)
     }
 }
 
@@ -78,13 +81,13 @@ impl Block {
         &mut self,
         at: Position,
         change: &[u8],
-        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+        write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         if change.len() > CHANGE_BYTES_MAX {
-            return self.end(take);
+            return self.end(write_block);
         }
         if at != self.next || self.bytes.len() + change.len() > BLOCK_BYTES {
-            self.end(take)?;
+            self.end(write_block)?;
         }
         if self.bytes.is_empty() {
             self.bytes.extend_from_slice(&[VERSION, KIND]);
@@ -97,9 +100,9 @@ impl Block {
         Ok(())
     }
 
-    fn end(&mut self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn end(&mut self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         if !self.bytes.is_empty() {
-            take(&self.bytes)?;
+            write_block(&self.bytes)?;
             self.bytes.clear();
         }
         Ok(())
@@ -117,12 +120,14 @@ pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for mut block in blocks.iter().cloned() {
         block.advance(2);
-        let (Ok(of), Ok(mut revision)) = (block.try_get_u32_le(), block.try_get_u64_le()) else { continue };
+        let (Ok(block_epoch), Ok(mut revision)) = (block.try_get_u32_le(), block.try_get_u64_le()) else {
+            continue;
+        };
         let joins = changes.last().is_none_or(|last| last.revision + 1 == revision);
-        if of != epoch || !joins {
+        if block_epoch != epoch || !joins {
             changes.clear();
         }
-        if of != epoch {
+        if block_epoch != epoch {
             continue;
         }
         while let Ok(len) = block.try_get_u32_le() {
@@ -142,14 +147,14 @@ mod tests {
 
     fn blocks(changes: &[(u32, u64, &[u8])]) -> Vec<Bytes> {
         let (mut blocks, mut block) = (Vec::new(), Block::default());
-        let mut take = |bytes: &[u8]| {
+        let mut write_block = |bytes: &[u8]| {
             blocks.push(Bytes::copy_from_slice(bytes));
             Ok(())
         };
         for (epoch, seq, change) in changes {
-            block.push(Position { epoch: *epoch, seq: *seq }, change, &mut take).unwrap();
+            block.push(Position { epoch: *epoch, seq: *seq }, change, &mut write_block).unwrap();
         }
-        block.end(&mut take).unwrap();
+        block.end(&mut write_block).unwrap();
         blocks
     }
 

@@ -14,15 +14,15 @@ use crate::waiting;
 
 impl Route {
     /// Starts to feed the mirrors if they have subscribers and no feed.
-    pub(in crate::ownership) fn feed_if_read(&self) {
+    pub(in crate::ownership) fn start_feed_if_read(&self) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
-        if topic.logs().iter().any(|log| log.is_read()) {
-            self.begin_feed(&ownership, &this, &topic, Start::Latest);
+        if topic.logs().iter().any(|log| log.has_subscribers()) {
+            self.start_feed(&ownership, &this, &topic, Start::Latest);
         }
     }
 
-    pub(super) fn begin_feed(
+    pub(super) fn start_feed(
         &self,
         ownership: &Arc<Ownership>,
         this: &Arc<Route>,
@@ -31,12 +31,12 @@ impl Route {
     ) {
         let feed = {
             let mut state = lock(&self.state);
-            let needs_none = state.feed.is_some() || state.owner == ownership.id || self.is_over();
-            if needs_none || !ownership.is_alive(state.owner) {
+            let has_feed = state.feed.is_some() || state.owner == ownership.id || self.is_deleted();
+            if has_feed || !ownership.is_alive(state.owner) {
                 return;
             }
             let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
-            let start = match (start, state.read_since_ns) {
+            let start = match (start, state.subscriber_since_ns) {
                 // A position is valid for one log only. The feed of the other logs begins at their end; a subscriber
                 // that resumes in one of them has a mirror of its own.
                 (Start::After(_), _) if logs.len() > 1 => Start::Latest,
@@ -53,43 +53,43 @@ impl Route {
     }
 
     /// Called when a mirror has all records that its owner had.
-    pub(in crate::ownership) fn placed(&self, feed: &MirrorFeed) {
-        if feed.private.is_none() {
-            lock(&self.state).read_since_ns = None;
+    pub(in crate::ownership) fn on_caught_up(&self, feed: &MirrorFeed) {
+        if feed.permit.is_none() {
+            lock(&self.state).subscriber_since_ns = None;
         }
-        self.notify_placing();
+        self.notify_mirror_waiters();
         if let Some(ownership) = self.ownership.upgrade() {
-            ownership.was_in_time(feed.from);
+            ownership.clear_late(feed.from);
         }
     }
 
     /// Wakes the threads that wait for a mirror. Call this after the change for which these threads wait.
-    pub(super) fn notify_placing(&self) {
+    pub(super) fn notify_mirror_waiters(&self) {
         // Takes the lock first. Otherwise a thread that has checked before the change and is about to wait would miss
         // the notification.
         drop(lock(&self.state));
-        self.placing.notify_all();
+        self.mirror_changed.notify_all();
     }
 
     /// Waits until the mirror has all records that its owner had. Returns at once if such a wait has failed shortly
     /// before, or on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
-    pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
+    pub(super) fn await_mirror(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
             return;
         }
         let owner = self.owner().0;
-        let may_be_soon =
+        let may_wait =
             (self.kind == TopicKind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
-        let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
+        let wait_max = if may_wait { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
         // Waits even if the topic was deleted, because the feed may still deliver its records.
-        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
+        let waited = self.mirror_changed.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
-            state.read_since_ns.get_or_insert_with(now_ns);
+            state.subscriber_since_ns.get_or_insert_with(now_ns);
             drop(state);
-            if may_be_soon {
-                ownership.was_late(owner);
+            if may_wait {
+                ownership.record_late(owner);
             }
         }
     }
@@ -98,9 +98,9 @@ impl Route {
     /// records.
     pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<MirrorFeed>, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
-        if feed.private.is_some() {
+        if feed.permit.is_some() {
             lock(&self.state).why = why.to_owned();
-            return self.feed_private_again(&ownership, feed);
+            return self.restart_private_feed(&ownership, feed);
         }
         let topic = self.topic();
         {
@@ -109,30 +109,30 @@ impl Route {
             if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
                 return;
             }
-            if self.is_over() {
+            if self.is_deleted() {
                 drop(state);
                 return feed.close();
             }
             // Starting a feed needs this lock. While it is held, no new feed can begin after the records that the
             // mirror drops here. During a handover to this node (`draining`), the records are still needed.
             if let Some(topic) = topic
-                && feed.stood()
+                && feed.is_accepted()
                 && state.draining.is_none()
-                && !topic.logs().iter().any(|log| log.is_read())
+                && !topic.logs().iter().any(|log| log.has_subscribers())
             {
-                topic.logs().iter().for_each(|log| log.starve());
+                topic.logs().iter().for_each(|log| log.clear_mirror());
             }
         }
-        ownership.housekeeper.look_at_after(&self.this, housekeeper::PAUSE);
+        ownership.housekeeper.check_after(&self.this, housekeeper::PAUSE);
     }
 
-    fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
-        if self.is_over() {
+    fn restart_private_feed(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
+        if self.is_deleted() {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
             let (owner, _) = self.owner();
-            let next = feed.again(owner);
+            let next = feed.restart_from(owner);
             if owner != feed.from && ownership.is_alive(owner) {
                 // The owner has changed in the meantime. The new owner may be reachable.
                 ownership.peers.feed(owner, next);
@@ -158,19 +158,19 @@ mod tests {
     use crate::config::Config;
     use crate::node::Node;
     use crate::ownership::{ClusterCommandError, InFlightBatch, OwnershipLimits, PeerNodes};
-    use crate::storage::config_in_words;
+    use crate::storage::encode_config;
 
     /// Other nodes that never respond.
     #[derive(Debug)]
     struct Silent;
 
     impl PeerNodes for Silent {
-        fn ask(&self, _: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
-            Err(ClusterCommandError::Away("nobody is there".to_owned()))
+        fn propose(&self, _: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+            Err(ClusterCommandError::Away("no node responds".to_owned()))
         }
 
-        fn forward_batch(&self, _: u64, run: InFlightBatch) {
-            run.not_taken("nobody is there");
+        fn forward_batch(&self, _: u64, batch: InFlightBatch) {
+            batch.not_appended("no node responds");
         }
 
         fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
@@ -192,39 +192,39 @@ mod tests {
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };
         let ownership = node.join_cluster(1, Arc::new(Silent), limits);
-        ownership.came(2, b"");
+        ownership.add_node(2, b"");
         let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
-        let words = config_in_words("t", &config);
-        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], words.as_bytes());
+        let config_text = encode_config("t", &config);
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], config_text.as_bytes());
         let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
-        ownership.settle("t", &placement).unwrap();
+        ownership.apply_placement("t", &placement).unwrap();
         let (route, topic) = (ownership.route("t").unwrap(), node.topic("t").unwrap());
 
         // The thread that takes the topic over is blocked after the first of two logs.
-        ownership.was_late(2);
+        ownership.record_late(2);
         let options = SubscribeOptions::default();
         let first = Arc::clone(&topic.logs()[0]);
         let mut cursor = Cursor::new(first, &options, None, ConsumeMode::Reads).unwrap();
-        ownership.was_in_time(2);
-        let ((stopped, is_stopped), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        ownership.clear_late(2);
+        let ((stopped, is_stopped), (resume, may_resume)) = (mpsc::channel(), mpsc::channel());
         let waiter = Waiter::new();
         assert!(cursor.arm(&waiter, 0));
-        let stop = Stop(stopped.into(), may_go_on.into());
+        let stop = Stop(stopped.into(), may_resume.into());
         assert!(waiter.set_waker(&Waker::from(Arc::new(stop))));
-        let (of_way, of_topic) = (Arc::clone(&route), Arc::clone(&topic));
-        let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
+        let (thread_route, thread_topic) = (Arc::clone(&route), Arc::clone(&topic));
+        let taking_over = thread::spawn(move || thread_route.take_over(&thread_topic, 8));
         is_stopped.recv().unwrap();
 
         // A waiting thread checks the second log just before that log is taken over, and begins to wait just after it
         // is taken over.
-        let (began, has_looked) = (Instant::now(), Cell::new(false));
-        route.await_placing(&ownership, &topic.logs()[1], |log| {
+        let (began, has_checked) = (Instant::now(), Cell::new(false));
+        route.await_mirror(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();
-            if !has_looked.replace(true) {
+            if !has_checked.replace(true) {
                 assert!(is_unplaced);
-                go_on.send(()).unwrap();
-                let looked = Instant::now();
-                while !taking_over.is_finished() && looked.elapsed() < Duration::from_millis(200) {
+                resume.send(()).unwrap();
+                let checked_at = Instant::now();
+                while !taking_over.is_finished() && checked_at.elapsed() < Duration::from_millis(200) {
                     thread::yield_now();
                 }
                 assert!(!log.is_mirror());

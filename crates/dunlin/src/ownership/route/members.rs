@@ -8,7 +8,6 @@ use crate::ownership::membership::RemoteMembership;
 use crate::ownership::{Ownership, lock};
 
 impl Route {
-    /// Adds a membership.
     pub(in crate::ownership) fn add_member(
         &self,
         ownership: &Arc<Ownership>,
@@ -16,15 +15,15 @@ impl Route {
     ) {
         {
             let mut members = lock(&self.members);
-            members.retain(|other| other.upgrade().is_some_and(|other| other.is_wanted()));
+            members.retain(|other| other.upgrade().is_some_and(|other| other.is_needed()));
             members.push(Arc::downgrade(membership));
         }
-        if self.is_over() {
+        if self.is_deleted() {
             return membership.close();
         }
         self.place_members(ownership);
         if membership.is_unplaced() {
-            ownership.housekeeper.look_at(&self.this);
+            ownership.housekeeper.check(&self.this);
         }
     }
 
@@ -40,11 +39,11 @@ impl Route {
         };
         for membership in unplaced {
             if owner != ownership.id && ownership.is_alive(owner) {
-                if membership.begin_asking(epoch) {
+                if membership.begin_request(epoch) {
                     ownership.peers.join(owner, membership);
                 }
-            } else if ownership.is_own_now(owner) && !is_draining {
-                membership.come_here(epoch);
+            } else if ownership.owns_since_start(owner) && !is_draining {
+                membership.move_here(epoch);
             }
         }
     }
@@ -54,9 +53,9 @@ impl Route {
     }
 
     /// Searches for an owner again after a pause.
-    pub(in crate::ownership) fn look_again_after(&self, pause: Duration) {
+    pub(in crate::ownership) fn check_again_after(&self, pause: Duration) {
         if let Some(ownership) = self.ownership.upgrade() {
-            ownership.housekeeper.look_at_after(&self.this, pause);
+            ownership.housekeeper.check_after(&self.this, pause);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::ownership::{Ownership, housekeeper, lock};
 
 /// How long publishers have to connect to a new owner before subscribers receive the notice that there is
 /// none.
-const RETURN_MAX: Duration = Duration::from_secs(2);
+const PUBLISHER_GRACE: Duration = Duration::from_secs(2);
 
 impl Route {
     /// Whether another node owns the topic and needs a report of the publishers here.
@@ -44,13 +44,13 @@ impl Route {
         if ended.is_some()
             && let Some(ownership) = self.ownership.upgrade()
         {
-            ownership.housekeeper.look_at_after(&self.this, housekeeper::PAUSE);
+            ownership.housekeeper.check_after(&self.this, housekeeper::PAUSE);
         }
     }
 
     /// Called when this node has become the owner. Gives publishers of the previous owner some time to return.
-    pub(super) fn await_publishers(&self) {
-        let until_ns = steady_ns().saturating_add(RETURN_MAX.as_nanos() as u64);
+    pub(super) fn begin_publisher_grace(&self) {
+        let until_ns = steady_ns().saturating_add(PUBLISHER_GRACE.as_nanos() as u64);
         lock(&self.state).publishers_until_ns = Some(until_ns);
     }
 
@@ -60,11 +60,11 @@ impl Route {
         else {
             return;
         };
-        let left_ns = until_ns.saturating_sub(steady_ns());
-        if left_ns > 0 {
-            return ownership.housekeeper.look_at_after(&self.this, Duration::from_nanos(left_ns));
+        let remaining_ns = until_ns.saturating_sub(steady_ns());
+        if remaining_ns > 0 {
+            return ownership.housekeeper.check_after(&self.this, Duration::from_nanos(remaining_ns));
         }
         lock(&self.state).publishers_until_ns = None;
-        topic.count_publishers();
+        topic.notify_publisher_change();
     }
 }

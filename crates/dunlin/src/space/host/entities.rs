@@ -22,11 +22,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Adds a new entity. Fails unless its position is in a region of this host and no region here has its id. The
     /// caller then asks other processes about the id, and removes the entity if one of them has it.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
-        let region = self.place_for(entity)?;
-        let Some(running) = self.regions.get_mut(&region) else { return Ok(()) };
-        running.region.spawn(entity, &mut running.out)?;
+        let region = self.region_for(entity)?;
+        let Some(hosted) = self.regions.get_mut(&region) else { return Ok(()) };
+        hosted.region.spawn(entity, &mut hosted.out)?;
         self.spawned.push(entity.id);
-        self.unproven.insert(entity.id);
+        self.unconfirmed.insert(entity.id);
         Ok(())
     }
 
@@ -36,24 +36,25 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         entity: &Entity<'_, D>,
         now_ns: u64,
     ) -> Result<(RegionId, u64), CommandError> {
-        let region = self.place_for(entity)?;
-        let Some(running) = self.regions.get_mut(&region) else {
+        let region = self.region_for(entity)?;
+        let Some(hosted) = self.regions.get_mut(&region) else {
             return Err(StoreError::Elsewhere { id: entity.id, region }.into());
         };
-        let tick = running.region.spawn_for_client(entity, now_ns, &mut running.out)?;
+        let tick = hosted.region.spawn_for_client(entity, now_ns, &mut hosted.out)?;
         self.spawned.push(entity.id);
-        self.unproven.insert(entity.id);
+        self.unconfirmed.insert(entity.id);
         Ok((region, tick))
     }
 
     /// The region of this host to which a new entity belongs.
-    pub fn place_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
+    pub fn region_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
         let (id, region) = (entity.id, self.owner_of(&entity.position));
-        if entity.position.iter().all(|along| along.is_finite()) && !self.setup.world.holds(&entity.position)
+        if entity.position.iter().all(|coordinate| coordinate.is_finite())
+            && !self.setup.world.contains(&entity.position)
         {
             return Err(StoreError::Outside(id));
         }
-        if self.holding(id).is_some() {
+        if self.find_entity(id).is_some() {
             return Err(StoreError::Duplicate(id));
         }
         match self.regions.contains_key(&region) {
@@ -63,16 +64,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// The region of this host that contains the entity with this id, and the entity's status there.
-    pub fn holding(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
-        let held = |running: &HostedRegion<D, B>| {
-            let region = &running.region;
+    pub fn find_entity(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
+        let status_in = |hosted: &HostedRegion<D, B>| {
+            let region = &hosted.region;
             match region.store().row(id) {
-                Some(row) if region.store().is_still(row) => Some(EntityStatus::Leaving),
+                Some(row) if region.store().is_suspended(row) => Some(EntityStatus::Leaving),
                 Some(_) => Some(EntityStatus::Own),
                 None => region.handover().staged().contains(id).then_some(EntityStatus::Coming),
             }
         };
-        let mut all = self.regions.iter().filter_map(|(region, running)| Some((*region, held(running)?)));
+        let mut all = self.regions.iter().filter_map(|(region, hosted)| Some((*region, status_in(hosted)?)));
         let first = all.next()?;
         // During a handover between two regions here, one region has the entity and the other is about to receive it.
         Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
@@ -85,60 +86,60 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// Removes an entity.
     pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
-        let running = self.with_entity(id)?;
-        running.region.despawn(id, &mut running.out)
+        let hosted = self.with_entity(id)?;
+        hosted.region.despawn(id, &mut hosted.out)
     }
 
     /// Removes an entity that a client despawns. Returns its region and the last tick before the removal.
     pub fn despawn_for_client(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
-        let running = self.with_entity(id)?;
-        let tick = running.region.despawn_for_client(id, now_ns, &mut running.out)?;
-        Ok((running.region.handover().region(), tick))
+        let hosted = self.with_entity(id)?;
+        let tick = hosted.region.despawn_for_client(id, now_ns, &mut hosted.out)?;
+        Ok((hosted.region.handover().region(), tick))
     }
 
     /// Whether an entity was spawned here, its id is not yet known to be unique, and it was not handed over since.
     /// After a handover, another process's answer about the id could refer to this same entity.
-    pub fn is_unproven(&self, id: EntityId) -> bool {
-        self.unproven.contains(&id)
+    pub fn is_unconfirmed(&self, id: EntityId) -> bool {
+        self.unconfirmed.contains(&id)
     }
 
     /// Marks the id of the entity as unique.
-    pub fn prove(&mut self, id: EntityId) {
-        self.unproven.remove(&id);
+    pub fn confirm_unique(&mut self, id: EntityId) {
+        self.unconfirmed.remove(&id);
     }
 
-    /// Removes an [unproven](Host::is_unproven) entity because another region has an entity with the same id.
-    pub fn take_back(&mut self, id: EntityId, other: RegionId) {
-        if !self.unproven.remove(&id) {
+    /// Removes an [unconfirmed](Host::is_unconfirmed) entity because another region has an entity with the same id.
+    pub fn remove_duplicate(&mut self, id: EntityId, other: RegionId) {
+        if !self.unconfirmed.remove(&id) {
             return;
         }
-        let Ok(running) = self.with_entity(id) else { return };
-        if running.region.despawn(id, &mut running.out).is_ok() {
-            running.out.reports.push(RegionReport::Duplicate { id, region: other });
+        let Ok(hosted) = self.with_entity(id) else { return };
+        if hosted.region.despawn(id, &mut hosted.out).is_ok() {
+            hosted.out.reports.push(RegionReport::Duplicate { id, region: other });
         }
     }
 
     pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut HostedRegion<D, B>, StoreError> {
-        let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
+        let here = self.regions.values_mut().find(|hosted| hosted.region.store().row(id).is_some());
         here.ok_or(StoreError::Unknown(id))
     }
 
     /// The region that owns a point.
     pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
-        self.partition.owner(Morton::key(self.setup.world.place(at)))
+        self.partition.owner(Morton::key(self.setup.world.grid_point(at)))
     }
 
     /// The id, generation and state hash of each entity of this host, sorted by id.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> =
-            self.regions.values().flat_map(|running| running.region.store().ledger()).collect();
+            self.regions.values().flat_map(|hosted| hosted.region.store().ledger()).collect();
         all.sort_unstable();
         all
     }
 
     /// The number of entities of this host.
     pub fn len(&self) -> usize {
-        self.regions.values().map(|running| running.region.store().len()).sum()
+        self.regions.values().map(|hosted| hosted.region.store().len()).sum()
     }
 
     /// Whether this host has no entities.

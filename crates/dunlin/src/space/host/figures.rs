@@ -51,8 +51,8 @@ impl Node {
 impl<const D: usize, B> Drop for Host<D, B> {
     /// Removes the figures of this world.
     fn drop(&mut self) {
-        if let Some(stage) = &self.stage {
-            stage.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner).remove(&stage.world);
+        if let Some(topics) = &self.topics {
+            topics.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner).remove(&topics.world);
         }
     }
 }
@@ -60,29 +60,29 @@ impl<const D: usize, B> Drop for Host<D, B> {
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Stores the figures of the regions for the node's metrics, at most once in [`FIGURES_EVERY`].
     pub(super) fn report_figures(&mut self) {
-        if self.figures_reported_at.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
+        if self.figures_reported_at.is_some_and(|last| last.elapsed() < FIGURES_EVERY) {
             return;
         }
         self.figures_reported_at = Some(Instant::now());
-        let Some(stage) = &self.stage else { return };
+        let Some(topics) = &self.topics else { return };
         let needs_standby = self.setup.standby == StandbyMode::Required;
-        let regions = self.regions.iter().map(|(id, running)| {
-            let (region, counts) = (&running.region, running.region.handover().counts());
+        let regions = self.regions.iter().map(|(id, hosted)| {
+            let (region, counts) = (&hosted.region, hosted.region.handover().counts());
             let behind = region.tick_number().saturating_sub(region.known_tick());
             RegionFigures {
-                world: stage.world.clone(),
+                world: topics.world.clone(),
                 region: *id,
-                epoch: running.epoch(),
+                epoch: hosted.epoch(),
                 entities: region.store().len() as u64,
-                ticks: running.ticks,
-                ticks_ns: running.ticks_ns,
-                ticks_missed: running.ticks_missed,
+                ticks: hosted.ticks,
+                ticks_ns: hosted.ticks_ns,
+                ticks_missed: hosted.ticks_missed,
                 departed: counts.departed,
                 admitted: counts.admitted,
                 standby_behind: if needs_standby { behind } else { 0 },
             }
         });
-        let mut figures = stage.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.insert(stage.world.clone(), regions.collect());
+        let mut figures = topics.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.insert(topics.world.clone(), regions.collect());
     }
 }

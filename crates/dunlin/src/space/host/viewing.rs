@@ -14,8 +14,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {
             return Err(InterestError::TooMany { max });
         }
-        for running in self.regions.values_mut() {
-            running.region.watch(viewer, watch)?;
+        for hosted in self.regions.values_mut() {
+            hosted.region.watch(viewer, watch)?;
         }
         self.viewers.insert(viewer, watch);
         Ok(())
@@ -23,8 +23,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// Removes a viewer. Returns whether it existed.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
-        for running in self.regions.values_mut() {
-            running.region.unwatch(viewer);
+        for hosted in self.regions.values_mut() {
+            hosted.region.unwatch(viewer);
         }
         self.viewers.remove(&viewer).is_some()
     }
@@ -34,12 +34,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.len()
     }
 
-    /// Calls `tell` with the changes for each viewer since the last call, one region after another.
-    pub fn send_viewer_updates(&mut self, mut tell: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
-        for (id, running) in &mut self.regions {
-            let (region, epoch, tick) = (*id, running.epoch(), running.region.tick_number());
-            running.region.send_viewer_updates(|viewer, glimpses| {
-                tell(viewer, &ViewerUpdate { region, epoch, tick, glimpses });
+    /// Calls `deliver` with the changes for each viewer since the last call, one region after another.
+    pub fn send_viewer_updates(&mut self, mut deliver: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
+        for (id, hosted) in &mut self.regions {
+            let (region, epoch, tick) = (*id, hosted.epoch(), hosted.region.tick_number());
+            hosted.region.send_viewer_updates(|viewer, events| {
+                deliver(viewer, &ViewerUpdate { region, epoch, tick, events });
             });
         }
     }
@@ -55,12 +55,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((here.region.handover().region(), tick))
     }
 
-    /// Adds all viewers to a new region.
-    pub(super) fn show(&mut self, region: RegionId) {
-        let Some(running) = self.regions.get_mut(&region) else { return };
+    pub(super) fn add_viewers(&mut self, region: RegionId) {
+        let Some(hosted) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
             // This cannot fail: all regions have the same setup, so that the other regions have accepted this viewer.
-            let _ = running.region.watch(*viewer, *watch);
+            let _ = hosted.region.watch(*viewer, *watch);
         }
     }
 }

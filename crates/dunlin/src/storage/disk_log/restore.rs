@@ -20,11 +20,11 @@ impl DiskLog {
     ) -> Recovered {
         let mut next_seq = report.last.map_or(1, |last| last.seq + 1);
         let mut begins = self.reader.epochs();
-        if let Some(lost) = &self.lost {
-            if begins.last().is_none_or(|last| last.epoch < lost.epoch) {
-                begins.push(dunlin_journal::Position::new(lost.epoch, lost.first_seq.max(next_seq)));
+        if let Some(missing) = &self.missing {
+            if begins.last().is_none_or(|last| last.epoch < missing.epoch) {
+                begins.push(dunlin_journal::Position::new(missing.epoch, missing.first_seq.max(next_seq)));
             }
-            next_seq = next_seq.max(lost.through + 1);
+            next_seq = next_seq.max(missing.through + 1);
         }
         if begins.last().is_none_or(|last| last.epoch < epoch) {
             begins.push(dunlin_journal::Position::new(epoch, next_seq));
@@ -40,7 +40,9 @@ impl DiskLog {
         let start = |at: &dunlin_journal::Position| EpochStart {
             epoch: at.epoch,
             first_seq: at.seq,
-            after_loss: before.replace(at.epoch).is_some_and(|before| self.unsure.contains(&before)),
+            after_loss: before
+                .replace(at.epoch)
+                .is_some_and(|before| self.uncertain_epochs.contains(&before)),
         };
         let epochs = begins.iter().map(start).collect();
         Recovered {
@@ -58,15 +60,15 @@ impl DiskLog {
         log: &Log,
         report: &dunlin_journal::Recovered,
     ) -> Result<(), String> {
-        let mut taken_through = u64::MAX;
+        let mut state_through = u64::MAX;
         let mut saved = None;
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
-            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
+            state_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
             // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
             // find this epoch and later ones.
             if let Some(snapshot) = &snapshot {
-                log.restore_state(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+                log.restore_state(state_through, &snapshot.bytes).map_err(|error| error.to_string())?;
             }
             saved = snapshot.map(|snapshot| snapshot.position);
         }
@@ -81,9 +83,9 @@ impl DiskLog {
         let mut scan = self.reader.scan(from.max(oldest));
         while let Some(item) = scan.next().map_err(|error| error.to_string())? {
             let ScanItem::Records(records) = item else { continue };
-            note::decode(records.note).for_each(|mark| log.remember(&mark, records.epoch));
-            if records.last_seq() > taken_through {
-                replay_into_state(log, &records, taken_through)?;
+            note::decode(records.note).for_each(|mark| log.restore_producer(&mark, records.epoch));
+            if records.last_seq() > state_through {
+                replay_into_state(log, &records, state_through)?;
             }
         }
         Ok(())
@@ -91,14 +93,14 @@ impl DiskLog {
 }
 
 /// Applies the records after the last one that the state contains.
-fn replay_into_state(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
+fn replay_into_state(log: &Log, records: &Records<'_>, state_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
-    while let Some((frame, taken)) = Frame::split(rest) {
-        if seq > taken_through {
+    while let Some((frame, stride)) = Frame::split(rest) {
+        if seq > state_through {
             log.replay_into_state(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
         }
-        rest = &rest[taken..];
+        rest = &rest[stride..];
         seq += 1;
     }
     Ok(())

@@ -28,13 +28,13 @@ pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event
     out.push_str(tenant);
     push_field(out, ",\"at_ms\":", at_unix_ms);
     out.push_str(",\"event\":\"");
-    write_what(out, &event.what);
+    write_kind(out, &event.kind);
     out.push('}');
 }
 
 /// Appends the name of the event and its fields. The name's opening quote was already written.
-fn write_what(out: &mut String, what: &TaskEventKind) {
-    match *what {
+fn write_kind(out: &mut String, kind: &TaskEventKind) {
+    match *kind {
         TaskEventKind::Submitted => out.push_str("submitted\""),
         TaskEventKind::Started { worker: 0, .. } => out.push_str("publishing\""),
         TaskEventKind::Started { worker, token } => {
@@ -51,13 +51,13 @@ fn write_what(out: &mut String, what: &TaskEventKind) {
         }
         TaskEventKind::Retrying { why, delay_ms } => {
             out.push_str("retrying\",\"why\":\"");
-            out.push_str(word(why));
+            out.push_str(failure_name(why));
             push_field(out, "\",\"delay_ms\":", u64::from(delay_ms));
         }
         TaskEventKind::Lost { times } => push_field(out, "lost\",\"times\":", u64::from(times)),
         TaskEventKind::Dead { why } => {
             out.push_str("dead\",\"why\":\"");
-            out.push_str(word(why));
+            out.push_str(failure_name(why));
             out.push('"');
         }
         TaskEventKind::Cancelled => out.push_str("cancelled\""),
@@ -66,7 +66,7 @@ fn write_what(out: &mut String, what: &TaskEventKind) {
     }
 }
 
-fn word(why: AttemptFailure) -> &'static str {
+fn failure_name(why: AttemptFailure) -> &'static str {
     match why {
         AttemptFailure::Failed => "failed",
         AttemptFailure::TimedOut => "timed_out",
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn every_task_event_is_a_json_object_with_its_own_fields() {
         let encoded = |what| {
-            let event = TaskEvent { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
+            let event = TaskEvent { task: 0x1_0000_000a, tenant: 0, at_ms: 1, kind: what };
             let mut out = String::new();
             write_event(&mut out, "\"acme\"", 1_700, &event);
             let begins = "{\"task\":\"10000000a\",\"tenant\":\"acme\",\"at_ms\":1700,\"event\":\"";

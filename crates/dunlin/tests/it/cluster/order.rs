@@ -16,33 +16,40 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let encoded = meta.measure(text.len()).unwrap();
     let mut frame = vec![0; encoded.padded()];
     meta.encode(encoded, 0, text.as_bytes(), &mut frame);
-    let run = CheckedBatch::check(&frame, 1, 1 << 20).unwrap();
-    let append =
-        BatchAppend { run, partition: 0, mark, expect_last: None, claim: None, evict: false, relayed: false };
-    topic.append_run(now_ns(), append).unwrap()
+    let batch = CheckedBatch::check(&frame, 1, 1 << 20).unwrap();
+    let append = BatchAppend {
+        batch,
+        partition: 0,
+        mark,
+        expect_last: None,
+        claim: None,
+        evict: false,
+        relayed: false,
+    };
+    topic.append_batch(now_ns(), append).unwrap()
 }
 
 /// Returns the records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. When node
 /// 1 learns of the new owner, some records that it sent to node 2 have not arrived there.
-fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
-    let stage = TestCluster::of(3);
-    stage.topic_at(2, "t");
-    let mut subscriber = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
-    let node = stage.node(1);
+fn records_around_a_move(to: u64, has_producer: bool) -> Vec<String> {
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(2, "t");
+    let mut subscriber = cluster.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    let node = cluster.node(1);
     let mut receipts = Vec::new();
     let mut publish = |number: u64| {
         let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: number };
         receipts.push(send(&node, &number.to_string(), has_producer.then_some(mark)));
     };
-    stage.hall.on_the_way.lock().unwrap().insert((1, 2));
+    cluster.hub.in_transit.lock().unwrap().insert((1, 2));
     (1..=3).for_each(&mut publish);
-    stage.ownership(1).move_topic("t", to).unwrap();
-    stage.until_owned_by("t", to);
+    cluster.ownership(1).move_topic("t", to).unwrap();
+    cluster.until_owned_by("t", to);
     (4..=6).for_each(&mut publish);
-    stage.hall.on_the_way.lock().unwrap().clear();
+    cluster.hub.in_transit.lock().unwrap().clear();
     let mut all = Vec::new();
     while all.len() < receipts.len() {
-        all.extend(told(&mut subscriber, 1).into_iter().filter(|event| !event.starts_with("epoch")));
+        all.extend(next_events(&mut subscriber, 1).into_iter().filter(|event| !event.starts_with("epoch")));
     }
     let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {
@@ -50,7 +57,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
             match log.await_stored(receipt.position, AckLevel::ByOwner, &waiter, 0) {
                 AckProgress::Waiting => false,
                 outcome => {
-                    assert!(matches!(outcome, AckProgress::Answered(_)), "{outcome:?}");
+                    assert!(matches!(outcome, AckProgress::ByOwner(_)), "{outcome:?}");
                     true
                 }
             }
@@ -64,7 +71,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
     // The topic moves once to a third node, and once to the publisher's own node.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
-        let all = moved_behind_records_on_their_way(to, has_producer);
+        let all = records_around_a_move(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
     }
 }
@@ -73,32 +80,32 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// publishers keep the relay busy, because each record then joins the flight of the records before it.
 #[test]
 fn relay_to_a_deleted_topic_does_not_refuse_later_records() {
-    let stage = TestCluster::of(2);
-    stage.topic_at(2, "t");
-    let node = stage.node(1);
-    *stage.hall.caught.lock().unwrap() = Some(Vec::new());
-    let caught = || std::mem::take(stage.hall.caught.lock().unwrap().as_mut().unwrap());
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(2, "t");
+    let node = cluster.node(1);
+    *cluster.hub.captured.lock().unwrap() = Some(Vec::new());
+    let captured = || std::mem::take(cluster.hub.captured.lock().unwrap().as_mut().unwrap());
     for text in ["1", "2"] {
         send(&node, text, None);
     }
-    let mut flight = caught().into_iter();
+    let mut flight = captured().into_iter();
     let (first, second) = (flight.next().unwrap(), flight.next().unwrap());
     let number = first.flight;
     assert_eq!(second.flight, number);
-    first.answer(Err(PublishError::Closed));
+    first.complete(Err(PublishError::Closed));
     // The second record is unanswered, so that the flight continues. A new record either leaves at once or waits until
     // the flight has ended.
     send(&node, "3", None);
-    assert!(caught().is_empty(), "the relay would refuse the record");
-    second.answer(Err(PublishError::Closed));
+    assert!(captured().is_empty(), "the relay would refuse the record");
+    second.complete(Err(PublishError::Closed));
     let mut later = Vec::new();
     until("the record is sent", || {
-        later.extend(caught());
+        later.extend(captured());
         !later.is_empty()
     });
     assert!(later[0].flight > number, "over a new relay");
-    *stage.hall.caught.lock().unwrap() = None;
-    let subscriber = &mut stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    later.into_iter().for_each(|run| deliver(&Arc::downgrade(&stage.hall), 1, 2, run));
-    assert_eq!(told(subscriber, 1), ["3"]);
+    *cluster.hub.captured.lock().unwrap() = None;
+    let subscriber = &mut cluster.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    later.into_iter().for_each(|batch| deliver(&Arc::downgrade(&cluster.hub), 1, 2, batch));
+    assert_eq!(next_events(subscriber, 1), ["3"]);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Waits until a node that is started afterwards has later epochs than this one.
-fn await_later(epoch: u32) {
+fn until_later_epochs(epoch: u32) {
     const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
     until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));
 }
@@ -14,38 +14,38 @@ fn durable_node(seed: u64) -> Node {
 
 #[test]
 fn durable_topic_without_its_records_begins_a_new_epoch() {
-    let stage = TestCluster::of(1);
-    stage.enter(2, durable_node(1));
+    let cluster = TestCluster::of(1);
+    cluster.add_node(2, durable_node(1));
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    stage.node(2).create_topic("t", config, false).unwrap();
-    assert_eq!(stage.owner("t").0, 2);
-    let last = ["1", "2"].map(|payload| publish(&stage.node(2), "t", payload))[1];
-    stage.node(2).stop();
-    stage.hall.nodes.lock().unwrap().remove(&2);
-    await_later(last.epoch);
+    cluster.node(2).create_topic("t", config, false).unwrap();
+    assert_eq!(cluster.owner("t").0, 2);
+    let last = ["1", "2"].map(|payload| publish(&cluster.node(2), "t", payload))[1];
+    cluster.node(2).stop();
+    cluster.hub.nodes.lock().unwrap().remove(&2);
+    until_later_epochs(last.epoch);
 
-    stage.enter(2, durable_node(2));
-    let next = publish(&stage.node(2), "t", "new");
+    cluster.add_node(2, durable_node(2));
+    let next = publish(&cluster.node(2), "t", "new");
     assert!(next.epoch > last.epoch, "{next} after {last}");
     for id in [1, 2] {
-        let mut subscriber = stage.node(id).subscribe("t", &from(Start::After(last))).unwrap();
-        assert_eq!(told(&mut subscriber, 2), ["epoch after 2 of None", "new"], "at node {id}");
+        let mut subscriber = cluster.node(id).subscribe("t", &from(Start::After(last))).unwrap();
+        assert_eq!(next_events(&mut subscriber, 2), ["epoch after 2 of None", "new"], "at node {id}");
     }
 }
 
 /// The restored cluster does not know that the topic moved after the backup.
 #[test]
 fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
-    let stage = TestCluster::of(2);
-    stage.topic_at(1, "t");
-    let backup = stage.hall.state.lock().unwrap().clone();
-    stage.ownership(1).move_topic("t", 2).unwrap();
-    stage.until_owned_by("t", 2);
-    let last = publish(&stage.node(1), "t", "after the backup");
-    await_later(last.epoch);
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    let backup = cluster.hub.state.lock().unwrap().clone();
+    cluster.ownership(1).move_topic("t", 2).unwrap();
+    cluster.until_owned_by("t", 2);
+    let last = publish(&cluster.node(1), "t", "after the backup");
+    until_later_epochs(last.epoch);
 
     let restored = TestCluster::of(0);
-    *restored.hall.state.lock().unwrap() = backup;
+    *restored.hub.state.lock().unwrap() = backup;
     restored.start(1);
     until("the topic begins a new epoch", || {
         restored.node(1).topic("t").is_some_and(|t| !t.logs()[0].is_mirror())

@@ -26,14 +26,14 @@ fn single_node_delivers_each_revision_in_order() {
     let node = node();
     let control = node.control().unwrap();
     assert_eq!(
-        block_on(control.ask(&put("a", "1"))).unwrap(),
+        block_on(control.execute(&put("a", "1"))).unwrap(),
         ControlReply::Changed { revision: 1, keys: 1 }
     );
-    block_on(control.ask(&put("b", "2"))).unwrap();
+    block_on(control.execute(&put("b", "2"))).unwrap();
     let refused =
-        block_on(control.ask(&ControlCommand::PutIf { key: b"a", value: b"3", lease: 0, expect: 2 }));
+        block_on(control.execute(&ControlCommand::PutIf { key: b"a", value: b"3", lease: 0, expect: 2 }));
     assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::Mismatch { modified: 1 })));
-    block_on(control.ask(&ControlCommand::DeleteRange { start: b"a", end: b"z" })).unwrap();
+    block_on(control.execute(&ControlCommand::DeleteRange { start: b"a", end: b"z" })).unwrap();
     assert_eq!(value_of(&node, "a"), None);
     assert_eq!(Watch::from_first(&node).until(|seen| seen.len() == 3), ["1 a=1", "2 b=2", "3 -a -b"]);
 }
@@ -57,7 +57,7 @@ fn watch_resumes_after_a_revision_or_reports_a_gap() {
     let control = node.control().unwrap();
     let big = vec![b'x'; 2_000];
     for _ in 0..200 {
-        block_on(control.ask(&ControlCommand::Put { key: b"a", value: &big, lease: 0 })).unwrap();
+        block_on(control.execute(&ControlCommand::Put { key: b"a", value: &big, lease: 0 })).unwrap();
     }
     let log = Arc::clone(&node.topic(KV).unwrap().logs()[0]);
     let epoch = log.info().epoch;
@@ -85,7 +85,7 @@ fn acknowledged_keys_survive_a_crash_and_watches_resume() {
         let control = node.control().unwrap();
         assert_eq!(control.with(|state| state.revision()).unwrap(), round * 2);
         for _ in 0..2 {
-            block_on(control.ask(&put("a", "1"))).unwrap();
+            block_on(control.execute(&put("a", "1"))).unwrap();
         }
         let mut watch = if round == 0 {
             Watch::from_first(&node)
@@ -108,11 +108,11 @@ fn history_survives_a_snapshot_and_a_crash() {
     let node = open();
     let control = node.control().unwrap();
     for value in ["1", "2", "3"] {
-        block_on(control.ask(&put("a", value))).unwrap();
+        block_on(control.execute(&put("a", value))).unwrap();
     }
     block_on(control.snapshot()).unwrap();
     until("it is taken", || control.status().unwrap().snapshot.is_some());
-    block_on(control.ask(&put("a", "4"))).unwrap();
+    block_on(control.execute(&put("a", "4"))).unwrap();
     disk.crash();
     let seen = Watch::from_first(&open()).until(|seen| seen.len() == 4).to_vec();
     assert_eq!(seen, ["1 a=1", "2 a=2", "3 a=3", "4 a=4"]);
@@ -122,7 +122,7 @@ fn history_survives_a_snapshot_and_a_crash() {
 fn node_without_a_data_directory_restarts_with_a_later_epoch() {
     let epoch = || {
         let node = node();
-        block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+        block_on(node.control().unwrap().execute(&put("a", "1"))).unwrap();
         let epoch = node.topic(KV).unwrap().logs()[0].last().epoch;
         node.wait_for_epoch();
         epoch
@@ -137,10 +137,10 @@ fn keys_in_a_data_directory_survive_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap().0;
     let node = open();
-    block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+    block_on(node.control().unwrap().execute(&put("a", "1"))).unwrap();
     node.stop();
     assert!(matches!(
-        block_on(node.control().unwrap().ask(&put("a", "2"))),
+        block_on(node.control().unwrap().execute(&put("a", "2"))),
         Err(ControlError::Stopped(_) | ControlError::Unknown)
     ));
     drop(node);
@@ -151,7 +151,7 @@ fn keys_in_a_data_directory_survive_a_clean_stop() {
 }
 
 #[test]
-fn lease_that_nobody_keeps_alive_ends_and_frees_its_lock() {
+fn lease_without_renewal_ends_and_frees_its_lock() {
     let node = node();
     let control = node.control().unwrap();
     let second = grant(control, 60_000);
@@ -182,7 +182,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
     let leaver = grant(control, 60_000);
     let waiting = wait(leaver);
     until("it waits", || control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1);
-    block_on(control.ask(&ControlCommand::Release { name: b"gate", lease: leaver })).unwrap();
+    block_on(control.execute(&ControlCommand::Release { name: b"gate", lease: leaver })).unwrap();
     assert_eq!(
         waiting.join().unwrap(),
         Err(ControlError::Refused(ControlRefusal::NotHeld { lease: leaver }))
@@ -198,13 +198,13 @@ fn key_put_with_full_memory_succeeds_but_watchers_get_a_gap() {
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();
     let mut watch = Watch::from_first(&node);
-    block_on(control.ask(&put("a", "1"))).unwrap();
+    block_on(control.execute(&put("a", "1"))).unwrap();
     watch.until(|seen| seen.len() == 1);
     let big = vec![b'x'; 900 << 10];
     let held = dunlin::topic::Charge::of(node.budget(), 600 << 10).unwrap();
-    block_on(control.ask(&ControlCommand::Put { key: b"b", value: &big, lease: 0 })).unwrap();
+    block_on(control.execute(&ControlCommand::Put { key: b"b", value: &big, lease: 0 })).unwrap();
     drop(held);
-    block_on(control.ask(&put("c", "3"))).unwrap();
+    block_on(control.execute(&put("c", "3"))).unwrap();
     assert_eq!(watch.until(|seen| seen.len() == 3), ["1 a=1", "gap 2 to 2", "3 c=3"]);
 }
 
@@ -214,7 +214,7 @@ fn invalid_command_bytes_are_refused_before_they_are_proposed() {
     let control = node.control().unwrap();
     let refused = block_on(control.propose(dunlin::raft::Commands::one(b"nonsense")));
     assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
-    block_on(control.ask(&put("a", "1"))).unwrap();
+    block_on(control.execute(&put("a", "1"))).unwrap();
 }
 
 #[test]
@@ -227,14 +227,14 @@ fn keys_are_limited_by_state_bytes_max() {
     };
     let put = |node: &Node, number: u8| {
         let (key, value) = (&[b'a' + number][..], &[b'x'; 10_000][..]);
-        block_on(node.control().unwrap().ask(&ControlCommand::Put { key, value, lease: 0 }))
+        block_on(node.control().unwrap().execute(&ControlCommand::Put { key, value, lease: 0 }))
     };
     let node = open(64 << 10);
     assert_eq!((0..20).take_while(|number| put(&node, *number).is_ok()).count(), 6);
     let refused = Refused::from(&put(&node, 6).unwrap_err());
     assert_eq!(refused.code, dunlin_wire::ErrorCode::NoRoom);
     assert!(refused.text.contains("kv.bytes_max = 65536: delete keys"), "{refused:?}");
-    block_on(node.control().unwrap().ask(&ControlCommand::Delete { key: b"a" })).unwrap();
+    block_on(node.control().unwrap().execute(&ControlCommand::Delete { key: b"a" })).unwrap();
     put(&node, 0).unwrap();
     node.stop();
     drop(node);
@@ -251,13 +251,13 @@ fn keys_are_limited_by_state_bytes_max() {
 fn memory_limit_sets_the_limits_of_keys_and_tasks() {
     let limits = NodeLimits::with_memory(64 << 20);
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
-    block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+    block_on(node.control().unwrap().execute(&put("a", "1"))).unwrap();
     assert_eq!(node.control().unwrap().with(|state| state.limits().state_bytes_max).unwrap(), 16 << 20);
-    let tenant = dunlin::scheduler::TaskCommand::Found { tenant: b"a" };
-    block_on(node.tasks().unwrap().ask(&tenant)).unwrap();
-    let tasks = node.tasks().unwrap().each(|state| state.limits().state_bytes_max).unwrap();
+    let tenant = dunlin::scheduler::TaskCommand::EnsureTenant { tenant: b"a" };
+    block_on(node.tasks().unwrap().execute(&tenant)).unwrap();
+    let tasks = node.tasks().unwrap().read_each(|state| state.limits().state_bytes_max).unwrap();
     assert_eq!(tasks, [16 << 20]);
     let limits = dunlin::scheduler::SchedulerLimits { state_bytes_max: u64::MAX, ..Default::default() };
-    let raised = block_on(node.ask_tasks(&dunlin::scheduler::TaskCommand::Limit { limits }));
+    let raised = block_on(node.execute_task_command(&dunlin::scheduler::TaskCommand::Limit { limits }));
     assert_eq!(raised.unwrap_err().code, dunlin_wire::ErrorCode::Forbidden, "clients may not set limits");
 }

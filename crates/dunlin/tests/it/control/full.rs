@@ -14,20 +14,20 @@ use tempfile::TempDir;
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 
 /// A small file system in memory for one test.
-struct Small(TempDir);
+struct SmallFileSystem(TempDir);
 
-impl Small {
+impl SmallFileSystem {
     /// Mounts a file system of `bytes` bytes. Returns `None` if the user may not mount file systems.
-    fn of(bytes: u64) -> Option<Small> {
+    fn of(bytes: u64) -> Option<SmallFileSystem> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
         let mounted =
             Program::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
-        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
+        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| SmallFileSystem(dir))
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         let _ = Program::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
@@ -46,7 +46,7 @@ fn key(number: usize) -> Vec<u8> {
 
 fn put(node: &Node, number: usize) -> Result<(), ControlError> {
     let key = key(number);
-    block_on(node.control().unwrap().ask(&ControlCommand::Put { key: &key, value: &VALUE, lease: 0 }))
+    block_on(node.control().unwrap().execute(&ControlCommand::Put { key: &key, value: &VALUE, lease: 0 }))
         .map(drop)
 }
 
@@ -74,11 +74,11 @@ fn keys(node: &Node) -> usize {
 
 #[test]
 fn keys_and_tasks_can_be_opened_when_a_full_disk_has_room() {
-    let Some(small) = Small::of(16 << 20) else {
+    let Some(file_system) = SmallFileSystem::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };
-    let node = open(&small.0);
-    let others = small.0.path().join("others");
+    let node = open(&file_system.0);
+    let others = file_system.0.path().join("others");
     let mut file = File::create(&others).unwrap();
     while file.write_all(&[0; 4_096]).is_ok() {}
     drop(file);
@@ -99,21 +99,21 @@ fn keys_and_tasks_can_be_opened_when_a_full_disk_has_room() {
 
 #[test]
 fn full_disk_refuses_puts_until_deletes_make_room() {
-    let Some(small) = Small::of(16 << 20) else {
+    let Some(file_system) = SmallFileSystem::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };
-    let node = open(&small.0);
-    let put_keys = fill(&node);
-    assert!(put_keys > 100, "{put_keys}");
-    assert_eq!(keys(&node), put_keys, "refused writes changed nothing, and existing keys are readable");
+    let node = open(&file_system.0);
+    let keys_put = fill(&node);
+    assert!(keys_put > 100, "{keys_put}");
+    assert_eq!(keys(&node), keys_put, "refused writes changed nothing, and existing keys are readable");
     node.stop();
     drop(node);
     // The disk has still no room.
-    let node = open(&small.0);
-    assert_eq!(keys(&node), put_keys);
-    for number in 0..put_keys {
+    let node = open(&file_system.0);
+    assert_eq!(keys(&node), keys_put);
+    for number in 0..keys_put {
         let key = key(number);
-        block_on(node.control().unwrap().ask(&ControlCommand::Delete { key: &key })).unwrap();
+        block_on(node.control().unwrap().execute(&ControlCommand::Delete { key: &key })).unwrap();
     }
     assert_eq!(keys(&node), 0);
     dunlin_wait::until("the node continues by itself", || match put(&node, 0) {
@@ -126,5 +126,5 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), 1);
     node.stop();
     drop(node);
-    assert_eq!(keys(&open(&small.0)), 1);
+    assert_eq!(keys(&open(&file_system.0)), 1);
 }

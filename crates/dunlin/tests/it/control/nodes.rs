@@ -27,7 +27,7 @@ pub fn put(key: &'static str, value: &'static str) -> ControlCommand<'static> {
 }
 
 pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
-    match block_on(control.ask(&ControlCommand::Grant { ttl_ms })).unwrap() {
+    match block_on(control.execute(&ControlCommand::Grant { ttl_ms })).unwrap() {
         ControlReply::Granted { lease, .. } => lease,
         other => panic!("{other:?}"),
     }
@@ -56,7 +56,7 @@ impl Watch {
             deadline.check(format_args!("{:?}", self.seen));
             match self.subscriber.next_timeout(Duration::from_millis(50)) {
                 Ok(None | Some(topic::Event::Notice(Notice::Lagging(_)))) => {}
-                Ok(Some(event)) => self.seen.push(told(&event)),
+                Ok(Some(event)) => self.seen.push(event_text(&event)),
                 Err(error) => self.seen.push(format!("{error}")),
             }
         }
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-fn told(event: &topic::Event<'_>) -> String {
+fn event_text(event: &topic::Event<'_>) -> String {
     match event {
         topic::Event::Record(record) => {
             let events = KeyEvents::new(record.payload()).unwrap().map(|event| match event.unwrap() {
@@ -90,32 +90,35 @@ struct Network {
     nodes: BTreeMap<u64, Weak<Control>>,
     cut: BTreeSet<(u64, u64)>,
     /// Whether the responses to forwarded requests are lost.
-    losing: bool,
+    loses_responses: bool,
 }
 
 /// The transport of one node.
 struct TestTransport {
     from: u64,
-    ways: Arc<RwLock<Network>>,
+    network: Arc<RwLock<Network>>,
 }
 
 impl Transport for TestTransport {
-    fn ask(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn request(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
-        let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
+        let (from, to, network) = (self.from, member.id, Arc::clone(&self.network));
         Box::pin(async move {
             let node = {
-                let ways = ways.read().unwrap();
-                let node =
-                    ways.nodes.get(&to).and_then(Weak::upgrade).filter(|_| !ways.cut.contains(&(from, to)));
+                let network = network.read().unwrap();
+                let node = network
+                    .nodes
+                    .get(&to)
+                    .and_then(Weak::upgrade)
+                    .filter(|_| !network.cut.contains(&(from, to)));
                 node.ok_or(io::ErrorKind::NotConnected)?
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
             // Drop the node on another thread, because its own threads may hold the last reference.
             std::thread::spawn(move || drop(node));
-            let ways = ways.read().unwrap();
-            let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;
+            let network = network.read().unwrap();
+            let is_lost = network.cut.contains(&(to, from)) || is_ours && network.loses_responses;
             if is_lost { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })
     }
@@ -123,7 +126,7 @@ impl Transport for TestTransport {
 
 /// Nodes of a cluster.
 pub struct TestCluster {
-    ways: Arc<RwLock<Network>>,
+    network: Arc<RwLock<Network>>,
     disks: BTreeMap<u64, Arc<MemoryDisk>>,
     pub nodes: BTreeMap<u64, Node>,
     limits: ControlLimits,
@@ -135,13 +138,13 @@ fn member(id: u64) -> RaftMember {
 
 impl TestCluster {
     pub fn of(count: u64, limits: ControlLimits) -> TestCluster {
-        let (ways, disks, nodes) = Default::default();
-        let mut stage = TestCluster { ways, disks, nodes, limits };
-        (1..=count).for_each(|id| stage.start(id));
+        let (network, disks, nodes) = Default::default();
+        let mut cluster = TestCluster { network, disks, nodes, limits };
+        (1..=count).for_each(|id| cluster.start(id));
         let members: Vec<RaftMember> = (1..=count).map(member).collect();
-        block_on(stage.control(1).begin(&members)).unwrap();
-        stage.leader();
-        stage
+        block_on(cluster.control(1).begin(&members)).unwrap();
+        cluster.leader();
+        cluster
     }
 
     /// Starts a node on its disk, or on an empty one.
@@ -149,9 +152,9 @@ impl TestCluster {
         let disk = Arc::clone(self.disks.entry(id).or_default());
         let (deadline, dir) = (Deadline::new(), Path::new("/control"));
         let (node, control) = loop {
-            let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };
+            let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
             let node = Node::start(Config::default()).unwrap();
-            match Control::take_part(&node, id, disk.clone(), dir, way, self.limits) {
+            match Control::start_member(&node, id, disk.clone(), dir, transport, self.limits) {
                 Ok(control) => break (node, control),
                 // A stopped node may still be handling a request, and keeps its log locked until then.
                 Err(error) if error.to_string().contains("is being written") => {
@@ -161,7 +164,7 @@ impl TestCluster {
             }
             std::thread::sleep(POLL);
         };
-        self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&control));
+        self.network.write().unwrap().nodes.insert(id, Arc::downgrade(&control));
         assert!(node.set_control(control));
         self.nodes.insert(id, node);
     }
@@ -178,26 +181,26 @@ impl TestCluster {
 
     /// Stops a node.
     pub fn stop(&mut self, id: u64) {
-        self.ways.write().unwrap().nodes.remove(&id);
+        self.network.write().unwrap().nodes.remove(&id);
         self.nodes.remove(&id).unwrap().stop();
     }
 
     /// Cuts or restores all links of a node.
     pub fn isolate(&self, id: u64, cut: bool) {
-        let mut ways = self.ways.write().unwrap();
+        let mut network = self.network.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
-            for way in [(id, other), (other, id)] {
+            for link in [(id, other), (other, id)] {
                 if cut {
-                    ways.cut.insert(way)
+                    network.cut.insert(link)
                 } else {
-                    ways.cut.remove(&way)
+                    network.cut.remove(&link)
                 };
             }
         }
     }
 
-    pub fn lose_answers(&self, losing: bool) {
-        self.ways.write().unwrap().losing = losing;
+    pub fn lose_responses(&self, loses_responses: bool) {
+        self.network.write().unwrap().loses_responses = loses_responses;
     }
 
     /// The leader, once all reachable nodes agree.
@@ -225,11 +228,11 @@ impl TestCluster {
     }
 
     /// Proposes a command, and retries while there is no leader or the outcome is unknown.
-    pub fn ask_among(&self, ids: &[u64], command: &ControlCommand<'_>) -> ControlReply {
+    pub fn execute_among(&self, ids: &[u64], command: &ControlCommand<'_>) -> ControlReply {
         let deadline = Deadline::new();
         loop {
             let leader = self.leader_among(ids);
-            match block_on(self.control(leader).ask(command)) {
+            match block_on(self.control(leader).execute(command)) {
                 Ok(reply) => return reply,
                 Err(ControlError::Unknown | ControlError::NoLeader { .. }) => {}
                 Err(other) => panic!("{other}"),

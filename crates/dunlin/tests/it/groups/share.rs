@@ -6,35 +6,35 @@ use dunlin::topic::{Event, Notice, Publish, Retention, Subscribe, SubscribeError
 use dunlin::{GroupKind, JoinError, ShareMember, ShareOptions};
 use dunlin_wait::PATIENCE;
 
-use super::{keyed, number, publish, sharing, working};
+use super::{keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 /// The events that a member can read now: records as sequence numbers, and gaps as ranges.
-fn seen(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
-    let mut seen = Vec::new();
+fn available_events(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
+    let mut available_events = Vec::new();
     let note = |event: Event<'_>| match event {
-        Event::Record(record) => seen.push((record.seq(), record.seq())),
-        Event::Notice(Notice::Gap(gap)) => seen.push((gap.first, gap.last)),
+        Event::Record(record) => available_events.push((record.seq(), record.seq())),
+        Event::Notice(Notice::Gap(gap)) => available_events.push((gap.first, gap.last)),
         Event::Notice(_) => {}
     };
     member.drain(max, note).unwrap();
-    seen
+    available_events
 }
 
 #[test]
 fn each_record_goes_to_exactly_one_member() {
     const RECORDS: u64 = 20_000;
     let node = node();
-    let (told, tell) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
     let workers: Vec<_> = (0..4)
         .map(|n| {
-            let options = ShareOptions { ahead: 1 + n * 7, ..sharing() };
+            let options = ShareOptions { ahead: 1 + n * 7, ..share_from_start() };
             let mut member = node.join_share("jobs", "g", &options).unwrap();
-            let told = told.clone();
+            let send = send.clone();
             thread::spawn(move || {
                 while let Ok(Some(event)) = member.next_timeout(PATIENCE) {
                     match event {
-                        Event::Record(record) => told.send((record.seq(), number(record.payload()))).unwrap(),
+                        Event::Record(record) => send.send((record.seq(), number(record.payload()))).unwrap(),
                         Event::Notice(Notice::Deleted { .. }) => break,
                         Event::Notice(other) => panic!("{other:?}"),
                     }
@@ -43,10 +43,10 @@ fn each_record_goes_to_exactly_one_member() {
             })
         })
         .collect();
-    drop(told);
+    drop(send);
     publish(&node, "jobs", 1..=RECORDS);
     node.delete_topic("jobs").unwrap();
-    let all: Vec<_> = tell.iter().collect();
+    let all: Vec<_> = receive.iter().collect();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert!(all.iter().all(|(seq, payload)| seq == payload));
     assert_eq!(all.len() as u64, RECORDS);
@@ -57,11 +57,11 @@ fn each_record_goes_to_exactly_one_member() {
 fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
     let node = node();
     publish(&node, "jobs", 1..=10);
-    let mut dies = node.join_share("jobs", "g", &ShareOptions { ahead: 3, ..sharing() }).unwrap();
-    let mut stays = node.join_share("jobs", "g", &sharing()).unwrap();
-    assert_eq!(seen(&mut dies, 2), [(1, 1), (2, 2)]);
+    let mut dies = node.join_share("jobs", "g", &ShareOptions { ahead: 3, ..share_from_start() }).unwrap();
+    let mut stays = node.join_share("jobs", "g", &share_from_start()).unwrap();
+    assert_eq!(available_events(&mut dies, 2), [(1, 1), (2, 2)]);
     drop(dies);
-    let all = seen(&mut stays, 100);
+    let all = available_events(&mut stays, 100);
     assert_eq!(all[0], (1, 3), "none of its records certainly counts as consumed");
     assert_eq!(all[1..], (4..=10).map(|seq| (seq, seq)).collect::<Vec<_>>());
     assert_eq!(stays.lost(), 3);
@@ -71,11 +71,11 @@ fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
 fn share_group_continues_with_unread_records_after_a_departure() {
     let node = node();
     publish(&node, "jobs", 1..=3);
-    let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();
-    assert_eq!(seen(&mut leaves, 2), [(1, 1), (2, 2)]);
+    let mut leaves = node.join_share("jobs", "g", &share_from_start()).unwrap();
+    assert_eq!(available_events(&mut leaves, 2), [(1, 1), (2, 2)]);
     leaves.leave();
-    let mut next = node.join_share("jobs", "g", &sharing()).unwrap();
-    assert_eq!(seen(&mut next, 9), [(3, 3)], "the group continues at its position");
+    let mut next = node.join_share("jobs", "g", &share_from_start()).unwrap();
+    assert_eq!(available_events(&mut next, 9), [(3, 3)], "the group continues at its position");
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn removed_unread_records_are_a_gap_for_every_member() {
     let node = node();
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
-    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &sharing()).unwrap());
+    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &share_from_start()).unwrap());
     publish(&node, "jobs", 1..=10_000);
-    let first = seen(&mut members[0], usize::MAX);
+    let first = available_events(&mut members[0], usize::MAX);
     assert_eq!(first.iter().map(|(first, last)| last - first + 1).sum::<u64>(), 10_000);
     let gap = *first.iter().find(|(first, last)| first < last).unwrap();
     assert_eq!(gap.0, 1);
-    assert_eq!(seen(&mut members[1], 9), [gap]);
+    assert_eq!(available_events(&mut members[1], 9), [gap]);
     assert!(members.iter().all(|member| member.lost() == gap.1));
 }
 
@@ -101,7 +101,7 @@ fn share_group_members_read_every_partition() {
     for n in 0..100u64 {
         publisher.publish(keyed(&n.to_le_bytes(), &n.to_le_bytes())).unwrap();
     }
-    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &sharing()).unwrap());
+    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &share_from_start()).unwrap());
     let mut numbers = HashSet::new();
     for turn in 0..100 {
         let member = &mut members[turn % 2];
@@ -114,29 +114,30 @@ fn share_group_members_read_every_partition() {
 #[test]
 fn joining_a_group_of_another_kind_or_a_full_one_is_refused() {
     let node = node();
-    let member = node.join_share("jobs", "g", &sharing()).unwrap();
+    let member = node.join_share("jobs", "g", &share_from_start()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
-    assert_eq!(node.join_work("jobs", "g", &working()).err(), Some(kind));
-    assert!(matches!(node.join_share("jobs", "a b", &sharing()), Err(JoinError::Name(_))));
-    assert!(matches!(node.join_share("a.*", "g", &sharing()), Err(JoinError::Topic(_))));
-    let others: Vec<_> = (1..1_024).map(|_| node.join_share("jobs", "g", &sharing()).unwrap()).collect();
+    assert_eq!(node.join_work("jobs", "g", &work_from_start()).err(), Some(kind));
+    assert!(matches!(node.join_share("jobs", "a b", &share_from_start()), Err(JoinError::Name(_))));
+    assert!(matches!(node.join_share("a.*", "g", &share_from_start()), Err(JoinError::Topic(_))));
+    let others: Vec<_> =
+        (1..1_024).map(|_| node.join_share("jobs", "g", &share_from_start()).unwrap()).collect();
     let full = JoinError::Limit { limit: "group_members_max", value: 1_024 };
-    assert_eq!(node.join_share("jobs", "g", &sharing()).err(), Some(full));
+    assert_eq!(node.join_share("jobs", "g", &share_from_start()).err(), Some(full));
     assert_eq!(node.groups(member.topic())[0].members.len(), 1 + others.len());
     drop(others);
-    assert!(node.join_share("jobs", "g", &sharing()).is_ok());
+    assert!(node.join_share("jobs", "g", &share_from_start()).is_ok());
 }
 
 #[test]
 fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
     let node = node();
     publish(&node, "jobs", 1..=1);
-    let mut member = node.join_share("jobs", "g", &sharing()).unwrap();
+    let mut member = node.join_share("jobs", "g", &share_from_start()).unwrap();
     node.delete_topic("jobs").unwrap();
-    assert_eq!(seen(&mut member, 9), [(1, 1)]);
+    assert_eq!(available_events(&mut member, 9), [(1, 1)]);
     assert_eq!(member.ready(), Err(SubscribeError::Closed));
     publish(&node, "jobs", 1..=1);
-    let mut again = node.join_share("jobs", "g", &sharing()).unwrap();
-    assert_eq!(seen(&mut again, 9), [(1, 1)]);
+    let mut again = node.join_share("jobs", "g", &share_from_start()).unwrap();
+    assert_eq!(available_events(&mut again, 9), [(1, 1)]);
     assert_eq!(member.ready(), Err(SubscribeError::Closed));
 }

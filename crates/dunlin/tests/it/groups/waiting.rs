@@ -11,7 +11,7 @@ use dunlin::topic::{
 use dunlin::{Config, Node, ShareOptions, WorkOptions};
 use dunlin_wait::{POLL, until};
 
-use super::{SOON, await_claim, claim, number, publish, sharing, working};
+use super::{SOON, await_claim, claim, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ fn wakes() -> (Arc<Wakes>, Waker) {
 fn each_publish_wakes_exactly_one_waiting_member() {
     let node = node();
     let mut members: Vec<_> =
-        (0..10).map(|_| (node.join_share("jobs", "g", &sharing()).unwrap(), wakes())).collect();
+        (0..10).map(|_| (node.join_share("jobs", "g", &share_from_start()).unwrap(), wakes())).collect();
     for (member, (_, waker)) in &mut members {
         assert!(member.poll_ready(&mut Context::from_waker(waker)).is_pending());
     }
@@ -54,19 +54,19 @@ fn each_publish_wakes_exactly_one_waiting_member() {
 fn new_earliest_deadline_in_a_group_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
-    let mut member = node.join_work("jobs", "g", &working()).unwrap();
-    let (woken, keeper) = wakes();
-    assert_eq!(node.see_to_due(&keeper), None, "nothing is claimed");
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
+    let (woken, housekeeper) = wakes();
+    assert_eq!(node.handle_deadlines(&housekeeper), None, "nothing is claimed");
     let (first, second) = (claim(&mut member).unwrap(), claim(&mut member).unwrap());
     assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the first deadline wakes, the later one does not");
-    assert_eq!(node.see_to_due(&keeper), Some(first.deadline_ns));
+    assert_eq!(node.handle_deadlines(&housekeeper), Some(first.deadline_ns));
     member.nack(second.token, Duration::from_millis(20)).unwrap();
     assert_eq!(woken.0.load(Ordering::SeqCst), 2, "a delay that ends before the deadline wakes");
 
-    let (told, waker) = wakes();
+    let (member_wakes, waker) = wakes();
     assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
-    until("the delay is over", || node.see_to_due(&keeper) == Some(first.deadline_ns));
-    assert_eq!(told.0.load(Ordering::SeqCst), 1, "the record is available again");
+    until("the delay is over", || node.handle_deadlines(&housekeeper) == Some(first.deadline_ns));
+    assert_eq!(member_wakes.0.load(Ordering::SeqCst), 1, "the record is available again");
     assert_eq!(claim(&mut member).unwrap().attempt, 2);
 }
 
@@ -77,12 +77,12 @@ fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
     let reliable = Some(Reliable { wait_max, ..Reliable::default() });
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     node.create_topic("jobs", TopicConfig { retention, reliable, ..TopicConfig::default() }, false).unwrap();
-    let options = ShareOptions { registered: true, ..sharing() };
+    let options = ShareOptions { registered: true, ..share_from_start() };
     drop(node.join_share("jobs", "g", &options).unwrap());
-    let keeper = node.clone();
+    let housekeeper = node.clone();
     thread::spawn(move || {
         for _ in 0..30_000 {
-            keeper.see_to_due(Waker::noop());
+            housekeeper.handle_deadlines(Waker::noop());
             thread::sleep(POLL);
         }
     });
@@ -102,10 +102,10 @@ fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
 #[test]
 fn busy_member_does_not_block_waiting_members() {
     let node = node();
-    let mut busy = node.join_work("jobs", "g", &working()).unwrap();
+    let mut busy = node.join_work("jobs", "g", &work_from_start()).unwrap();
     publish(&node, "jobs", [1]);
     assert_eq!(await_claim(&mut busy).record().seq(), 1);
-    let mut waits = node.join_work("jobs", "g", &working()).unwrap();
+    let mut waits = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let (wakes, waker) = wakes();
     assert!(waits.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     publish(&node, "jobs", [2]);
@@ -116,8 +116,8 @@ fn busy_member_does_not_block_waiting_members() {
 #[test]
 fn timed_out_member_leaves_the_record_to_a_waiting_member() {
     let node = node();
-    let mut gives_up = node.join_work("jobs", "g", &working()).unwrap();
-    let mut stays = node.join_work("jobs", "g", &working()).unwrap();
+    let mut gives_up = node.join_work("jobs", "g", &work_from_start()).unwrap();
+    let mut stays = node.join_work("jobs", "g", &work_from_start()).unwrap();
     assert!(!gives_up.wait(Some(Duration::from_millis(10))));
     let (wakes, waker) = wakes();
     assert!(stays.poll_ready(&mut Context::from_waker(&waker)).is_pending());
@@ -129,7 +129,7 @@ fn timed_out_member_leaves_the_record_to_a_waiting_member() {
 #[test]
 fn group_without_members_delays_no_subscriber() {
     let node = node();
-    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let (_, waker) = wakes();
     assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     let (reads, waker) = wakes();
@@ -143,16 +143,16 @@ fn group_without_members_delays_no_subscriber() {
 #[test]
 fn housekeeping_wakes_an_async_member_when_a_claim_expires() {
     // On a slow machine, a short claim may expire before another member waits. The test then tries a longer claim.
-    assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
+    assert!([10, 500, 25_000].into_iter().any(check_wake_by_tick));
 }
 
 /// Whether the other member waited before the claim expired.
-fn is_told_by_a_tick(claim_ms: u64) -> bool {
+fn check_wake_by_tick(claim_ms: u64) -> bool {
     let node = node();
     publish(&node, "jobs", [1]);
-    let options = WorkOptions { claim: Duration::from_millis(claim_ms), ..working() };
+    let options = WorkOptions { claim: Duration::from_millis(claim_ms), ..work_from_start() };
     let mut holds = node.join_work("jobs", "g", &options).unwrap();
-    let mut waits = node.join_work("jobs", "g", &working()).unwrap();
+    let mut waits = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let held = claim(&mut holds).unwrap();
     let (wakes, waker) = wakes();
     if waits.poll_ready(&mut Context::from_waker(&waker)).is_ready() {
@@ -173,8 +173,8 @@ fn member_at_its_claim_limit_gets_more_after_settling() {
     config.limits.topic = LogLimits { work_member_claims_max: 2, work_claims_max: 3, ..LogLimits::default() };
     let node = Node::start(config).unwrap();
     publish(&node, "jobs", 1..=6);
-    let mut first = node.join_work("jobs", "g", &working()).unwrap();
-    let mut second = node.join_work("jobs", "g", &working()).unwrap();
+    let mut first = node.join_work("jobs", "g", &work_from_start()).unwrap();
+    let mut second = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let held = [claim(&mut first), claim(&mut first)].map(Option::unwrap);
     assert!(claim(&mut first).is_none());
     assert_eq!(number(claim(&mut second).unwrap().record().payload()), 3);
@@ -192,7 +192,8 @@ fn waiting_members_wake_when_the_topic_is_deleted() {
     let node = node();
     let mut waiting: Vec<_> = (0..5)
         .map(|_| {
-            let (mut member, (wakes, waker)) = (node.join_share("jobs", "g", &sharing()).unwrap(), wakes());
+            let (mut member, (wakes, waker)) =
+                (node.join_share("jobs", "g", &share_from_start()).unwrap(), wakes());
             assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
             (member, wakes)
         })
@@ -210,7 +211,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
     let node = node();
     let members: Vec<_> = (0..6)
         .map(|_| {
-            let mut member = node.join_work("jobs", "g", &working()).unwrap();
+            let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
             thread::spawn(move || {
                 let mut done = 0;
                 // When the node ends, this wait ends too.

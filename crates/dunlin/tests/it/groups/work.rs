@@ -7,16 +7,19 @@ use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicC
 use dunlin::{Config, DeadLetters, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
 
-use super::{SOON, await_claim, claim, dropping, gap_of, keyed, number, publish, working};
+use super::{
+    SOON, await_claim, claim, gap_of, keyed, number, publish, without_dead_letters, work_from_start,
+};
 use crate::{from_earliest, node};
 
 #[test]
 fn late_ack_of_a_redelivered_record_is_refused() {
     let node = node();
     publish(&node, "jobs", [1]);
-    let mut slow =
-        node.join_work("jobs", "g", &WorkOptions { claim: Duration::from_millis(50), ..working() }).unwrap();
-    let mut quick = node.join_work("jobs", "g", &working()).unwrap();
+    let mut slow = node
+        .join_work("jobs", "g", &WorkOptions { claim: Duration::from_millis(50), ..work_from_start() })
+        .unwrap();
+    let mut quick = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let late = claim(&mut slow).unwrap();
     let again = await_claim(&mut quick);
     assert_eq!((late.attempt, again.attempt), (1, 2));
@@ -37,7 +40,7 @@ fn renewed_claim_outlives_its_first_deadline() {
     let in_time = |claim_ms: u64| {
         let node = node();
         publish(&node, "jobs", [1]);
-        let options = WorkOptions { claim: Duration::from_millis(claim_ms), ..working() };
+        let options = WorkOptions { claim: Duration::from_millis(claim_ms), ..work_from_start() };
         let mut member = node.join_work("jobs", "g", &options).unwrap();
         let held = claim(&mut member).unwrap();
         for _ in 0..5 {
@@ -56,7 +59,7 @@ fn renewed_claim_outlives_its_first_deadline() {
 fn nack_delays_only_its_own_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
-    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let first = claim(&mut member).unwrap();
     let began = std::time::Instant::now();
     member.nack(first.token, Duration::from_millis(100)).unwrap();
@@ -79,7 +82,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
     let busy: Arc<Mutex<HashMap<u64, bool>>> = Arc::default();
     let workers: Vec<_> = (0..4)
         .map(|worker| {
-            let mut member = node.join_work("jobs", "g", &dropping()).unwrap();
+            let mut member = node.join_work("jobs", "g", &without_dead_letters()).unwrap();
             let (done, busy) = (Arc::clone(&done), Arc::clone(&busy));
             thread::spawn(move || {
                 let mut tries = worker;
@@ -117,9 +120,9 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
 fn death_of_a_member_frees_its_claims_and_counts_an_attempt() {
     let node = node();
     publish(&node, "jobs", 1..=3);
-    let mut dies = node.join_work("jobs", "g", &working()).unwrap();
-    let mut leaves = node.join_work("jobs", "g", &working()).unwrap();
-    let mut stays = node.join_work("jobs", "g", &working()).unwrap();
+    let mut dies = node.join_work("jobs", "g", &work_from_start()).unwrap();
+    let mut leaves = node.join_work("jobs", "g", &work_from_start()).unwrap();
+    let mut stays = node.join_work("jobs", "g", &work_from_start()).unwrap();
     assert_eq!(claim(&mut dies).unwrap().record().seq(), 1);
     assert_eq!(claim(&mut leaves).unwrap().record().seq(), 2);
     drop(dies);
@@ -134,7 +137,7 @@ fn work_group_loses_no_record_while_members_keep_dying() {
     const RECORDS: u64 = 500;
     let node = node();
     publish(&node, "jobs", 1..=RECORDS);
-    let options = WorkOptions { attempts_max: 0, ..working() };
+    let options = WorkOptions { attempts_max: 0, ..work_from_start() };
     let mut acked = Vec::new();
     for round in 0.. {
         let mut member = node.join_work("jobs", "g", &options).unwrap();
@@ -158,7 +161,7 @@ fn exhausted_record_becomes_a_dead_letter_naming_its_origin() {
     let config = TopicConfig { pattern: Some("jobs.>".to_owned()), ..Default::default() };
     node.create_topic("jobs", config, false).unwrap();
     node.publisher("jobs.mail").unwrap().publish(keyed(b"k", b"poison")).unwrap();
-    let options = WorkOptions { attempts_max: 3, ..working() };
+    let options = WorkOptions { attempts_max: 3, ..work_from_start() };
     let mut dead = node.subscribe("dead.jobs", &from_earliest()).unwrap();
     let mut member = node.join_work("jobs", "g", &options).unwrap();
     for attempt in 1..=3 {
@@ -189,7 +192,7 @@ fn exhausted_record_becomes_a_dead_letter_naming_its_origin() {
 fn dead_letter_subject_may_not_belong_to_the_groups_own_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
-    let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..working() };
+    let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..work_from_start() };
     let back = node.join_work("jobs", "back", &once(DeadLetters::Subject("jobs".to_owned()))).err();
     assert!(matches!(back, Some(JoinError::DeadLetters { .. })), "{back:?}");
     let mut named =
@@ -201,7 +204,7 @@ fn dead_letter_subject_may_not_belong_to_the_groups_own_topic() {
     drop(drops);
     let graves = node.topic("graves").unwrap();
     assert_eq!(graves.logs()[0].last().seq, 0, "the attempt of a leaving member does not count");
-    let mut named = node.join_work("jobs", "named", &working()).unwrap();
+    let mut named = node.join_work("jobs", "named", &work_from_start()).unwrap();
     drop(claim(&mut named).unwrap());
     drop(named);
     assert_eq!(graves.logs()[0].last().seq, 1, "the first member's options apply");
@@ -214,7 +217,7 @@ fn claimed_record_dropped_by_the_log_is_reported_as_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
     publish(&node, "jobs", [1, 2]);
-    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let [first, second] = [0, 1].map(|_| claim(&mut member).unwrap());
     publish(&node, "jobs", 3..=10_000);
     member.ack(first.token).unwrap();
@@ -246,24 +249,24 @@ fn dead_letter_waits_for_room_in_its_topic() {
     let registered = dunlin::topic::SubscribeOptions { registered: true, ..from_earliest() };
     let mut graves = node.subscribe("dead.jobs", &registered).unwrap();
     publish(&node, "jobs", 1..=1_000);
-    let options = WorkOptions { attempts_max: 1, ..working() };
+    let options = WorkOptions { attempts_max: 1, ..work_from_start() };
     let mut member = node.join_work("jobs", "g", &options).unwrap();
     while let Some(claimed) = claim(&mut member) {
         member.nack(claimed.token, Duration::ZERO).unwrap();
     }
-    let mut buried = 0;
+    let mut dead_letters = 0;
     for _ in 0..200 {
-        buried += graves.drain(100, |_| ()).unwrap();
+        dead_letters += graves.drain(100, |_| ()).unwrap();
         node.tick();
     }
-    assert_eq!(buried, 1_000);
+    assert_eq!(dead_letters, 1_000);
 }
 
 #[test]
 fn work_group_of_a_deleted_topic_ends_after_its_last_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
-    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let first = claim(&mut member).unwrap();
     node.delete_topic("jobs").unwrap();
     let second = claim(&mut member).unwrap();
@@ -284,16 +287,16 @@ fn groups_without_members_end_after_group_idle_max() {
     };
     let full = JoinError::Limit { limit: "groups_max", value: 1 };
     let patient = node(Duration::from_secs(3_600));
-    let member = patient.join_work("jobs", "a", &working()).unwrap();
-    assert_eq!(patient.join_work("jobs", "b", &working()).err(), Some(full.clone()));
+    let member = patient.join_work("jobs", "a", &work_from_start()).unwrap();
+    assert_eq!(patient.join_work("jobs", "b", &work_from_start()).err(), Some(full.clone()));
     drop(member);
     patient.tick();
-    assert_eq!(patient.join_work("jobs", "b", &working()).err(), Some(full));
+    assert_eq!(patient.join_work("jobs", "b", &work_from_start()).err(), Some(full));
 
-    let brisk = node(Duration::from_millis(20));
-    drop(brisk.join_work("jobs", "a", &working()).unwrap());
+    let impatient = node(Duration::from_millis(20));
+    drop(impatient.join_work("jobs", "a", &work_from_start()).unwrap());
     until("the member's place is free", || {
-        brisk.tick();
-        brisk.join_work("jobs", "b", &working()).is_ok()
+        impatient.tick();
+        impatient.join_work("jobs", "b", &work_from_start()).is_ok()
     });
 }

@@ -65,6 +65,5 @@ pub(super) struct RunnerChange<'a> {
     pub batl: Option<IgnoredAny>,
 }
 
-/// Price and size.
 #[derive(Debug, Deserialize)]
 pub(super) struct PriceSizePair<'a>(#[serde(borrow)] pub [&'a RawValue; 2]);

@@ -8,7 +8,7 @@ use crate::side::Side;
 #[derive(Debug, Default)]
 pub(super) struct BetfairRunner {
     /// Whether a record was made. The first record clears the book, because the topic may already hold levels.
-    begun: bool,
+    has_record: bool,
     bids: BTreeSet<i64>,
     asks: BTreeSet<i64>,
     /// Payload of the current message's record.
@@ -16,7 +16,7 @@ pub(super) struct BetfairRunner {
 }
 
 impl BetfairRunner {
-    pub(super) fn begin_message(&mut self) {
+    pub(super) fn end_message(&mut self) {
         self.payload.clear();
     }
 
@@ -30,7 +30,7 @@ impl BetfairRunner {
 
     /// Clears both sides, and drops the message's earlier changes.
     pub(super) fn clear(&mut self) {
-        self.begun = true;
+        self.has_record = true;
         self.payload.clear();
         for side in Side::BOTH {
             self.levels(side).clear();
@@ -39,7 +39,7 @@ impl BetfairRunner {
     }
 
     pub(super) fn set(&mut self, side: Side, price: i64, size: i64) {
-        if !self.begun {
+        if !self.has_record {
             self.clear();
         }
         self.levels(side).insert(price);
@@ -48,11 +48,11 @@ impl BetfairRunner {
 
     /// Removes a level; returns whether it existed.
     pub(super) fn remove(&mut self, side: Side, price: i64) -> bool {
-        let was_there = self.levels(side).remove(&price);
-        if was_there {
+        let existed = self.levels(side).remove(&price);
+        if existed {
             BookEntry::Remove { side, price }.encode(&mut self.payload);
         }
-        was_there
+        existed
     }
 
     fn levels(&mut self, side: Side) -> &mut BTreeSet<i64> {

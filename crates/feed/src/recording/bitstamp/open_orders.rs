@@ -28,14 +28,13 @@ pub(super) struct RestingOrder {
 
 impl RestingOrder {
     /// Whether the order is part of the book.
-    pub(super) fn rests(&self) -> bool {
+    pub(super) fn is_in_book(&self) -> bool {
         !self.market && self.size > 0
     }
 }
 
 impl OpenOrders {
-    /// Adds an order of the opening.
-    pub(super) fn open(
+    pub(super) fn add_opening_order(
         &mut self,
         row: &BitstampRow,
         tally: &mut BitstampTally,
@@ -43,13 +42,13 @@ impl OpenOrders {
         let entry = self.create(row, tally)?;
         tally.opening += u64::from(entry.is_some());
         if entry.is_some() {
-            self.phantoms.watch(row.id, row.side, row.price);
+            self.phantoms.add_opening_order(row.id, row.side, row.price);
         }
         Ok(entry)
     }
 
     /// Applies an event; returns its change to the book.
-    pub(super) fn event(
+    pub(super) fn apply_row(
         &mut self,
         row: &BitstampRow,
         tally: &mut BitstampTally,
@@ -58,7 +57,7 @@ impl OpenOrders {
             RowAction::Created => {
                 let entry = self.create(row, tally)?;
                 if entry.is_some() {
-                    self.phantoms.stands(row.exchange_ms, row.id, row.side, row.price);
+                    self.phantoms.add_resting_order(row.exchange_ms, row.id, row.side, row.price);
                 }
                 Ok(entry)
             }
@@ -68,9 +67,9 @@ impl OpenOrders {
     }
 
     /// Phantoms that are proven by now, with the current line's number.
-    pub(super) fn prove(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
+    pub(super) fn take_proven_phantoms(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
         let orders = &self.orders;
-        self.phantoms.prove(now_ms, line, orders)
+        self.phantoms.take_proven_phantoms(now_ms, line, orders)
     }
 
     /// Removes an order; later rows that name it are defects.
@@ -95,7 +94,7 @@ impl OpenOrders {
         tally.market_orders += u64::from(order.market);
         tally.without_size += u64::from(!order.market && size == 0);
         self.orders.insert(id, order);
-        Ok(order.rests().then_some(OrderEntry::Add { side, id, price, size }))
+        Ok(order.is_in_book().then_some(OrderEntry::Add { side, id, price, size }))
     }
 
     fn change(
@@ -103,18 +102,18 @@ impl OpenOrders {
         row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
-        let held = self.known(row, "changed")?;
+        let before = self.find_order(row, "changed")?;
         let (id, size) = (row.id, row.size);
         // The row has the price of the trade; without a trade, it has the order's new price.
-        let amended = size == held.size && !held.market && !row.is_market_order();
-        let order = RestingOrder { price: if amended { row.price } else { held.price }, size, ..held };
-        self.note_trade(row, size < held.size, tally);
+        let amended = size == before.size && !before.market && !row.is_market_order();
+        let order = RestingOrder { price: if amended { row.price } else { before.price }, size, ..before };
+        self.record_trade(row, size < before.size, tally);
         tally.changed += 1;
         self.orders.insert(id, order);
-        Ok(match (held.rests(), order.rests()) {
+        Ok(match (before.is_in_book(), order.is_in_book()) {
             (true, true) => Some(OrderEntry::Change { id, price: order.price, size }),
             (true, false) => Some(OrderEntry::Delete { id }),
-            (false, true) => Some(OrderEntry::Add { side: held.side, id, price: order.price, size }),
+            (false, true) => Some(OrderEntry::Add { side: before.side, id, price: order.price, size }),
             (false, false) => None,
         })
     }
@@ -124,28 +123,28 @@ impl OpenOrders {
         row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
-        let held = self.known(row, "deleted")?;
-        self.note_trade(row, row.size == 0 && held.size > 0, tally);
+        let before = self.find_order(row, "deleted")?;
+        self.record_trade(row, row.size == 0 && before.size > 0, tally);
         tally.deleted += 1;
         self.orders.remove(&row.id);
-        Ok(held.rests().then_some(OrderEntry::Delete { id: row.id }))
+        Ok(before.is_in_book().then_some(OrderEntry::Delete { id: row.id }))
     }
 
     /// Returns the order that a row names. From now on, the order is not a possible phantom.
-    fn known(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
+    fn find_order(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
-        let held = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;
-        if held.side != row.side {
-            return Err(DefectKind::OtherSide { id, held: held.side, found: row.side });
+        let order = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;
+        if order.side != row.side {
+            return Err(DefectKind::OtherSide { id, created: order.side, found: row.side });
         }
-        self.phantoms.forget(id, held.side, held.price);
-        Ok(held)
+        self.phantoms.remove(id, order.side, order.price);
+        Ok(order)
     }
 
-    fn note_trade(&mut self, row: &BitstampRow, traded: bool, tally: &mut BitstampTally) {
+    fn record_trade(&mut self, row: &BitstampRow, traded: bool, tally: &mut BitstampTally) {
         if traded {
             tally.fills += 1;
-            self.phantoms.trade(row.exchange_ms, row.price);
+            self.phantoms.add_trade(row.exchange_ms, row.price);
         }
     }
 }

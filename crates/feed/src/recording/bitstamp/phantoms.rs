@@ -43,7 +43,7 @@ pub struct Phantom {
     /// The proof.
     pub proof: PhantomProof,
     /// Exchange time of the evidence, ms.
-    pub seen_ms: u64,
+    pub evidence_ms: u64,
     /// Line at which the grace period had passed.
     pub line: u64,
 }
@@ -67,11 +67,11 @@ pub enum PhantomProof {
 
 impl fmt::Display for Phantom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Phantom { id, side, seen_ms, line, .. } = self;
+        let Phantom { id, side, evidence_ms, line, .. } = self;
         let (price, size) = (price_text(self.price), decimal::text(self.size, SIZE_DECIMALS));
         write!(
             f,
-            "line {line}: phantom order {id}, {side} {size} at {price} in the opening: at {seen_ms} ms "
+            "line {line}: phantom order {id}, {side} {size} at {price} in the opening: at {evidence_ms} ms "
         )?;
         match self.proof {
             PhantomProof::Trade { price } => write!(f, "a trade at {} went past it", price_text(price)),
@@ -97,50 +97,49 @@ pub(super) struct Phantoms {
 }
 
 impl Phantoms {
-    /// Adds an opening order.
-    pub(super) fn watch(&mut self, id: u64, side: Side, price: i64) {
-        self.half(side).insert((price, id));
+    pub(super) fn add_opening_order(&mut self, id: u64, side: Side, price: i64) {
+        self.side_orders(side).insert((price, id));
     }
 
     /// Removes an order that an event has named.
-    pub(super) fn forget(&mut self, id: u64, side: Side, price: i64) {
-        self.half(side).remove(&(price, id));
+    pub(super) fn remove(&mut self, id: u64, side: Side, price: i64) {
+        self.side_orders(side).remove(&(price, id));
     }
 
     /// Adds a trade to the evidence.
-    pub(super) fn trade(&mut self, at_ms: u64, price: i64) {
-        if self.is_past(price - 1, price + 1) {
-            self.note(at_ms, PhantomProof::Trade { price });
+    pub(super) fn add_trade(&mut self, at_ms: u64, price: i64) {
+        if self.is_any_beyond(price - 1, price + 1) {
+            self.add_evidence(at_ms, PhantomProof::Trade { price });
         }
     }
 
     /// Adds an order that entered the book to the evidence.
-    pub(super) fn stands(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
-        let across = match side {
+    pub(super) fn add_resting_order(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
+        let crosses = match side {
             Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
             Side::Ask => self.bids.last().is_some_and(|(bid, _)| *bid >= price),
         };
-        if across {
-            self.note(at_ms, PhantomProof::Rest { order, price });
+        if crosses {
+            self.add_evidence(at_ms, PhantomProof::Rest { order, price });
         }
     }
 
-    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `standing` holds all open orders.
-    pub(super) fn prove(
+    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `open_orders` holds all open orders.
+    pub(super) fn take_proven_phantoms(
         &mut self,
         now_ms: u64,
         line: u64,
-        standing: &HashMap<u64, RestingOrder>,
+        open_orders: &HashMap<u64, RestingOrder>,
     ) -> Vec<Phantom> {
         let mut found = Vec::new();
-        while let Some((seen_ms, proof)) = self.evidence.front().copied()
-            && now_ms >= seen_ms.saturating_add(GRACE_MS)
+        while let Some((evidence_ms, proof)) = self.evidence.front().copied()
+            && now_ms >= evidence_ms.saturating_add(GRACE_MS)
         {
             self.evidence.pop_front();
-            for (side, price, id) in self.phantoms_refuted_by(proof, standing) {
-                self.forget(id, side, price);
-                let size = standing.get(&id).map_or(0, |order| order.size);
-                found.push(Phantom { id, side, price, size, proof, seen_ms, line });
+            for (side, price, id) in self.phantoms_refuted_by(proof, open_orders) {
+                self.remove(id, side, price);
+                let size = open_orders.get(&id).map_or(0, |order| order.size);
+                found.push(Phantom { id, side, price, size, proof, evidence_ms, line });
             }
         }
         found
@@ -149,13 +148,13 @@ impl Phantoms {
     fn phantoms_refuted_by(
         &self,
         proof: PhantomProof,
-        standing: &HashMap<u64, RestingOrder>,
+        open_orders: &HashMap<u64, RestingOrder>,
     ) -> Vec<(Side, i64, u64)> {
         let (bids_from, asks_to) = match proof {
             PhantomProof::Trade { price } => (Some(price.saturating_add(1)), Some(price.saturating_sub(1))),
-            PhantomProof::Rest { order, price } => match standing.get(&order) {
-                Some(order) if order.rests() && order.side == Side::Ask => (Some(price), None),
-                Some(order) if order.rests() => (None, Some(price)),
+            PhantomProof::Rest { order, price } => match open_orders.get(&order) {
+                Some(order) if order.is_in_book() && order.side == Side::Ask => (Some(price), None),
+                Some(order) if order.is_in_book() => (None, Some(price)),
                 _ => (None, None),
             },
         };
@@ -166,18 +165,18 @@ impl Phantoms {
     }
 
     /// Whether a watched ask is at `ask` or lower, or a watched bid at `bid` or higher.
-    fn is_past(&self, ask: i64, bid: i64) -> bool {
+    fn is_any_beyond(&self, ask: i64, bid: i64) -> bool {
         self.asks.first().is_some_and(|(price, _)| *price <= ask)
             || self.bids.last().is_some_and(|(price, _)| *price >= bid)
     }
 
-    fn note(&mut self, at_ms: u64, proof: PhantomProof) {
+    fn add_evidence(&mut self, at_ms: u64, proof: PhantomProof) {
         if self.evidence.len() < EVIDENCE_MAX {
             self.evidence.push_back((at_ms, proof));
         }
     }
 
-    fn half(&mut self, side: Side) -> &mut BTreeSet<(i64, u64)> {
+    fn side_orders(&mut self, side: Side) -> &mut BTreeSet<(i64, u64)> {
         match side {
             Side::Bid => &mut self.bids,
             Side::Ask => &mut self.asks,

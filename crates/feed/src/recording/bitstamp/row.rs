@@ -59,15 +59,14 @@ impl BitstampColumns {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let found: Vec<&[u8]> =
             line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).take(COLUMNS_MAX).collect();
-        let place = |name: &str| found.iter().position(|column| *column == name.as_bytes());
-        let missing: Vec<&'static str> = NAMES.into_iter().filter(|name| place(name).is_none()).collect();
+        let position = |name: &str| found.iter().position(|column| *column == name.as_bytes());
+        let missing: Vec<&'static str> = NAMES.into_iter().filter(|name| position(name).is_none()).collect();
         if !missing.is_empty() {
             return Err(DefectKind::MissingColumns { missing });
         }
-        Ok(BitstampColumns { at: NAMES.map(|name| place(name).unwrap_or(0)), count: found.len() })
+        Ok(BitstampColumns { at: NAMES.map(|name| position(name).unwrap_or(0)), count: found.len() })
     }
 
-    /// Reads a row.
     pub(super) fn read(&self, line: &[u8]) -> Result<BitstampRow, DefectKind> {
         let mut all = [&[][..]; COLUMNS_MAX];
         let mut found = 0;

@@ -8,15 +8,15 @@ use super::file::SECTOR_BYTES;
 
 impl State {
     pub(super) fn crash(&mut self) {
-        self.life += 1;
+        self.crashes += 1;
         self.faults = Default::default();
         for index in 0..self.files.len() {
             self.crash_file(index);
         }
         let paths: BTreeSet<PathBuf> = self.names.keys().chain(self.names_synced.keys()).cloned().collect();
         for path in paths {
-            let (seen, synced) = (self.names.get(&path).copied(), self.names_synced.get(&path).copied());
-            let kept = if self.below(2) == 0 { seen } else { synced };
+            let (current, synced) = (self.names.get(&path).copied(), self.names_synced.get(&path).copied());
+            let kept = if self.below(2) == 0 { current } else { synced };
             match kept {
                 Some(file) => self.names_synced.insert(path, file),
                 None => self.names_synced.remove(&path),
@@ -32,9 +32,9 @@ impl State {
         let dirty = std::mem::take(&mut self.files[index].dirty);
         // Most crashes lose nearly all or nearly none of the last writes. A random choice for each sector alone would
         // seldom test these two cases.
-        let mood = self.below(4);
+        let loss_pattern = self.below(4);
         for sector in dirty {
-            let choice = match mood {
+            let choice = match loss_pattern {
                 0 => 0,
                 1 => 1,
                 _ => self.below(4),
@@ -47,7 +47,7 @@ impl State {
         }
         let file = &mut self.files[index];
         file.length_dirty = false;
-        file.seen = file.synced.clone();
+        file.content = file.synced.clone();
     }
 
     /// Tears a sector: one part is new, the rest is old.
@@ -56,11 +56,11 @@ impl State {
         let new_first = self.below(2) == 0;
         let start = sector * SECTOR_BYTES;
         let file = &mut self.files[index];
-        let end = (start + SECTOR_BYTES).min(file.synced.len()).min(file.seen.len());
+        let end = (start + SECTOR_BYTES).min(file.synced.len()).min(file.content.len());
         let middle = (start + cut).min(end);
         let new = if new_first { start..middle } else { middle..end };
         if new.start < new.end {
-            file.synced[new.clone()].copy_from_slice(&file.seen[new]);
+            file.synced[new.clone()].copy_from_slice(&file.content[new]);
         }
     }
 }

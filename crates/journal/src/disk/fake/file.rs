@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 
-/// Size of a sector, bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct FakeFile {
     /// Content as programs see it.
-    pub seen: Vec<u8>,
+    pub content: Vec<u8>,
     /// Content on the medium.
     pub synced: Vec<u8>,
     /// Sectors written since the last sync.
@@ -21,7 +20,7 @@ pub(super) struct FakeFile {
 impl FakeFile {
     /// Creates a file whose content is synced.
     pub fn synced(content: Vec<u8>) -> FakeFile {
-        FakeFile { synced: content.clone(), seen: content, ..FakeFile::default() }
+        FakeFile { synced: content.clone(), content, ..FakeFile::default() }
     }
 
     pub fn write(&mut self, bytes: &[u8], at: usize) {
@@ -29,17 +28,17 @@ impl FakeFile {
             return;
         }
         let end = at + bytes.len();
-        if end > self.seen.len() {
-            self.seen.resize(end, 0);
+        if end > self.content.len() {
+            self.content.resize(end, 0);
             self.length_dirty = true;
         }
-        self.seen[at..end].copy_from_slice(bytes);
+        self.content[at..end].copy_from_slice(bytes);
         self.dirty.extend(at / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES);
     }
 
     pub fn set_bytes(&mut self, bytes: usize) {
-        if bytes != self.seen.len() {
-            self.seen.resize(bytes, 0);
+        if bytes != self.content.len() {
+            self.content.resize(bytes, 0);
             self.length_dirty = true;
         }
     }
@@ -47,19 +46,19 @@ impl FakeFile {
     /// Stores a sector on the medium, up to the length that the file has there.
     pub fn sync_sector(&mut self, sector: usize) {
         let start = sector * SECTOR_BYTES;
-        let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.seen.len());
+        let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.content.len());
         if start < end {
-            self.synced[start..end].copy_from_slice(&self.seen[start..end]);
+            self.synced[start..end].copy_from_slice(&self.content[start..end]);
         }
     }
 
     pub fn sync_length(&mut self) {
-        self.synced.resize(self.seen.len(), 0);
+        self.synced.resize(self.content.len(), 0);
         self.length_dirty = false;
     }
 
     pub fn flip(&mut self, at: usize, bit: u8) {
-        self.seen[at] ^= bit;
+        self.content[at] ^= bit;
         if let Some(byte) = self.synced.get_mut(at) {
             *byte ^= bit;
         }

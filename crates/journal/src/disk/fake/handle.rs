@@ -2,36 +2,42 @@
 
 use std::io;
 
-use super::{DiskFile, FakeDisk, FakeFile, State};
+use super::{DiskFile, FakeDisk, State};
 
 #[derive(Debug)]
 pub(super) struct FakeFileHandle {
     pub disk: FakeDisk,
     pub index: usize,
-    pub life: u64,
+    pub crashes: u64,
     pub write: bool,
 }
 
 impl FakeFileHandle {
-    /// Runs `act`, unless the disk crashed since the file was opened.
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    /// Runs `operation`, unless the disk crashed since the file was opened.
+    fn with<T>(&self, operation: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
-        if state.life == self.life { act(&mut state) } else { Err(io::Error::other("the machine went down")) }
+        if state.crashes == self.crashes {
+            operation(&mut state)
+        } else {
+            Err(io::Error::other("the machine crashed"))
+        }
     }
 
-    fn for_writing<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
-        self.with(|state| if self.write { act(state) } else { Err(io::ErrorKind::PermissionDenied.into()) })
+    fn for_writing<T>(&self, operation: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.with(
+            |state| if self.write { operation(state) } else { Err(io::ErrorKind::PermissionDenied.into()) },
+        )
     }
 }
 
 impl DiskFile for FakeFileHandle {
     fn bytes(&self) -> io::Result<u64> {
-        self.with(|state| Ok(state.files[self.index].seen.len() as u64))
+        self.with(|state| Ok(state.files[self.index].content.len() as u64))
     }
 
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
         self.with(|state| {
-            let rest = state.files[self.index].seen.get(at as usize..).unwrap_or(&[]);
+            let rest = state.files[self.index].content.get(at as usize..).unwrap_or(&[]);
             let count = rest.len().min(out.len());
             out[..count].copy_from_slice(&rest[..count]);
             Ok(count)
@@ -43,9 +49,9 @@ impl DiskFile for FakeFileHandle {
             count_down(&mut state.faults.write_fails)?;
             let mut at = at as usize;
             for part in parts {
-                let free = state.room.saturating_sub(state.used()) as usize;
+                let free = state.capacity.saturating_sub(state.used()) as usize;
                 let file = &mut state.files[self.index];
-                let fits = (file.seen.len() + free).saturating_sub(at).min(part.len());
+                let fits = (file.content.len() + free).saturating_sub(at).min(part.len());
                 file.write(&part[..fits], at);
                 if fits < part.len() {
                     return Err(io::ErrorKind::StorageFull.into());
@@ -71,17 +77,12 @@ impl DiskFile for FakeFileHandle {
                 state.files[self.index].sync_length();
             }
             for sector in dirty {
-                let reached = failed.is_ok() || state.below(2) == 0;
-                sync_if(&mut state.files[self.index], sector, reached);
+                if failed.is_ok() || state.below(2) == 0 {
+                    state.files[self.index].sync_sector(sector);
+                }
             }
             failed
         })
-    }
-}
-
-fn sync_if(file: &mut FakeFile, sector: usize, reached: bool) {
-    if reached {
-        file.sync_sector(sector);
     }
 }
 

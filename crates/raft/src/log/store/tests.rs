@@ -11,7 +11,7 @@ use super::*;
 use crate::limits::RaftLimits;
 use crate::log;
 use crate::log::SpaceLevel;
-use crate::vocabulary::Proposal;
+use crate::type_config::Proposal;
 
 fn id(index: u64) -> LogId {
     LogId::new(openraft::vote::leader_id_adv::LeaderId { term: 1, node_id: 1 }, index)
@@ -27,11 +27,11 @@ fn append(log: &RaftLog, index: u64) -> Receiver<io::Result<()>> {
     let (sender, receiver) = channel();
     let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; 4 << 10])));
     let entry = LogEntry { log_id: id(index), payload };
-    let mut kept = log.kept();
-    let at = kept.next;
-    let told = move |written| drop(sender.send(written));
-    log.write(&mut kept, vec![LogOperation::Append(entry.clone())], told);
-    kept.push(entry, at);
+    let mut log_index = log.log_index();
+    let at = log_index.next;
+    let on_written = move |written| drop(sender.send(written));
+    log.write(&mut log_index, vec![LogOperation::Append(entry.clone())], on_written);
+    log_index.push(entry, at);
     receiver
 }
 
@@ -58,45 +58,51 @@ async fn log_purge_does_not_wait_for_entries_without_disk_room() {
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
     log.save_vote(&vote).await.unwrap();
-    disk.set_room(disk.used() + (300 << 10));
-    let (waits, written) = fill(&log);
-    let behind = append(&log, waits + 1);
-    assert!(waits > 50, "{waits}");
-    log.purge(id(waits - 1)).await.unwrap();
+    disk.set_capacity(disk.used() + (300 << 10));
+    let (waiting_index, written) = fill(&log);
+    let next_outcome = append(&log, waiting_index + 1);
+    assert!(waiting_index > 50, "{waiting_index}");
+    log.purge(id(waiting_index - 1)).await.unwrap();
     written.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
-    behind.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
+    next_outcome.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
     drop(log);
     disk.crash();
     let mut again = open(&disk, 64 << 10);
     let state = again.get_log_state().await.unwrap();
-    assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(id(waits - 1)), Some(id(waits + 1))));
+    assert_eq!(
+        (state.last_purged_log_id, state.last_log_id),
+        (Some(id(waiting_index - 1)), Some(id(waiting_index + 1)))
+    );
     assert_eq!(again.read_vote().await.unwrap(), Some(vote));
-    assert_eq!(again.kept().entries.len(), 2);
+    assert_eq!(again.log_index().entries.len(), 2);
 }
 
 #[tokio::test]
-async fn log_purge_of_unwritten_entries_waits_until_they_are_written() {
+async fn log_purge_of_unwritten_entries_waits_for_their_write() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
-    disk.set_room(disk.used() + (300 << 10));
-    let (waits, written) = fill(&log);
+    disk.set_capacity(disk.used() + (300 << 10));
+    let (waiting_index, written) = fill(&log);
     // A snapshot from another node causes a purge up to an entry that this log has not written yet.
-    log.purge(id(waits)).await.unwrap();
+    log.purge(id(waiting_index)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
-    disk.set_room(u64::MAX);
+    disk.set_capacity(u64::MAX);
     written.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
     drop(log);
     disk.crash();
     let state = open(&disk, 0).get_log_state().await.unwrap();
-    assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(id(waits)), Some(id(waits))));
+    assert_eq!(
+        (state.last_purged_log_id, state.last_log_id),
+        (Some(id(waiting_index)), Some(id(waiting_index)))
+    );
 }
 
 #[test]
 fn log_opened_on_a_full_disk_reports_low_room_at_once() {
     let disk = Arc::new(FakeDisk::new(1));
-    disk.set_room(100 << 10);
+    disk.set_capacity(100 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Low);
-    disk.set_room(200 << 10);
+    disk.set_capacity(200 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Ample);
 }
 

@@ -36,10 +36,10 @@ pub fn policy_scenario(
     mean_us: f64,
 ) -> SimulationScenario {
     let first = workload.per_s(0) * mean_us / 1e6 / policy.triggers.cpu_target;
-    let crew = WorkerSupply::ScaledFleet {
+    let supply = WorkerSupply::ScaledFleet {
         workers: (first.ceil() as u32).clamp(policy.workers_min, policy.workers_max),
         policy: Box::new(policy),
-        delays: ProviderDelays::document(),
+        delays: ProviderDelays::cloud(),
         sample_ms: 5_000,
         unix_ms: 0,
         is_oracle,
@@ -49,7 +49,7 @@ pub fn policy_scenario(
         duration_ms: 3_600_000,
         step_ms: ((mean_us / 10_000.0) as u64).clamp(1, 100),
         service: Service { mean_us, spread: 0.1 },
-        ..SimulationScenario::new(seed, tenants, crew)
+        ..SimulationScenario::new(seed, tenants, supply)
     }
 }
 

@@ -23,12 +23,12 @@ pub struct CostRow {
     /// The strategy's risk: `very low` to `high`.
     pub risk: &'static str,
     /// The evidence from the simulated runs about the risk.
-    pub seen: String,
+    pub evidence: String,
 }
 
 impl CostRow {
     /// Returns the savings per month.
-    pub fn saves(&self) -> f64 {
+    pub fn savings_per_month(&self) -> f64 {
         self.before - self.after
     }
 }
@@ -46,12 +46,12 @@ struct Costs<'p> {
 
 impl Costs<'_> {
     /// Returns the cost of a month in which every hour is like the simulated one.
-    fn month(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
+    fn monthly_cost(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
-        let an_hour = outcome.on_demand_hours * fit.per_worker_hour
+        let per_hour = outcome.on_demand_hours * fit.per_worker_hour
             + outcome.spot_hours * fit.spot_per_worker_hour
             + outcome.warm_hours * self.prices.warm_per_hour;
-        an_hour / hours * self.prices.hours_per_month
+        per_hour / hours * self.prices.hours_per_month
     }
 }
 
@@ -78,7 +78,7 @@ pub fn savings(
     let costs = Costs { prices, usual };
     let run = |policy: &Policy, interruptions: f64| {
         let mut scenario = policy_scenario(seed, workload.clone(), policy.clone(), false, mean_us);
-        interrupt(&mut scenario, interruptions);
+        set_interruptions(&mut scenario, interruptions);
         super::super::run(&scenario)
     };
     let reactive = Policy { predictive: None, ..policy.clone() };
@@ -94,16 +94,16 @@ pub fn savings(
         night_row(&costs, workload, policy, mean_us),
         CostRow {
             strategy: "all of them, in one run".to_owned(),
-            before: peak_month(&costs, workload, policy, mean_us),
-            after: costs.month(&all, &best),
+            before: peak_monthly_cost(&costs, workload, policy, mean_us),
+            after: costs.monthly_cost(&all, &best),
             risk: risk(&plain, &all),
-            seen: format!("against the peak's workers on demand all month; {}", violations(&plain, &all)),
+            evidence: format!("against the peak's workers on demand all month; {}", violations(&plain, &all)),
         },
     ])
 }
 
-fn interrupt(scenario: &mut SimulationScenario, per_hour: f64) {
-    if let WorkerSupply::ScaledFleet { delays, .. } = &mut scenario.crew {
+fn set_interruptions(scenario: &mut SimulationScenario, per_hour: f64) {
+    if let WorkerSupply::ScaledFleet { delays, .. } = &mut scenario.supply {
         delays.interruptions_per_hour = per_hour;
     }
 }
@@ -111,10 +111,10 @@ fn interrupt(scenario: &mut SimulationScenario, per_hour: f64) {
 fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOutcome) -> CostRow {
     CostRow {
         strategy: "70 % spot instances".to_owned(),
-        before: costs.month(plain, &costs.usual),
-        after: costs.month(spotted, &costs.usual),
+        before: costs.monthly_cost(plain, &costs.usual),
+        after: costs.monthly_cost(spotted, &costs.usual),
         risk: risk(plain, spotted),
-        seen: format!("{} taken away in the run; {}", spotted.interruptions, violations(plain, spotted)),
+        evidence: format!("{} taken away in the run; {}", spotted.interruptions, violations(plain, spotted)),
     }
 }
 
@@ -126,12 +126,13 @@ fn predictive_row(
     predicted: &SimulationOutcome,
     run: &dyn Fn(&Policy) -> SimulationOutcome,
 ) -> CostRow {
-    let with = |cpu_target: f64| {
+    let run_with_target = |cpu_target: f64| {
         let triggers =
             crate::policy::ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..reactive.triggers };
         (cpu_target, run(&Policy { triggers, ..reactive.clone() }))
     };
-    let mut tries = TARGETS.into_iter().filter(|target| *target <= reactive.triggers.cpu_target).map(with);
+    let mut tries =
+        TARGETS.into_iter().filter(|target| *target <= reactive.triggers.cpu_target).map(run_with_target);
     let mut last = None;
     let equal = tries.find_map(|(target, outcome)| {
         let is_as_good = outcome.violated_minutes <= predicted.violated_minutes;
@@ -140,14 +141,14 @@ fn predictive_row(
     });
     let is_equal = equal.is_some();
     let (target, outcome) = equal.or(last).unwrap_or((reactive.triggers.cpu_target, predicted.clone()));
-    let than = if is_equal { "to be as good" } else { "and is still worse" };
+    let comparison = if is_equal { "to be as good" } else { "and is still worse" };
     CostRow {
         strategy: "predictive scaling".to_owned(),
-        before: costs.month(&outcome, &costs.usual),
-        after: costs.month(predicted, &costs.usual),
+        before: costs.monthly_cost(&outcome, &costs.usual),
+        after: costs.monthly_cost(predicted, &costs.usual),
         risk: risk(&outcome, predicted),
-        seen: format!(
-            "a reactive scaler needs a target of {:.0} % {than}; {}",
+        evidence: format!(
+            "a reactive scaler needs a target of {:.0} % {comparison}; {}",
             target * 100.0,
             violations(&outcome, predicted)
         ),
@@ -157,10 +158,10 @@ fn predictive_row(
 fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, need: WorkerNeed) -> CostRow {
     CostRow {
         strategy: "right-sizing".to_owned(),
-        before: costs.month(plain, &costs.usual),
-        after: costs.month(plain, best).min(costs.month(plain, &costs.usual)),
+        before: costs.monthly_cost(plain, &costs.usual),
+        after: costs.monthly_cost(plain, best).min(costs.monthly_cost(plain, &costs.usual)),
         risk: "very low",
-        seen: format!(
+        evidence: format!(
             "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): {} on one {}",
             need.cpus, need.memory_gib, best.workers, best.machine.name
         ),
@@ -178,19 +179,19 @@ fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f
     let mut parts: Vec<f64> = (0..PARTS).map(need).collect();
     parts.sort_unstable_by(f64::total_cmp);
     let (quiet, busy) = (parts[PARTS as usize / 2 - 1], parts[PARTS as usize - 1]);
-    let month = |workers: f64| workers * costs.usual.per_worker_hour * costs.prices.hours_per_month;
+    let monthly_cost = |workers: f64| workers * costs.usual.per_worker_hour * costs.prices.hours_per_month;
     CostRow {
         strategy: "fewer at night".to_owned(),
-        before: month(busy),
-        after: month((busy + quiet) / 2.0),
+        before: monthly_cost(busy),
+        after: monthly_cost((busy + quiet) / 2.0),
         risk: "low",
-        seen: format!(
+        evidence: format!(
             "{busy:.0} workers by day, {quiet:.0} by night, against {busy:.0} always; a night unlike the others is met by the other triggers"
         ),
     }
 }
 
-fn peak_month(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> f64 {
+fn peak_monthly_cost(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> f64 {
     let peak = workers_for(workload.highest(0, 3_600_000), policy, mean_us);
     peak * costs.usual.per_worker_hour * costs.prices.hours_per_month
 }

@@ -36,14 +36,14 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
         needs: (2_000, 4 * GB),
         ..TenantLoad::new(name, SubmissionLoad::Saturated { waiting: 2_000 })
     });
-    let crew = WorkerSupply::Fixed { workers: 250 };
+    let supply = WorkerSupply::Fixed { workers: 250 };
     let scenario = SimulationScenario {
         duration_ms: 70_000,
         warm_up_ms: 10_000,
         step_ms: 5,
         credit: 1,
         service: Service { mean_us: 400_000.0, spread: 0.1 },
-        ..SimulationScenario::new(seed, loads.collect(), crew)
+        ..SimulationScenario::new(seed, loads.collect(), supply)
     };
     let outcome = super::super::run(&scenario);
     let rows = quotas.iter().zip(&outcome.tenants).map(|(&(name, cores), tenant)| TenantRow {
@@ -80,10 +80,10 @@ impl NoisyNeighbourRow {
 /// Runs two cases. In the first, the usual load needs 8 % of the workers, as in the requirements. In the
 /// second, there are so few workers that the burst saturates them.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
-    [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
+    [48, 5].into_iter().flat_map(|workers| simulate_noisy_neighbour(seed, workers)).collect()
 }
 
-fn noisy(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
+fn simulate_noisy_neighbour(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     const FOR_MS: u64 = 120_000;
     let usual = [("tenant-a", 85.0), ("tenant-b", 120.0), ("tenant-c", 75.0), ("tenant-d", 45.0)];
     let measure = |times: f64| {
@@ -103,12 +103,12 @@ fn noisy(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     // The number of submitted tasks varies randomly; the completed share does not.
     let rows = before.tenants.iter().zip(&during.tenants).zip(&usual).enumerate();
     rows.map(|(at, ((before, during), &(name, per_s)))| {
-        let got = |tenant: &crate::sim::outcome::TenantOutcome| {
+        let throughput = |tenant: &crate::sim::outcome::TenantOutcome| {
             tenant.completed as f64 / tenant.submitted as f64 * per_s
         };
         let during_per_s =
-            if at == 0 { during.completed as f64 * 1_000.0 / FOR_MS as f64 } else { got(during) };
-        NoisyNeighbourRow { load, tenant: name.to_owned(), before_per_s: got(before), during_per_s }
+            if at == 0 { during.completed as f64 * 1_000.0 / FOR_MS as f64 } else { throughput(during) };
+        NoisyNeighbourRow { load, tenant: name.to_owned(), before_per_s: throughput(before), during_per_s }
     })
     .collect()
 }

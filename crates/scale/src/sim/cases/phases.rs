@@ -72,19 +72,22 @@ const CHANGE_MS: u64 = 120_000;
 /// Simulates adding workers for each trigger, with the delays of Dunlin's requirements and without failed starts.
 pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
     let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
-    triggers.into_iter().filter_map(|trigger| one_out(seed, trigger, Policy::document(20, 60))).collect()
+    triggers
+        .into_iter()
+        .filter_map(|trigger| simulate_scale_out(seed, trigger, Policy::cloud(20, 60)))
+        .collect()
 }
 
-fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRow> {
+fn simulate_scale_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRow> {
     // Disables the other triggers.
     let triggers = &mut policy.triggers;
-    let nothing = u64::MAX / 4;
+    let never = u64::MAX / 4;
     let full = 20.0 * 1e6 / SLOW.mean_us;
     let crowd = |share: f64| Workload::Crowd {
         base_per_s: full * 0.4,
         peak_per_s: full * share,
         from_ms: CHANGE_MS,
-        for_ms: nothing,
+        for_ms: never,
     };
     let workload = match trigger {
         Trigger::Queue => crowd(2.0),
@@ -98,9 +101,9 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRo
         _ => crowd(0.9),
     };
     match trigger {
-        Trigger::Queue => (triggers.latency_ms_max, triggers.queue_max) = (nothing, 500),
-        Trigger::Latency => triggers.queue_max = nothing,
-        _ => (triggers.latency_ms_max, triggers.queue_max) = (nothing, nothing),
+        Trigger::Queue => (triggers.latency_ms_max, triggers.queue_max) = (never, 500),
+        Trigger::Latency => triggers.queue_max = never,
+        _ => (triggers.latency_ms_max, triggers.queue_max) = (never, never),
     }
     if matches!(trigger, Trigger::Queue | Trigger::Latency) {
         // Only a fully used processor exceeds this target.
@@ -111,11 +114,13 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRo
         seed,
         workload,
         policy,
-        ProviderDelays { cold_failures_permille: 0.0, ..ProviderDelays::document() },
+        ProviderDelays { cold_failures_permille: 0.0, ..ProviderDelays::cloud() },
         if trigger == Trigger::Predictive { 1_200_000 } else { 400_000 },
     ));
-    let decision =
-        outcome.decisions.out().find(|decision| decision.trigger == trigger && decision.missing == 0)?;
+    let decision = outcome
+        .decisions
+        .scale_outs()
+        .find(|decision| decision.trigger == trigger && decision.missing == 0)?;
     let decided_ms = decision.decided_ms.max(decision.detected_ms);
     Some(ScaleOutRow {
         trigger,
@@ -133,7 +138,7 @@ fn scenario(
     delays: ProviderDelays,
     duration_ms: u64,
 ) -> SimulationScenario {
-    let crew = WorkerSupply::ScaledFleet {
+    let supply = WorkerSupply::ScaledFleet {
         workers: policy.workers_min,
         policy: Box::new(policy),
         delays,
@@ -146,7 +151,7 @@ fn scenario(
         duration_ms,
         step_ms: STEP_MS,
         service: SLOW,
-        ..SimulationScenario::new(seed, tenants, crew)
+        ..SimulationScenario::new(seed, tenants, supply)
     }
 }
 
@@ -156,41 +161,41 @@ pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
         Workload::Crowd { base_per_s: full * 0.2, peak_per_s: full * 0.65, from_ms: 0, for_ms: CHANGE_MS };
-    let mut policy = Policy::document(10, 40);
+    let mut policy = Policy::cloud(10, 40);
     policy.triggers.cpu_low = 0.5;
-    let mut scenario = scenario(seed, workload, policy, ProviderDelays::document(), 1_200_000);
-    if let WorkerSupply::ScaledFleet { workers, .. } = &mut scenario.crew {
+    let mut scenario = scenario(seed, workload, policy, ProviderDelays::cloud(), 1_200_000);
+    if let WorkerSupply::ScaledFleet { workers, .. } = &mut scenario.supply {
         *workers = 40;
     }
     let outcome = super::super::run(&scenario);
     let rows =
-        outcome.decisions.inward().filter(|decision| decision.gone_ms > 0).map(|decision| ScaleInRow {
+        outcome.decisions.scale_ins().filter(|decision| decision.gone_ms > 0).map(|decision| ScaleInRow {
             cooldown_ms: decision.cooled_ms - decision.low_ms,
             decision_ms: decision.decided_ms - decision.cooled_ms,
             drain_ms: decision.drained_ms - decision.decided_ms,
             termination_ms: decision.gone_ms - decision.drained_ms,
         });
     // Only the first scale-in counts: later ones have the same `low_ms`, so their times would be too long.
-    let first = outcome.decisions.inward().next()?.decided_ms;
-    let count = outcome.decisions.inward().take_while(|decision| decision.decided_ms == first).count();
+    let first = outcome.decisions.scale_ins().next()?.decided_ms;
+    let count = outcome.decisions.scale_ins().take_while(|decision| decision.decided_ms == first).count();
     rows.take(count).max_by_key(ScaleInRow::total_ms)
 }
 
 /// Simulates the same addition of workers without a warm pool and with one of 20, and counts the failures among
 /// `starts` starts.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
-    [0, 20].into_iter().filter_map(|size| one_warm(seed, size, starts)).collect()
+    [0, 20].into_iter().filter_map(|size| simulate_warm_pool(seed, size, starts)).collect()
 }
 
-fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
+fn simulate_warm_pool(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
     let policy = |size| Policy {
         warm: Warm { size, detect_ms: 15_000, takes_drained: true },
-        ..Policy::document(20, 60)
+        ..Policy::cloud(20, 60)
     };
     let delays = ProviderDelays {
         cold_failures_permille: 0.0,
         warm_failures_permille: 0.0,
-        ..ProviderDelays::document()
+        ..ProviderDelays::cloud()
     };
     let full = 20.0 * 1e6 / SLOW.mean_us;
     let workload = Workload::Crowd {
@@ -200,8 +205,10 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
         for_ms: 600_000,
     };
     let clean = super::super::run(&scenario(seed, workload.clone(), policy(size), delays, 400_000));
-    let first =
-        clean.decisions.out().find(|decision| decision.trigger == Trigger::Cpu && decision.missing == 0)?;
+    let first = clean
+        .decisions
+        .scale_outs()
+        .find(|decision| decision.trigger == Trigger::Cpu && decision.missing == 0)?;
     let (failed, warm_hours) = (failures(seed, size, starts), clean.warm_hours);
     let hours = clean.ran_ms as f64 / 3.6e6;
     Some(WarmPoolRow {
@@ -215,7 +222,7 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
 
 /// Returns the number of failures among `starts` starts, from the warm pool if there is one.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
-    let mut provider = SimulatedProvider::new(ProviderDelays::document(), seed);
+    let mut provider = SimulatedProvider::new(ProviderDelays::cloud(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
     // A failed start for the pool does not count, because another start replaces it.
     for instance in 1.. {

@@ -19,7 +19,7 @@ fn users_file_defines_users_tenants_and_permissions() {
     let users = UserDirectory::parse(&file(), "u.toml").unwrap();
     let ana = &users.by_name["ana"];
     assert_eq!((ana.tenant.as_str(), ana.password.as_deref()), ("acme", Some(HASH)));
-    assert_eq!(users.of_token(&secret::read_digest(DIGEST).unwrap()), Some("ana"));
+    assert_eq!(users.user_by_token(&secret::parse_digest(DIGEST).unwrap()), Some("ana"));
     assert_eq!(ana.limits.publish_records_per_s, Some(9));
     assert_eq!(users.tenants["acme"].limits.together.connections, Some(7));
     assert_eq!(users.tenants["acme"].limits.topic_idle, Some(Duration::from_secs(600)));
@@ -33,10 +33,10 @@ fn users_file_defines_users_tenants_and_permissions() {
 
 #[test]
 fn users_file_that_is_cut_off_is_refused() {
-    let text = UserDirectory::with_end(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
+    let text = UserDirectory::with_end_line(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
     let whole = UserDirectory::parse(&text, "u.toml").unwrap();
     assert!(whole.by_name.contains_key("ana") && whole.by_name.contains_key("bob"));
-    assert_eq!(UserDirectory::with_end(&text), text, "written once more, it has both lines once");
+    assert_eq!(UserDirectory::with_end_line(&text), text, "written once more, it has both lines once");
     let ends = text.match_indices('\n').map(|(at, _)| at + 1).filter(|end| *end < text.len());
     for end in ends {
         let error = UserDirectory::parse(&text[..end], "u.toml").unwrap_err();
@@ -102,7 +102,7 @@ fn work_permission_covers_all_or_named_tenants() {
 fn empty_users_file_has_no_users() {
     let users = UserDirectory::parse("", "u.toml").unwrap();
     assert_eq!(users.list().count(), 0);
-    assert!(users.of_token(&[0; 32]).is_none());
+    assert!(users.user_by_token(&[0; 32]).is_none());
 }
 
 proptest! {

@@ -9,7 +9,7 @@ const ENTRY: &str = "\"checksum\": \"";
 pub(super) fn seal(text: &str) -> String {
     let entries = text.strip_suffix("\n}").unwrap_or(text);
     let before = format!("{entries},\n  ");
-    let crc = of(&before);
+    let crc = checksum_text(&before);
     format!("{before}{ENTRY}{crc}\"\n}}")
 }
 
@@ -17,14 +17,14 @@ pub(super) fn seal(text: &str) -> String {
 pub(super) fn check(text: &str) -> Result<bool, String> {
     let Some(at) = text.rfind(ENTRY) else { return Ok(false) };
     let (before, entry) = text.split_at(at);
-    let said = entry[ENTRY.len()..].split('"').next().unwrap_or_default();
-    let found = of(before);
-    if said == found {
+    let stored = entry[ENTRY.len()..].split('"').next().unwrap_or_default();
+    let computed = checksum_text(before);
+    if stored == computed {
         return Ok(true);
     }
-    Err(format!("the file is damaged: its checksum is {found}, but should be {said:?}"))
+    Err(format!("the file is damaged: its checksum is {computed}, but should be {stored:?}"))
 }
 
-fn of(text: &str) -> String {
+fn checksum_text(text: &str) -> String {
     format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes()) as u32)
 }

@@ -17,14 +17,18 @@ use crate::shared::STOP;
 pub(super) struct CallLifetime {
     waiter: Arc<Waiter>,
     admission: Option<Admission>,
-    _place: StreamRegistration,
+    _registration: StreamRegistration,
 }
 
 impl CallLifetime {
     pub(super) fn new(connection: &GrpcConnection) -> Result<CallLifetime, Refused> {
         let waiter = Waiter::new();
-        let place = connection.stream(&waiter)?;
-        Ok(CallLifetime { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
+        let registration = connection.stream(&waiter)?;
+        Ok(CallLifetime {
+            waiter,
+            admission: connection.login.as_ref().map(Admission::of),
+            _registration: registration,
+        })
     }
 
     /// Fails if the call must end. Wakes the task when the check must run again.
@@ -46,7 +50,7 @@ impl CallLifetime {
 }
 
 /// Waits for `work` while the call may continue.
-pub(super) async fn while_call_lasts<T>(
+pub(super) async fn until_call_ends<T>(
     connection: &GrpcConnection,
     work: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Refused> {

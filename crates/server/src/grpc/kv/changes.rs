@@ -26,7 +26,7 @@ use crate::protocol::Protocol;
 const BATCH_BYTES: usize = 32 << 10;
 /// Approximate maximum size of one response, bytes. Clients whose limit is the usual 4 MiB can then read every
 /// revision. A key with its value is smaller than this size.
-const ANSWER_BYTES: usize = 1 << 20;
+const RESPONSE_BYTES: usize = 1 << 20;
 /// Number of revisions of other keys after which the client receives the current revision.
 const QUIET_REVISIONS: u64 = 1_024;
 
@@ -72,28 +72,28 @@ pub(in super::super) async fn watch(
 }
 
 impl WatchWriter {
-    fn wants(&self, key: &[u8]) -> bool {
+    fn includes(&self, key: &[u8]) -> bool {
         match KeyRange::of(&self.key, &self.range_end) {
-            KeyRange::Key(wanted) => key == wanted,
+            KeyRange::Key(requested) => key == requested,
             KeyRange::Range(start, end) => start <= key && (end.is_empty() || key < end),
         }
     }
 
     fn push(&mut self, out: &mut OutgoingMessages, at: Position, events: Vec<v1::KeyEvent>) {
         self.reported = at.seq;
-        let answer =
+        let response =
             |events, fragment| v1::WatchResponse { epoch: at.epoch, revision: at.seq, events, fragment };
         let (mut part, mut bytes) = (Vec::new(), 0);
         for event in events {
             let more = event.encoded_len();
-            if !part.is_empty() && bytes + more > ANSWER_BYTES {
-                out.push(&answer(std::mem::take(&mut part), true));
+            if !part.is_empty() && bytes + more > RESPONSE_BYTES {
+                out.push(&response(std::mem::take(&mut part), true));
                 bytes = 0;
             }
             bytes += more;
             part.push(event);
         }
-        out.push(&answer(part, false));
+        out.push(&response(part, false));
     }
 
     /// The changes of the requested keys in one revision.
@@ -101,11 +101,11 @@ impl WatchWriter {
         // Decoding cannot fail, because the node itself wrote these bytes.
         let Ok(events) = KeyEvents::new(change) else { return Vec::new() };
         let event = |event| match event {
-            KeyEvent::Put { key, item } if self.wants(key) => {
+            KeyEvent::Put { key, item } if self.includes(key) => {
                 let kv = Some(key_value(key, &item));
                 Some(v1::KeyEvent { r#type: Type::Put.into(), kv })
             }
-            KeyEvent::Deleted { key } if self.wants(key) => {
+            KeyEvent::Deleted { key } if self.includes(key) => {
                 let kv = v1::KeyValue { key: Bytes::copy_from_slice(key), ..Default::default() };
                 Some(v1::KeyEvent { r#type: Type::Delete.into(), kv: Some(kv) })
             }
@@ -116,15 +116,15 @@ impl WatchWriter {
 }
 
 impl EventWriter for WatchWriter {
-    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], _more: bool) {
+    fn write_start(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], _more: bool) {
         for (_, at) in logs {
             self.push(out, *at, Vec::new());
         }
     }
 
-    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
-        let mut at = run.first;
-        for frame in run.frames() {
+    fn write_records(&mut self, out: &mut OutgoingMessages, batch: &RecordBatch<'_>) {
+        let mut at = batch.first;
+        for frame in batch.frames() {
             let events = self.events(frame.payload());
             if !events.is_empty() || at.seq >= self.reported + QUIET_REVISIONS {
                 self.push(out, at, events);
@@ -133,7 +133,7 @@ impl EventWriter for WatchWriter {
         }
     }
 
-    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
+    fn write_notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         let compacted = |numbers, text: &str| {
             Err(status(&Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))
         };
@@ -152,7 +152,7 @@ impl EventWriter for WatchWriter {
         }
     }
 
-    fn state(
+    fn write_state(
         &mut self,
         _out: &mut OutgoingMessages,
         snapshot: &Snapshot,

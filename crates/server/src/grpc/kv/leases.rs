@@ -15,10 +15,10 @@ use super::super::proto::dunlin as v1;
 use super::super::status::status;
 use super::super::unfold::unfold;
 use super::call_lifetime::CallLifetime;
-use super::{command, question, unexpected_reply};
+use super::{command, run_query, unexpected_reply};
 
 /// Maximum number of leases that one command to the cluster renews.
-const TOGETHER: usize = 64;
+const LEASES_MAX: usize = 64;
 
 pub(super) async fn grant(
     connection: &GrpcConnection,
@@ -35,7 +35,7 @@ pub(super) async fn time_to_live(
     lease: u64,
 ) -> Result<v1::LeaseTimeToLiveResponse, Refused> {
     let QueryAnswer::Leases { leases, .. } =
-        question(connection, &ControlQuery::Lease { lease }, Consistency::Linearizable).await?
+        run_query(connection, &ControlQuery::Lease { lease }, Consistency::Linearizable).await?
     else {
         return Err(unexpected_reply());
     };
@@ -50,8 +50,7 @@ struct KeepAliveState {
     connection: Arc<GrpcConnection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
     lifetime: CallLifetime,
-    /// Responses to send.
-    answers: Vec<v1::LeaseKeepAliveResponse>,
+    responses: Vec<v1::LeaseKeepAliveResponse>,
     is_over: bool,
     /// The error that ends the stream after the pending responses.
     failed: Option<Status>,
@@ -61,37 +60,37 @@ pub(super) fn keep_alive(
     connection: &Arc<GrpcConnection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
 ) -> Result<impl Stream<Item = Result<v1::LeaseKeepAliveResponse, Status>> + Send + use<>, Refused> {
-    let keeping = KeepAliveState {
+    let state = KeepAliveState {
         connection: Arc::clone(connection),
         requests,
         lifetime: CallLifetime::new(connection)?,
-        answers: Vec::new(),
+        responses: Vec::new(),
         is_over: false,
         failed: None,
     };
-    Ok(unfold(keeping, KeepAliveState::step))
+    Ok(unfold(state, KeepAliveState::step))
 }
 
 impl KeepAliveState {
     async fn step(mut self) -> Option<(Result<v1::LeaseKeepAliveResponse, Status>, KeepAliveState)> {
-        if self.answers.is_empty() && !self.is_over {
-            let kept = self.keep().await;
-            if let Err(ended) = kept {
+        if self.responses.is_empty() && !self.is_over {
+            let renewed = self.renew_requested().await;
+            if let Err(ended) = renewed {
                 self.is_over = true;
                 return Some((Err(ended), self));
             }
         }
-        match self.answers.pop() {
-            Some(answer) => Some((Ok(answer), self)),
+        match self.responses.pop() {
+            Some(response) => Some((Ok(response), self)),
             None => self.failed.take().map(|ended| (Err(ended), self)),
         }
     }
 
     /// Renews the leases for which renewal requests have arrived.
-    async fn keep(&mut self) -> Result<(), Status> {
+    async fn renew_requested(&mut self) -> Result<(), Status> {
         let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
         let mut leases = vec![first];
-        while leases.len() < TOGETHER {
+        while leases.len() < LEASES_MAX {
             match std::future::poll_fn(|cx| Poll::Ready(self.poll_next(cx))).await {
                 Poll::Ready(Ok(Some(lease))) => leases.push(lease),
                 Poll::Pending => break,
@@ -102,11 +101,11 @@ impl KeepAliveState {
                 }
             }
         }
-        let asked = ControlCommand::KeepAlive { leases: leases.clone() };
-        let kept = command(&self.connection, &asked, 0).await.map_err(|refused| status(&refused))?;
-        let ControlReply::KeptAlive { ended } = kept else { return Err(status(&unexpected_reply())) };
-        let answer = |lease| v1::LeaseKeepAliveResponse { lease, ended: ended.contains(&lease) };
-        self.answers = leases.into_iter().rev().map(answer).collect();
+        let renewal = ControlCommand::KeepAlive { leases: leases.clone() };
+        let renewed = command(&self.connection, &renewal, 0).await.map_err(|refused| status(&refused))?;
+        let ControlReply::KeptAlive { ended } = renewed else { return Err(status(&unexpected_reply())) };
+        let response = |lease| v1::LeaseKeepAliveResponse { lease, ended: ended.contains(&lease) };
+        self.responses = leases.into_iter().rev().map(response).collect();
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl<'a> KeyRange<'a> {
     }
 }
 
-fn bad(why: &str) -> Refused {
+fn invalid(why: &str) -> Refused {
     Refused::new(ErrorCode::BadKey, why)
 }
 
@@ -59,7 +59,7 @@ pub(super) fn delete(request: &v1::DeleteRequest) -> Result<ControlCommand<'_>, 
         (KeyRange::Key(key), Some(expect)) => ControlCommand::DeleteIf { key, expect },
         (KeyRange::Range(start, end), None) => ControlCommand::DeleteRange { start, end },
         (KeyRange::Range(..), Some(_)) => {
-            return Err(bad("expect_mod_revision needs a single key, not a range"));
+            return Err(invalid("expect_mod_revision needs a single key, not a range"));
         }
     })
 }
@@ -78,9 +78,9 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
         Ok(Compared::NotEqual) => Comparison::NotEqual,
         Ok(Compared::Less) => Comparison::Less,
         Ok(Compared::Greater) => Comparison::Greater,
-        Err(_) => return Err(bad("unknown comparison operator")),
+        Err(_) => return Err(invalid("unknown comparison operator")),
     };
-    let target = match compare.target.as_ref().ok_or_else(|| bad("the comparison has no target"))? {
+    let target = match compare.target.as_ref().ok_or_else(|| invalid("the comparison has no target"))? {
         CompareTarget::Version(version) => ComparedProperty::Version { version: *version },
         CompareTarget::CreateRevision(revision) => ComparedProperty::Created { revision: *revision },
         CompareTarget::ModRevision(revision) => ComparedProperty::Modified { revision: *revision },
@@ -90,9 +90,9 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
     Ok(Compare { key: &compare.key, is, target })
 }
 
-fn operation(asked: &v1::RequestOp) -> Result<KeyOperation<'_>, Refused> {
-    let expects = || bad("use compare instead of expect_mod_revision within a transaction");
-    Ok(match asked.request.as_ref().ok_or_else(|| bad("the operation is empty"))? {
+fn operation(request: &v1::RequestOp) -> Result<KeyOperation<'_>, Refused> {
+    let expects = || invalid("use compare instead of expect_mod_revision within a transaction");
+    Ok(match request.request.as_ref().ok_or_else(|| invalid("the operation is empty"))? {
         OperationRequest::Range(range) => match KeyRange::of(&range.key, &range.range_end) {
             KeyRange::Key(key) => KeyOperation::Get { key },
             KeyRange::Range(start, end) => KeyOperation::Range { start, end, limit: range.limit },
@@ -109,16 +109,18 @@ fn operation(asked: &v1::RequestOp) -> Result<KeyOperation<'_>, Refused> {
     })
 }
 
-pub(super) fn transacted(
+pub(super) fn txn_response(
     request: &v1::TxnRequest,
     revision: u64,
     succeeded: bool,
     results: &[OperationOutcome],
 ) -> v1::TxnResponse {
-    let asked = if succeeded { &request.success } else { &request.failure };
-    let responses = asked.iter().zip(results).map(|(asked, outcome)| {
-        let response = match (outcome, &asked.request) {
-            (OperationOutcome::Found { found: read }, _) => OperationResponse::Range(found(revision, read)),
+    let operations = if succeeded { &request.success } else { &request.failure };
+    let responses = operations.iter().zip(results).map(|(operation, outcome)| {
+        let response = match (outcome, &operation.request) {
+            (OperationOutcome::Found { found: read }, _) => {
+                OperationResponse::Range(range_response(revision, read))
+            }
             (OperationOutcome::Changed { .. }, Some(OperationRequest::Put(_))) => {
                 OperationResponse::Put(v1::PutResponse { revision })
             }
@@ -131,7 +133,7 @@ pub(super) fn transacted(
     v1::TxnResponse { revision, succeeded, responses: responses.collect() }
 }
 
-pub(super) fn found(revision: u64, found: &FoundKeys) -> v1::RangeResponse {
+pub(super) fn range_response(revision: u64, found: &FoundKeys) -> v1::RangeResponse {
     v1::RangeResponse { revision, kvs: found.items.iter().map(pair).collect(), more: found.more }
 }
 

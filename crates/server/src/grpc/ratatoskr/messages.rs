@@ -25,14 +25,14 @@ impl MessageWriter {
 }
 
 impl EventWriter for MessageWriter {
-    fn began(&mut self, _out: &mut OutgoingMessages, _logs: &[(&LogName, Position)], _more: bool) {}
+    fn write_start(&mut self, _out: &mut OutgoingMessages, _logs: &[(&LogName, Position)], _more: bool) {}
 
-    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
-        let mut position = run.first;
-        for frame in run.frames() {
+    fn write_records(&mut self, out: &mut OutgoingMessages, batch: &RecordBatch<'_>) {
+        let mut position = batch.first;
+        for frame in batch.frames() {
             let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
             out.push(&rata::Message {
-                id: message_id(run.log, position),
+                id: message_id(batch.log, position),
                 topic: self.topic.clone(),
                 payload: Bytes::copy_from_slice(frame.payload()),
                 metadata: frame.headers().map(|(name, value)| (name.to_owned(), text(value))).collect(),
@@ -42,7 +42,7 @@ impl EventWriter for MessageWriter {
         }
     }
 
-    fn notice(&mut self, _out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
+    fn write_notice(&mut self, _out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         let end = |code, text| Err(Status::new(code, text));
         match notice {
             Notice::Gap(gap) => {
@@ -60,7 +60,7 @@ impl EventWriter for MessageWriter {
         }
     }
 
-    fn state(
+    fn write_state(
         &mut self,
         _out: &mut OutgoingMessages,
         snapshot: &Snapshot,

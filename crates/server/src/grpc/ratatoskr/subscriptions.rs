@@ -48,16 +48,16 @@ impl MessageSubscriptions {
         subscribers_max: usize,
     ) -> Option<SubscriptionHandle> {
         let shared = &connection.shared;
-        let mut known = self.lock();
-        known.last += 1;
-        let reference = format!("{:x}-{:x}", shared.node.id(), known.last);
-        let of_topic = known.by_topic.entry(topic.to_owned()).or_default();
-        if of_topic.len() >= subscribers_max {
+        let mut table = self.lock();
+        table.last += 1;
+        let reference = format!("{:x}-{:x}", shared.node.id(), table.last);
+        let entries = table.by_topic.entry(topic.to_owned()).or_default();
+        if entries.len() >= subscribers_max {
             return None;
         }
         let user = connection.user_name().map(str::to_owned);
         let (subscriber, waiter) = (subscriber.to_owned(), Arc::clone(waiter));
-        of_topic.insert(reference.clone(), SubscriptionEntry { user, subscriber, waiter });
+        entries.insert(reference.clone(), SubscriptionEntry { user, subscriber, waiter });
         Some(SubscriptionHandle { shared: Arc::clone(shared), topic: topic.to_owned(), reference })
     }
 
@@ -68,25 +68,25 @@ impl MessageSubscriptions {
     /// Ends the user's subscription with this reference, or all of the user's subscriptions with this subscriber id.
     /// Returns whether any was ended. Subscriptions of other users are not considered.
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
-        let known = self.lock();
-        let Some(of_topic) = known.by_topic.get(topic) else { return false };
-        let meant = |(name, one): &(&String, &SubscriptionEntry)| {
-            one.user.as_deref() == user && (*name == reference || one.subscriber == reference)
+        let table = self.lock();
+        let Some(entries) = table.by_topic.get(topic) else { return false };
+        let is_match = |(name, entry): &(&String, &SubscriptionEntry)| {
+            entry.user.as_deref() == user && (*name == reference || entry.subscriber == reference)
         };
         let mut found = false;
-        for (_, one) in of_topic.iter().filter(meant) {
-            one.waiter.notify(UNSUBSCRIBED);
+        for (_, entry) in entries.iter().filter(is_match) {
+            entry.waiter.notify(UNSUBSCRIBED);
             found = true;
         }
         found
     }
 
     fn remove(&self, topic: &str, reference: &str) {
-        let mut known = self.lock();
-        if let Some(of_topic) = known.by_topic.get_mut(topic) {
-            of_topic.remove(reference);
-            if of_topic.is_empty() {
-                known.by_topic.remove(topic);
+        let mut table = self.lock();
+        if let Some(entries) = table.by_topic.get_mut(topic) {
+            entries.remove(reference);
+            if entries.is_empty() {
+                table.by_topic.remove(topic);
             }
         }
     }

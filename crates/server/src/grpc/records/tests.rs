@@ -7,7 +7,6 @@ use super::super::outgoing::HEAD_BYTES as GRPC_HEAD_BYTES;
 use super::super::proto::dunlin as v1;
 use super::*;
 
-/// A record as it is published.
 #[derive(Debug, Clone)]
 struct TestRecord {
     tail: String,
@@ -89,7 +88,7 @@ fn published() -> impl Strategy<Value = TestRecord> {
 }
 
 fn response(log: &LogName, first: Position, skipped: u64, records: &[TestRecord]) -> v1::SubscribeResponse {
-    let of_one_subject = records[0].tail.is_empty();
+    let has_one_subject = records[0].tail.is_empty();
     let messages = records.iter().enumerate().map(|(at, record)| {
         let skipped = if at == 0 { skipped } else { 0 };
         record.message(&log.subject_prefix, first.seq + at as u64, skipped)
@@ -98,7 +97,7 @@ fn response(log: &LogName, first: Position, skipped: u64, records: &[TestRecord]
         topic: log.topic.clone(),
         partition: log.partition.into(),
         epoch: first.epoch,
-        subject: if of_one_subject { log.subject_prefix.clone() } else { String::new() },
+        subject: if has_one_subject { log.subject_prefix.clone() } else { String::new() },
         records: messages.collect(),
     };
     v1::SubscribeResponse { event: Some(v1::subscribe_response::Event::Records(records)) }
@@ -127,16 +126,16 @@ proptest! {
         let log = LogName { topic, subject_prefix: "orders.".to_owned(), partition };
         let first = Position { epoch, seq };
         let frames: Vec<u8> = records.iter().flat_map(TestRecord::frame).collect();
-        let run = RecordBatch { log: &log, first, skipped, content: SpanContent::Frames(&frames) };
+        let batch = RecordBatch { log: &log, first, skipped, content: SpanContent::Frames(&frames) };
         let expected = with_head(&response(&log, first, skipped, &records));
         let mut out = OutgoingMessages::default();
-        say_records(&mut out, &run);
+        encode_records(&mut out, &batch);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
         // The encoding must be the same if another message precedes it.
         let mut out = OutgoingMessages::default();
         out.push(&v1::Advance::default());
-        say_records(&mut out, &run);
-        say_records(&mut out, &run);
+        encode_records(&mut out, &batch);
+        encode_records(&mut out, &batch);
         prop_assert_eq!(&out.finish()[GRPC_HEAD_BYTES..], [&expected[..], &expected[..]].concat());
     }
 }
@@ -160,7 +159,7 @@ fn payload_by_reference_is_encoded_like_an_inline_one() {
     let payload = bytes::Bytes::from(record.payload.clone());
     let content = SpanContent::ByRef { head: &head, payload: &payload };
     let mut out = OutgoingMessages::default();
-    say_records(&mut out, &RecordBatch { log: &log, first, skipped: 0, content });
+    encode_records(&mut out, &RecordBatch { log: &log, first, skipped: 0, content });
     assert_eq!(out.finish(), with_head(&response(&log, first, 0, &[record])));
 }
 

@@ -24,7 +24,7 @@ const STAGES: [(v1::TaskStage, TaskStage); 9] = [
     (v1::TaskStage::Dead, TaskStage::Dead),
 ];
 
-fn bad(why: impl Into<String>) -> Refused {
+fn invalid(why: impl Into<String>) -> Refused {
     Refused::new(ErrorCode::BadTask, why)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
     let queue = if draft.queue.is_empty() { "default" } else { &draft.queue };
     let priority = draft.priority.unwrap_or(5);
     let priority =
-        u8::try_from(priority).map_err(|_| bad(format!("priority {priority} is not one of 0 to 9")))?;
+        u8::try_from(priority).map_err(|_| invalid(format!("priority {priority} is not one of 0 to 9")))?;
     Ok(NewTask {
         queue: queue.as_bytes(),
         kind: draft.kind.as_bytes(),
@@ -54,12 +54,16 @@ pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
 
 fn retry(policy: &v1::RetryPolicy) -> Result<RetryPolicy, Refused> {
     let retries = u16::try_from(policy.retries)
-        .map_err(|_| bad(format!("retries: {} is over the limit of 65,535", policy.retries)))?;
+        .map_err(|_| invalid(format!("retries: {} is over the limit of 65,535", policy.retries)))?;
     let backoff = match policy.delay {
         None => RetryPolicy::default().backoff,
         Some(Delay::FixedMs(delay_ms)) => Backoff::Fixed { delay_ms },
-        Some(Delay::Exponential(of)) => Backoff::Exponential { base_ms: of.base_ms, cap_ms: of.cap_ms },
-        Some(Delay::Decorrelated(of)) => Backoff::Decorrelated { base_ms: of.base_ms, cap_ms: of.cap_ms },
+        Some(Delay::Exponential(bounds)) => {
+            Backoff::Exponential { base_ms: bounds.base_ms, cap_ms: bounds.cap_ms }
+        }
+        Some(Delay::Decorrelated(bounds)) => {
+            Backoff::Decorrelated { base_ms: bounds.base_ms, cap_ms: bounds.cap_ms }
+        }
     };
     Ok(RetryPolicy { retries, backoff })
 }
@@ -68,7 +72,7 @@ fn after(after: &v1::TaskAfter) -> Result<TaskDependency, Refused> {
     match after.which {
         Some(Which::Task(task)) => Ok(TaskDependency::Task { task }),
         Some(Which::Index(index)) => Ok(TaskDependency::Batch { index }),
-        None => Err(bad("after: name a task or an index")),
+        None => Err(invalid("after: name a task or an index")),
     }
 }
 
@@ -78,8 +82,8 @@ fn label(label: &v1::TaskLabel) -> Label<'_> {
 
 pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, Refused> {
     let stage = match request.stage() {
-        v1::TaskStage::Unspecified if request.stage != 0 => return Err(bad("unknown stage")),
-        wanted => STAGES.iter().find(|(word, _)| *word == wanted).map(|(_, stage)| *stage),
+        v1::TaskStage::Unspecified if request.stage != 0 => return Err(invalid("unknown stage")),
+        requested => STAGES.iter().find(|(message, _)| *message == requested).map(|(_, stage)| *stage),
     };
     let label = request
         .label
@@ -97,8 +101,9 @@ pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, R
 /// Converts a task. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
 pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
     let now_unix_ms = now_ns() / 1_000_000;
-    let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
-    let stage = STAGES.iter().find(|(_, stage)| *stage == task.stage).map_or(0, |(word, _)| (*word).into());
+    let unix_ms = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
+    let stage =
+        STAGES.iter().find(|(_, stage)| *stage == task.stage).map_or(0, |(message, _)| (*message).into());
     let [cpu_milli, memory_bytes] = task.amounts;
     v1::TaskInfo {
         task: task.task,
@@ -110,20 +115,20 @@ pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
         priority: task.priority.into(),
         attempts: task.attempts,
         lost: task.lost,
-        submitted_ms: when(task.submitted_ms),
-        started_ms: task.started_ms.map(when),
-        deadline_ms: task.deadline_ms.map(when),
+        submitted_ms: unix_ms(task.submitted_ms),
+        started_ms: task.started_ms.map(unix_ms),
+        deadline_ms: task.deadline_ms.map(unix_ms),
         worker: task.worker,
         permille: task.progress.0.into(),
         note: task.progress.1.as_deref().map(text).unwrap_or_default(),
         after: task.after.clone(),
-        labels: task.labels.iter().map(kept).collect(),
-        needs: task.needs.iter().map(kept).collect(),
+        labels: task.labels.iter().map(label_message).collect(),
+        needs: task.needs.iter().map(label_message).collect(),
         cpu_milli,
         memory_bytes,
         outcome: task.outcome.as_ref().map(outcome),
         timeout_ms: task.timeout_ms,
-        not_before_ms: task.not_before_ms.map(when),
+        not_before_ms: task.not_before_ms.map(unix_ms),
         retry: task.retry.as_ref().map(policy),
         idempotency_key: Bytes::copy_from_slice(&task.idempotency_key),
         subject: text(&task.subject),
@@ -157,7 +162,7 @@ fn outcome(outcome: &AttemptOutcome) -> v1::TaskOutcome {
     }
 }
 
-fn kept(label: &StoredLabel) -> v1::TaskLabel {
+fn label_message(label: &StoredLabel) -> v1::TaskLabel {
     v1::TaskLabel { key: text(&label.key), value: text(&label.value) }
 }
 

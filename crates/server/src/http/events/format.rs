@@ -4,7 +4,6 @@ use dunlin::topic::{LogName, Notice, Position, Record};
 use dunlin::wire::http::{base64, plain_text, write_event};
 use serde_json::{Map, Value, json};
 
-/// The format in which a record is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum RecordFormat {
     /// Only the payload.
@@ -16,14 +15,13 @@ pub(in crate::http) enum RecordFormat {
 /// The name of the event if the payload is not text and is therefore encoded as base64.
 const BASE64: &str = "base64";
 
-/// Writes a record as one event.
 pub(in crate::http) fn write_record(
-    form: RecordFormat,
+    format: RecordFormat,
     record: &Record<'_>,
     id: Option<&str>,
     out: &mut String,
 ) {
-    match (form, plain_text(record.payload())) {
+    match (format, plain_text(record.payload())) {
         (RecordFormat::Payload, Some(text)) => write_event(id, None, text, out),
         (RecordFormat::Payload, None) => {
             let mut text = String::with_capacity(record.payload().len().div_ceil(3) * 4);
@@ -36,7 +34,6 @@ pub(in crate::http) fn write_record(
     }
 }
 
-/// Converts the whole record to a JSON object.
 pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> {
     let frame = &record.frame;
     let mut object = head(record.log);
@@ -87,8 +84,8 @@ fn head(log: &LogName) -> Map<String, Value> {
 }
 
 /// Converts a notice to an event's name and data; `None` for a notice without an event.
-pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
-    let of = |name, log: &LogName, more: Value| {
+pub(in crate::http) fn notice_event(notice: &Notice) -> Option<(&'static str, Value)> {
+    let event = |name, log: &LogName, more: Value| {
         let mut object = head(log);
         if let Value::Object(more) = more {
             object.extend(more);
@@ -99,17 +96,17 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
         Notice::Gap(gap) => {
             let more =
                 json!({"epoch": gap.epoch, "first": gap.first, "last": gap.last, "records": gap.records()});
-            of("gap", &gap.log, more)
+            event("gap", &gap.log, more)
         }
         Notice::Lagging(lagging) => {
-            of("lagging", &lagging.log, json!({"behind": lagging.behind, "retained": lagging.retained}))
+            event("lagging", &lagging.log, json!({"behind": lagging.behind, "retained": lagging.retained}))
         }
         Notice::EpochChanged(changed) => {
             let more = json!({
                 "old": changed.old, "last_seen": changed.last_seen, "known_through": changed.known_through,
                 "new_first": changed.new_first.to_string(),
             });
-            of("epoch", &changed.log, more)
+            event("epoch", &changed.log, more)
         }
         Notice::Snapshot(snapshot) => {
             let mut state = String::with_capacity(snapshot.bytes.len().div_ceil(3) * 4);
@@ -118,12 +115,12 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
                 "position": snapshot.position.to_string(), "checksum": format!("{:016x}", snapshot.checksum),
                 "state_base64": state,
             });
-            of("snapshot", &snapshot.log, more)
+            event("snapshot", &snapshot.log, more)
         }
         Notice::Checksum(sum) => {
             let more =
                 json!({"position": sum.position.to_string(), "checksum": format!("{:016x}", sum.checksum)});
-            of("checksum", &sum.log, more)
+            event("checksum", &sum.log, more)
         }
         Notice::Publishers(publishers) => {
             let mut more = json!({
@@ -132,9 +129,9 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
             if let Some(ns) = publishers.last_append_ns {
                 more["last_append_ns"] = ns.to_string().into();
             }
-            of("publishers", &publishers.log, more)
+            event("publishers", &publishers.log, more)
         }
-        Notice::Deleted { log, last } => of("deleted", log, json!({"last": last.to_string()})),
+        Notice::Deleted { log, last } => event("deleted", log, json!({"last": last.to_string()})),
         _ => None,
     }
 }
@@ -152,6 +149,6 @@ pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Ar
 }
 
 /// Writes the event that reports how many logs of the subscriber no longer exist.
-pub(in crate::http) fn write_gone(logs: usize, out: &mut String) {
+pub(in crate::http) fn write_deleted_logs(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

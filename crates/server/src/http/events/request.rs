@@ -11,8 +11,7 @@ use crate::http::problem::Problem;
 use crate::http::query::{QueryParameters, time_ns, unix_ns};
 use crate::protocol::Protocol;
 
-/// The query parameters that are accepted.
-const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
+const PARAMETERS: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
 /// The header with the last event's id. Clients that cannot set headers use the query parameter `last_event_id`.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Maximum length of a subscription's name, bytes.
@@ -23,7 +22,7 @@ pub(in crate::http) struct EventsRequest {
     pub(in crate::http) options: SubscribeOptions,
     /// The position after which the subscriber continues; `None` for a new subscription.
     pub(in crate::http) resume: Option<ResumeToken>,
-    pub(in crate::http) form: RecordFormat,
+    pub(in crate::http) format: RecordFormat,
 }
 
 /// The parameters as the client wrote them, before they are parsed.
@@ -34,7 +33,7 @@ pub(in crate::http) struct RawEventsRequest<'a> {
     pub(in crate::http) conflate: bool,
     pub(in crate::http) name: &'a str,
     pub(in crate::http) resume: Option<&'a str>,
-    pub(in crate::http) form: RecordFormat,
+    pub(in crate::http) format: RecordFormat,
     pub(in crate::http) protocol: Protocol,
 }
 
@@ -44,10 +43,10 @@ impl EventsRequest {
         headers: &HeaderMap,
         peer: &str,
     ) -> Result<EventsRequest, Problem> {
-        let query = QueryParameters::parse(query, &KNOWN)?;
+        let query = QueryParameters::parse(query, &PARAMETERS)?;
         let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
         let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
-        let form = match query.get("as") {
+        let format = match query.get("as") {
             None | Some("payload") => RecordFormat::Payload,
             Some("json") => RecordFormat::Json,
             Some(text) => return Err(Problem::bad_request(format!("as={text}: expected payload or json"))),
@@ -59,30 +58,30 @@ impl EventsRequest {
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
             // A client that has received no id sends an empty id, which counts as none.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
-            form,
+            format,
             protocol: Protocol::Http,
         })
     }
 
-    pub(in crate::http) fn of(asked: &RawEventsRequest<'_>) -> Result<EventsRequest, Problem> {
-        let name = asked.name;
+    pub(in crate::http) fn of(raw: &RawEventsRequest<'_>) -> Result<EventsRequest, Problem> {
+        let name = raw.name;
         if name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
             let text = format!("name: at most {NAME_BYTES_MAX} bytes, and no control characters");
             return Err(Problem::bad_request(text));
         }
         let options = SubscribeOptions {
             name: name.to_owned(),
-            protocol: asked.protocol.name(),
-            start: asked.from.map_or(Ok(Start::Latest), start)?,
-            on_gap: asked.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
+            protocol: raw.protocol.name(),
+            start: raw.from.map_or(Ok(Start::Latest), start)?,
+            on_gap: raw.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
             wait: Wait::Parked,
-            conflate: asked.conflate,
+            conflate: raw.conflate,
             ..SubscribeOptions::default()
         };
-        let resume = asked.resume.map(ResumeToken::parse).transpose();
+        let resume = raw.resume.map(ResumeToken::parse).transpose();
         let resume =
             resume.map_err(|error| Problem::bad_request(format!("the position to resume: {error}")))?;
-        Ok(EventsRequest { options, resume, form: asked.form })
+        Ok(EventsRequest { options, resume, format: raw.format })
     }
 }
 

@@ -8,7 +8,7 @@ use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{RESUME_LOGS_MAX, write_comment, write_event, write_id, write_retry};
 
 use super::SubscriberIdentity;
-use super::format::{RecordFormat, notice, position_after, write_gone, write_record};
+use super::format::{RecordFormat, notice_event, position_after, write_deleted_logs, write_record};
 use super::stream_positions::StreamPositions;
 use super::subscribe::{EventSubscription, LOGS_MAX};
 use crate::departures::DepartureKind;
@@ -22,13 +22,12 @@ const RETRY_MS: u64 = 1_000;
 /// same time.
 const RETRY_JITTER_MS: u64 = 2_000;
 
-/// The source of a subscription's events.
 #[derive(Debug)]
 pub(super) struct TopicEvents {
     shared: Arc<SharedServer>,
     subscriber: Subscriber,
     stream_positions: StreamPositions,
-    form: RecordFormat,
+    format: RecordFormat,
     identity: SubscriberIdentity,
     /// Memory that is charged for the subscription until this is dropped.
     _charge: Charge,
@@ -39,54 +38,57 @@ impl TopicEvents {
     pub(super) fn of(
         shared: &Arc<SharedServer>,
         subscribed: EventSubscription,
-        form: RecordFormat,
+        format: RecordFormat,
         identity: SubscriberIdentity,
     ) -> (TopicEvents, String) {
-        let EventSubscription { subscriber, mut stream_positions, gone, charge } = subscribed;
-        let mut beginning = String::new();
+        let EventSubscription { subscriber, mut stream_positions, deleted_logs, charge } = subscribed;
+        let mut preamble = String::new();
         // Any number that differs between clients is random enough.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
-        write_retry(RETRY_MS + jitter, &mut beginning);
-        if gone > 0 {
-            write_gone(gone, &mut beginning);
+        write_retry(RETRY_MS + jitter, &mut preamble);
+        if deleted_logs > 0 {
+            write_deleted_logs(deleted_logs, &mut preamble);
         }
         if let Some(id) = stream_positions.take_id() {
-            write_id(&id, &mut beginning);
+            write_id(&id, &mut preamble);
         }
         let shared = Arc::clone(shared);
-        (TopicEvents { shared, subscriber, stream_positions, form, identity, _charge: charge }, beginning)
+        (TopicEvents { shared, subscriber, stream_positions, format, identity, _charge: charge }, preamble)
     }
 
     fn read(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
         while out.len() < bytes_max {
             match self.subscriber.try_next()? {
                 Some(Event::Record(record)) => {
-                    self.stream_positions.at(record.log, record.position);
-                    let id =
-                        if self.stream_positions.is_one() { self.stream_positions.take_id() } else { None };
-                    write_record(self.form, &record, id.as_deref(), out);
+                    self.stream_positions.advance(record.log, record.position);
+                    let id = if self.stream_positions.is_single_log() {
+                        self.stream_positions.take_id()
+                    } else {
+                        None
+                    };
+                    write_record(self.format, &record, id.as_deref(), out);
                 }
-                Some(Event::Notice(told)) => self.write_notice(&told, out),
+                Some(Event::Notice(notice)) => self.write_notice(&notice, out),
                 None => break,
             }
         }
-        if self.stream_positions.logs() > RESUME_LOGS_MAX {
+        if self.stream_positions.log_count() > RESUME_LOGS_MAX {
             return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
         }
         Ok(())
     }
 
-    fn write_notice(&mut self, told: &Notice, out: &mut String) {
-        if let Some((log, position)) = position_after(told) {
-            self.stream_positions.at(log, position);
+    fn write_notice(&mut self, notice: &Notice, out: &mut String) {
+        if let Some((log, position)) = position_after(notice) {
+            self.stream_positions.advance(log, position);
         }
-        let Some((name, data)) = notice(told) else { return };
-        let id = if self.stream_positions.is_one() { self.stream_positions.take_id() } else { None };
+        let Some((name, data)) = notice_event(notice) else { return };
+        let id = if self.stream_positions.is_single_log() { self.stream_positions.take_id() } else { None };
         write_event(id.as_deref(), Some(name), &data.to_string(), out);
-        if let Notice::Deleted { log, .. } = told
-            && !self.stream_positions.is_one()
+        if let Notice::Deleted { log, .. } = notice
+            && !self.stream_positions.is_single_log()
         {
-            self.stream_positions.left(log);
+            self.stream_positions.remove(log);
         }
     }
 }
@@ -106,14 +108,14 @@ impl EventSource for TopicEvents {
 
     /// Writes the position if records were skipped; otherwise a comment.
     fn write_heartbeat(&mut self, out: &mut String) {
-        self.stream_positions.look(&mut self.subscriber);
+        self.stream_positions.copy_from(&mut self.subscriber);
         match self.stream_positions.take_id() {
             Some(id) => write_id(&id, out),
             None => write_comment("still here", out),
         }
     }
 
-    fn ends(&mut self, why: &Problem) {
+    fn on_end(&mut self, why: &Problem) {
         if !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed) {
             self.identity.record_departure(&self.shared, DepartureKind::CutOff, why);
         }

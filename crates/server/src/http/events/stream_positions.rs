@@ -7,13 +7,12 @@ use dunlin::topic::{LogName, Position, Start, Subscriber};
 use dunlin::wire;
 use dunlin::wire::http::{LogKey, ResumeToken, write_one};
 
-/// A stream's position in each log.
 #[derive(Debug)]
 pub(in crate::http) struct StreamPositions {
     /// Whether the stream has exactly one log. An event's id is then just a position.
-    is_one: bool,
+    is_single_log: bool,
     /// Whether ids contain the start position of logs from which no record was delivered yet.
-    begins: bool,
+    includes_start: bool,
     positions: BTreeMap<LogKey, wire::Position>,
     /// The log of the last position, cached because the next position is mostly of the same log.
     last: Option<(Arc<LogName>, LogKey)>,
@@ -23,13 +22,19 @@ pub(in crate::http) struct StreamPositions {
 impl StreamPositions {
     /// Creates positions. A stream that starts with a state or at a time has no position before its first
     /// event, because resuming would skip the requested records.
-    pub(in crate::http) fn new(is_one: bool, start: Start, follows_state: bool) -> StreamPositions {
-        let begins = !follows_state && !matches!(start, Start::Time(_));
-        StreamPositions { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
+    pub(in crate::http) fn new(is_single_log: bool, start: Start, follows_state: bool) -> StreamPositions {
+        let includes_start = !follows_state && !matches!(start, Start::Time(_));
+        StreamPositions {
+            is_single_log,
+            includes_start,
+            positions: BTreeMap::new(),
+            last: None,
+            changed: false,
+        }
     }
 
     /// Records that all records of the log up to this position were delivered.
-    pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
+    pub(in crate::http) fn advance(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,
             _ => {
@@ -43,28 +48,27 @@ impl StreamPositions {
     }
 
     /// Copies the subscriber's positions, which include skipped records.
-    pub(in crate::http) fn look(&mut self, subscriber: &mut Subscriber) {
+    pub(in crate::http) fn copy_from(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
         for (log, position) in found {
-            if self.begins || self.positions.contains_key(&LogKey::of(&log.topic, log.partition)) {
-                self.at(&log, position);
+            if self.includes_start || self.positions.contains_key(&LogKey::of(&log.topic, log.partition)) {
+                self.advance(&log, position);
             }
         }
     }
 
-    /// Removes a deleted log.
-    pub(in crate::http) fn left(&mut self, log: &LogName) {
+    pub(in crate::http) fn remove(&mut self, log: &LogName) {
         self.changed |= self.positions.remove(&LogKey::of(&log.topic, log.partition)).is_some();
     }
 
-    pub(in crate::http) fn logs(&self) -> usize {
+    pub(in crate::http) fn log_count(&self) -> usize {
         self.positions.len()
     }
 
     /// Whether the stream has exactly one log, so that each event has its own id.
-    pub(in crate::http) fn is_one(&self) -> bool {
-        self.is_one
+    pub(in crate::http) fn is_single_log(&self) -> bool {
+        self.is_single_log
     }
 
     /// Returns the id if it has changed since the last call.
@@ -74,7 +78,7 @@ impl StreamPositions {
         }
         let mut id = String::new();
         match self.positions.first_key_value() {
-            Some((_, position)) if self.is_one => write_one(*position, &mut id),
+            Some((_, position)) if self.is_single_log => write_one(*position, &mut id),
             _ => ResumeToken::Many(self.positions.clone()).write(&mut id),
         }
         Some(id)

@@ -21,8 +21,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,
     pub(in crate::http) stream_positions: StreamPositions,
     /// Number of logs for which the client stated positions, but which no longer exist.
-    pub(in crate::http) gone: usize,
-    /// Memory that is charged for the subscription.
+    pub(in crate::http) deleted_logs: usize,
     pub(in crate::http) charge: Charge,
 }
 
@@ -42,15 +41,15 @@ pub(in crate::http) async fn subscribe(
             "the inbox belongs to another session",
         )));
     }
-    let is_told = ["$tasks.", "$node."].iter().any(|start| pattern.as_str().starts_with(start));
-    if pattern.as_str().starts_with('$') && !is_told {
+    let is_system_report = ["$tasks.", "$node."].iter().any(|start| pattern.as_str().starts_with(start));
+    if pattern.as_str().starts_with('$') && !is_system_report {
         let text = format!(
             "{:?} is reserved: over HTTP every stream carries sequence numbers; subscribe to the subject itself",
             pattern.as_str()
         );
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
     }
-    let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
+    let options = SubscribeOptions { is_literal: pattern.is_literal(), ..request.options.clone() };
     let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
     // This start has no effect, because each log gets its own start below.
@@ -59,16 +58,16 @@ pub(in crate::http) async fn subscribe(
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
     let charge = shared.charge_subscriptions(1 + selected.logs.len(), pattern.as_str().len())?;
-    let is_one = selected.logs.len() == 1
+    let is_single_log = selected.logs.len() == 1
         && (selected.newcomers.is_none() || node.owns_all_of(&selected.logs[0].0, &pattern));
-    if is_one {
+    if is_single_log {
         selected.newcomers = None;
     }
     let mut starts = StartPositions::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
-        let start = starts.of(&log, &options);
+        let start = starts.start_of(&log, &options);
         // A resumed subscription treats each log without a position as a new log, and uses the options for new logs.
-        let late = request.resume.as_ref().map(|_| options.of_newcomer(&log).0);
+        let late = request.resume.as_ref().map(|_| options.for_new_log(&log).0);
         node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, ConsumeMode::Reads)
     };
     let opening: Vec<_> = selected.logs.into_iter().map(&mut open).collect();
@@ -76,14 +75,14 @@ pub(in crate::http) async fn subscribe(
     for cursor in opening {
         cursors.push(cursor.await?);
     }
-    let gone = starts.left();
+    let deleted_logs = starts.unused();
     let mut subscriber = match (cursors.len(), selected.newcomers) {
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),
         (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
     };
-    let mut stream_positions = StreamPositions::new(is_one, options.start, options.follows_state());
-    stream_positions.look(&mut subscriber);
-    Ok(EventSubscription { subscriber, stream_positions, gone, charge })
+    let mut stream_positions = StreamPositions::new(is_single_log, options.start, options.follows_state());
+    stream_positions.copy_from(&mut subscriber);
+    Ok(EventSubscription { subscriber, stream_positions, deleted_logs, charge })
 }
 
 /// The positions that the client stated, from which the start in each log follows.
@@ -96,26 +95,26 @@ impl StartPositions {
         pattern: &Pattern,
         selected: &SelectedLogs,
     ) -> Result<StartPositions, SubscribeError> {
-        let the_one = || {
-            let more_may_come = selected.newcomers.is_some();
-            log_of_position(std::slice::from_ref(pattern), &selected.logs, more_may_come)
+        let single_log = || {
+            let accepts_new_logs = selected.newcomers.is_some();
+            log_of_position(std::slice::from_ref(pattern), &selected.logs, accepts_new_logs)
         };
         Ok(StartPositions(match (&request.resume, request.options.start) {
             (Some(ResumeToken::Many(positions)), _) => Some(positions.clone()),
             (Some(ResumeToken::One(position)), _) => {
-                let (topic, partition) = the_one()?;
+                let (topic, partition) = single_log()?;
                 Some([(LogKey::of(&topic, partition), *position)].into())
             }
             (None, start) => {
                 if matches!(start, Start::After(_)) {
-                    the_one()?;
+                    single_log()?;
                 }
                 None
             }
         }))
     }
 
-    fn of(&mut self, log: &Log, options: &SubscribeOptions) -> Start {
+    fn start_of(&mut self, log: &Log, options: &SubscribeOptions) -> Start {
         let Some(positions) = &mut self.0 else { return options.start };
         let name = log.name();
         match positions.remove(&LogKey::of(&name.topic, name.partition)) {
@@ -129,7 +128,7 @@ impl StartPositions {
     }
 
     /// The number of logs for which the client stated positions, but which no longer exist.
-    fn left(&self) -> usize {
+    fn unused(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }
 }

@@ -29,12 +29,10 @@ fn entry(key: &[u8], item: &KeyItem) -> Map<String, Value> {
     object
 }
 
-/// Converts a key and its value.
 pub(super) fn pair(pair: &KeyWithItem) -> Value {
     entry(&pair.key, &pair.item).into()
 }
 
-/// Converts a change of a key.
 pub(super) fn event(event: &KeyEvent<'_>) -> Value {
     let mut object = Map::new();
     match event {

@@ -10,7 +10,7 @@ use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body, command, json as shown, number, question, unexpected_reply};
+use super::{body, command, json as kv_json, number, run_query, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::http::query::QueryParameters;
@@ -22,7 +22,7 @@ struct RawLease {
     ttl_ms: u64,
 }
 
-fn numbered(text: &str) -> Result<u64, Problem> {
+fn parse_lease(text: &str) -> Result<u64, Problem> {
     text.parse().map_err(|_| Problem::bad_request(format!("{text:?} is not a lease's number")))
 }
 
@@ -47,20 +47,20 @@ pub(in crate::http) async fn lease(
     Extension(context): Extension<Context>,
     PathName(lease): PathName,
 ) -> Result<Json<Value>, Problem> {
-    let lease = numbered(&lease)?;
+    let lease = parse_lease(&lease)?;
     let QueryAnswer::Leases { leases, .. } =
-        question(&context, &ControlQuery::Lease { lease }, false).await?
+        run_query(&context, &ControlQuery::Lease { lease }, false).await?
     else {
         return Err(unexpected_reply());
     };
-    let state = leases.first().ok_or_else(|| no_lease(lease))?;
+    let state = leases.first().ok_or_else(|| lease_not_found(lease))?;
     Ok(Json(json!({
         "lease": state.lease, "ttl_ms": state.ttl_ms, "left_ms": state.left_ms, "keys": state.keys,
         "waits": state.waits,
     })))
 }
 
-fn no_lease(lease: u64) -> Problem {
+fn lease_not_found(lease: u64) -> Problem {
     Problem::from(Refused { numbers: [lease, 0, 0], ..Refused::new(ErrorCode::NoLease, "") })
 }
 
@@ -68,10 +68,10 @@ pub(in crate::http) async fn keep_alive(
     Extension(context): Extension<Context>,
     PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
-    let lease = numbered(&lease)?;
+    let lease = parse_lease(&lease)?;
     match command(&context, &ControlCommand::KeepAlive { leases: vec![lease] }, 0).await? {
         ControlReply::KeptAlive { ended } if ended.is_empty() => Ok(StatusCode::NO_CONTENT),
-        ControlReply::KeptAlive { .. } => Err(no_lease(lease)),
+        ControlReply::KeptAlive { .. } => Err(lease_not_found(lease)),
         _ => Err(unexpected_reply()),
     }
 }
@@ -80,12 +80,12 @@ pub(in crate::http) async fn revoke(
     Extension(context): Extension<Context>,
     PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
-    command(&context, &ControlCommand::Revoke { lease: numbered(&lease)? }, 0).await?;
+    command(&context, &ControlCommand::Revoke { lease: parse_lease(&lease)? }, 0).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The id of the lease that a request for a lock names.
-fn under(query: &QueryParameters) -> Result<u64, Problem> {
+fn lease_parameter(query: &QueryParameters) -> Result<u64, Problem> {
     number(query, "lease")?.ok_or_else(|| {
         Problem::bad_request("lease is missing: expected lease=NUMBER, as returned by POST /v1/leases")
     })
@@ -99,15 +99,15 @@ pub(in crate::http) async fn acquire(
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
     let query = QueryParameters::parse(query.as_deref(), &["lease", "wait"])?;
-    let (lease, wait) = (under(&query)?, query.switch("wait")?);
+    let (lease, wait) = (lease_parameter(&query)?, query.switch("wait")?);
     let content =
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
     let (name, value) = (name.as_bytes(), &content.bytes[..]);
-    let asked = ControlCommand::Acquire { name, lease, value, wait };
+    let operation = ControlCommand::Acquire { name, lease, value, wait };
     let token = if wait {
-        context.while_let_in(context.node().acquire(name, lease, value)).await?
+        context.run_while_valid(context.node().acquire(name, lease, value)).await?
     } else {
-        match command(&context, &asked, name.len() + value.len()).await? {
+        match command(&context, &operation, name.len() + value.len()).await? {
             ControlReply::Held { token } => token,
             _ => return Err(unexpected_reply()),
         }
@@ -120,7 +120,7 @@ pub(in crate::http) async fn release(
     PathName(name): PathName,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Problem> {
-    let lease = under(&QueryParameters::parse(query.as_deref(), &["lease"])?)?;
+    let lease = lease_parameter(&QueryParameters::parse(query.as_deref(), &["lease"])?)?;
     command(&context, &ControlCommand::Release { name: name.as_bytes(), lease }, 0).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -131,12 +131,13 @@ pub(in crate::http) async fn holder(
     PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let key = [LOCKS, name.as_bytes()].concat();
-    let asked = ControlQuery::Get { key: &key };
-    let QueryAnswer::Found { found: FoundKeys { items, .. }, .. } = question(&context, &asked, false).await?
+    let operation = ControlQuery::Get { key: &key };
+    let QueryAnswer::Found { found: FoundKeys { items, .. }, .. } =
+        run_query(&context, &operation, false).await?
     else {
         return Err(unexpected_reply());
     };
-    let free =
+    let not_held =
         || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("lock {name:?} has no holder"));
-    items.first().map(|pair| Json(shown::pair(pair))).ok_or_else(free)
+    items.first().map(|pair| Json(kv_json::pair(pair))).ok_or_else(not_held)
 }

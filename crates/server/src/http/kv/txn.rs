@@ -9,11 +9,10 @@ use dunlin::state::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body, command, json as shown, unexpected_reply};
+use super::{body, command, json as kv_json, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A transaction in a request, as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTransaction {
@@ -124,23 +123,23 @@ pub(in crate::http) async fn transact(
     Extension(context): Extension<Context>,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let content = body::read_of_keys(&context, request.into_body()).await?;
+    let content = body::read_for_keys(&context, request.into_body()).await?;
     let raw: RawTransaction = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("the transaction: {error}")))?;
-    let asked = ControlCommand::Transaction {
+    let operation = ControlCommand::Transaction {
         compare: raw.compare.iter().map(RawCompare::read).collect(),
         then: raw.then.iter().map(RawOperation::read).collect(),
         otherwise: raw.otherwise.iter().map(RawOperation::read).collect(),
     };
     let ControlReply::Transaction { revision, succeeded, results } =
-        command(&context, &asked, content.bytes.len()).await?
+        command(&context, &operation, content.bytes.len()).await?
     else {
         return Err(unexpected_reply());
     };
     let results = results.iter().map(|outcome| match outcome {
         OperationOutcome::Changed { keys } => json!({ "keys": keys }),
         OperationOutcome::Found { found } => {
-            json!({"entries": found.items.iter().map(shown::pair).collect::<Vec<_>>(), "more": found.more})
+            json!({"entries": found.items.iter().map(kv_json::pair).collect::<Vec<_>>(), "more": found.more})
         }
     });
     let results: Vec<Value> = results.collect();

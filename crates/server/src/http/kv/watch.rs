@@ -17,7 +17,7 @@ use dunlin::wire::http::{write_comment, write_event, write_id};
 use dunlin::{KV, Refused};
 use serde_json::{Value, json};
 
-use super::json as shown;
+use super::json as kv_json;
 use crate::access::SubscriptionAccess;
 use crate::http::context::Context;
 use crate::http::event_stream::{EventSource, EventStream};
@@ -47,10 +47,10 @@ pub(in crate::http) async fn watch(
     let charge = context.shared().charge_subscriptions(1, 0)?;
     let subscriber = subscribe(&context, &query, &headers).await?;
     let mut changes = WatchEvents { subscriber, prefix, last_position: Position::default(), _charge: charge };
-    let mut beginning = String::new();
-    write_comment("watching", &mut beginning);
-    changes.say_where(&mut beginning);
-    Ok(EventStream::respond(&context, validity, beginning, changes))
+    let mut preamble = String::new();
+    write_comment("watching", &mut preamble);
+    changes.write_position(&mut preamble);
+    Ok(EventStream::respond(&context, validity, preamble, changes))
 }
 
 async fn subscribe(
@@ -75,35 +75,36 @@ async fn subscribe(
 fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
-        let bad =
+        let invalid =
             |_| Problem::bad_request(format!("Last-Event-ID: {last}: expected EPOCH-REVISION, like 3-42"));
-        return Ok(Start::After(last.parse().map_err(bad)?));
+        return Ok(Start::After(last.parse().map_err(invalid)?));
     }
     let from = match query.get("from") {
         None => return Ok(Start::Latest),
         Some("oldest") => return Ok(Start::Earliest),
         Some(from) => from,
     };
-    let bad = || Problem::bad_request(format!("from={from}: expected a revision, EPOCH-REVISION, or oldest"));
+    let invalid =
+        || Problem::bad_request(format!("from={from}: expected a revision, EPOCH-REVISION, or oldest"));
     let first = match from.parse() {
         Ok(seq) => Position { epoch, seq },
-        Err(_) => from.parse().map_err(|_| bad())?,
+        Err(_) => from.parse().map_err(|_| invalid())?,
     };
-    let seq = first.seq.checked_sub(1).ok_or_else(bad)?;
+    let seq = first.seq.checked_sub(1).ok_or_else(invalid)?;
     Ok(Start::After(Position { seq, ..first }))
 }
 
 impl WatchEvents {
     /// Writes the position as an id if it has changed since the last id. Returns whether it has.
-    fn say_where(&mut self, out: &mut String) -> bool {
+    fn write_position(&mut self, out: &mut String) -> bool {
         let mut last_position = self.last_position;
         self.subscriber.for_each_position(|_, position| last_position = position);
-        let moved = last_position != self.last_position;
-        if moved {
+        let has_moved = last_position != self.last_position;
+        if has_moved {
             self.last_position = last_position;
             write_id(&last_position.to_string(), out);
         }
-        moved
+        has_moved
     }
 }
 
@@ -120,7 +121,7 @@ impl EventSource for WatchEvents {
                         self.last_position = record.position;
                     }
                 }
-                Ok(Some(topic::Event::Notice(notice))) => end_of(&notice).map_or(Ok(()), Err)?,
+                Ok(Some(topic::Event::Notice(notice))) => end_reason(&notice).map_or(Ok(()), Err)?,
                 Ok(None) => break,
                 Err(SubscribeError::Closed) => {
                     return Err(Problem::from(Refused::new(ErrorCode::ShuttingDown, "")));
@@ -132,7 +133,7 @@ impl EventSource for WatchEvents {
     }
 
     fn write_heartbeat(&mut self, out: &mut String) {
-        if !self.say_where(out) {
+        if !self.write_position(out) {
             write_comment("", out);
         }
     }
@@ -141,10 +142,11 @@ impl EventSource for WatchEvents {
 /// Writes the changes of keys with the prefix in one revision. Returns whether there were any.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = KeyEvents::new(record.payload()) else { return false };
-    let is_asked = |event: &KeyEvent<'_>| match event {
+    let has_prefix = |event: &KeyEvent<'_>| match event {
         KeyEvent::Put { key, .. } | KeyEvent::Deleted { key } => key.starts_with(prefix),
     };
-    let events: Vec<Value> = events.flatten().filter(is_asked).map(|event| shown::event(&event)).collect();
+    let events: Vec<Value> =
+        events.flatten().filter(has_prefix).map(|event| kv_json::event(&event)).collect();
     if events.is_empty() {
         return false;
     }
@@ -154,7 +156,7 @@ fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
 }
 
 /// The reason to end the stream, if the notice is one.
-fn end_of(notice: &Notice) -> Option<Problem> {
+fn end_reason(notice: &Notice) -> Option<Problem> {
     let compacted = |numbers, text: &str| {
         Some(Problem::from(Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))
     };

@@ -2,7 +2,6 @@
 
 use std::fmt::{Display, Write};
 
-/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
     /// A value that only grows until the node restarts.
@@ -11,13 +10,12 @@ pub(super) enum MetricKind {
     Gauge,
 }
 
-/// Metrics as text, one family after another.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);
 
 impl Exposition {
     /// Writes a metric that has one value and no labels.
-    pub(super) fn one(&mut self, kind: MetricKind, name: &str, help: &str, value: impl Display) {
+    pub(super) fn metric(&mut self, kind: MetricKind, name: &str, help: &str, value: impl Display) {
         self.family(kind, name, help, [([], value)]);
     }
 
@@ -55,7 +53,6 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Converts nanoseconds to seconds.
 pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -68,9 +65,9 @@ mod tests {
     fn metric_labels_escape_quotes_backslashes_and_newlines() {
         let mut out = Exposition::default();
         out.family(MetricKind::Counter, "a_total", "Help.", [([("topic", "a\"b\\c\nd".to_owned())], 3)]);
-        out.one(MetricKind::Gauge, "b", "Help.", 0.5);
-        let wanted = "# HELP a_total Help.\n# TYPE a_total counter\na_total{topic=\"a\\\"b\\\\c\\nd\"} 3\n\
+        out.metric(MetricKind::Gauge, "b", "Help.", 0.5);
+        let expected = "# HELP a_total Help.\n# TYPE a_total counter\na_total{topic=\"a\\\"b\\\\c\\nd\"} 3\n\
                       # HELP b Help.\n# TYPE b gauge\nb 0.5\n";
-        assert_eq!(out.into_text(), wanted);
+        assert_eq!(out.into_text(), expected);
     }
 }

@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use crate::http::problem::Problem;
 use crate::http::query::whole_number;
 
-/// A message from the client.
 #[derive(Debug)]
 pub(super) enum ClientMessage<'a> {
     Hello(SocketHello),
@@ -20,7 +19,6 @@ pub(super) enum ClientMessage<'a> {
     Ping,
 }
 
-/// The kind of a client's message.
 #[derive(Debug, Deserialize)]
 struct SocketMessageKind<'a> {
     #[serde(borrow)]
@@ -59,7 +57,6 @@ pub(super) struct Subscribe {
     pub(super) resume: Option<String>,
 }
 
-/// Ends a subscription.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unsubscribe {
@@ -68,7 +65,6 @@ pub(super) struct Unsubscribe {
     pub(super) id: u64,
 }
 
-/// Publishes a record.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publish<'a> {
@@ -93,7 +89,6 @@ pub(super) struct Publish<'a> {
     pub(super) last_position: Option<String>,
 }
 
-/// A header of a record.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
@@ -172,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn payload_may_be_text_base64_or_json() {
-        for (rest, wanted) in [
+    fn websocket_payload_may_be_text_base64_or_json() {
+        for (rest, expected) in [
             ("", &b""[..]),
             (r#","payload":"a\nb""#, b"a\nb"),
             (r#","payload":{"z":1, "a":[]}"#, br#"{"z":1, "a":[]}"#),
             (r#","payload_base64":"AP8=""#, &[0, 255]),
         ] {
-            assert_eq!(payload(rest).unwrap(), wanted);
+            assert_eq!(payload(rest).unwrap(), expected);
         }
     }
 

@@ -15,7 +15,6 @@ const VERSION: &str = "13";
 /// Length of the client's random key in the handshake, bytes.
 const KEY_BYTES: usize = 16;
 
-/// A WebSocket sub-protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubProtocol {
     /// Dunlin's own protocol, in binary messages.
@@ -27,46 +26,48 @@ pub(super) enum SubProtocol {
 }
 
 impl SubProtocol {
-    const NAMED: [(SubProtocol, &str); 2] =
+    const NAMES: [(SubProtocol, &str); 2] =
         [(SubProtocol::Bytes, "dunlin.v1"), (SubProtocol::Texts, "dunlin.v1.json")];
 
     fn name(self) -> Option<&'static str> {
-        SubProtocol::NAMED.into_iter().find(|(sub_protocol, _)| *sub_protocol == self).map(|(_, name)| name)
+        SubProtocol::NAMES.into_iter().find(|(sub_protocol, _)| *sub_protocol == self).map(|(_, name)| name)
     }
 }
 
-/// Chooses the sub-protocol and creates the response. If the client names none, `unnamed` is chosen.
-pub(super) fn answer(
+/// Chooses the sub-protocol and creates the response. If the client names none, `default` is chosen.
+pub(super) fn respond(
     headers: &HeaderMap,
-    unnamed: Option<SubProtocol>,
+    default: Option<SubProtocol>,
 ) -> Result<(SubProtocol, Response), Problem> {
-    if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
+    if !has_item(headers, &header::CONNECTION, "upgrade") || !has_item(headers, &header::UPGRADE, "websocket")
+    {
         let text = "this path is for WebSockets: send Connection: Upgrade and Upgrade: websocket";
         let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
         return Err(problem.with_header(header::UPGRADE, "websocket"));
     }
-    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(VERSION) {
+    if single_value(headers, &header::SEC_WEBSOCKET_VERSION) != Some(VERSION) {
         let text = "Sec-WebSocket-Version: expected 13";
         let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
         return Err(problem.with_header(header::SEC_WEBSOCKET_VERSION, VERSION));
     }
-    let key = only(headers, &header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
+    let key = single_value(headers, &header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
     let key =
         key.ok_or_else(|| Problem::bad_request("Sec-WebSocket-Key: expected 16 bytes in base64, once"))?;
-    let names_none = !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL);
-    let sub_protocol = wanted(headers).or(unnamed.filter(|_| names_none)).ok_or_else(|| {
-        Problem::bad_request("Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json")
-    })?;
+    let has_no_offer = !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL);
+    let sub_protocol =
+        offered_sub_protocol(headers).or(default.filter(|_| has_no_offer)).ok_or_else(|| {
+            Problem::bad_request("Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json")
+        })?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
     let accept = accept.map_err(|_| Problem::bad_request("Sec-WebSocket-Key: invalid"))?;
-    let said = response.headers_mut();
-    said.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    said.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    said.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    let fields = response.headers_mut();
+    fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     if let Some(name) = sub_protocol.name() {
-        said.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+        fields.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }
     Ok((sub_protocol, response))
 }
@@ -78,16 +79,16 @@ fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
 }
 
 /// Whether the request asks to become a WebSocket.
-pub(in crate::http) fn is_asked_for(headers: &HeaderMap) -> bool {
-    lists(headers, &header::UPGRADE, "websocket")
+pub(in crate::http) fn is_requested(headers: &HeaderMap) -> bool {
+    has_item(headers, &header::UPGRADE, "websocket")
 }
 
-fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
-    items(headers, name).any(|item| item.eq_ignore_ascii_case(wanted))
+fn has_item(headers: &HeaderMap, name: &HeaderName, expected: &str) -> bool {
+    items(headers, name).any(|item| item.eq_ignore_ascii_case(expected))
 }
 
 /// The value of a header; `None` if the header is missing or repeated.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).into_iter();
     let value = values.next().filter(|_| values.next().is_none())?;
     value.to_str().ok().map(str::trim)
@@ -98,9 +99,9 @@ fn is_key(key: &str) -> bool {
 }
 
 /// The first sub-protocol of the client's offer that the node supports.
-fn wanted(headers: &HeaderMap) -> Option<SubProtocol> {
+fn offered_sub_protocol(headers: &HeaderMap) -> Option<SubProtocol> {
     items(headers, &header::SEC_WEBSOCKET_PROTOCOL).find_map(|item| {
-        SubProtocol::NAMED.into_iter().find(|(_, name)| *name == item).map(|(sub_protocol, _)| sub_protocol)
+        SubProtocol::NAMES.into_iter().find(|(_, name)| *name == item).map(|(sub_protocol, _)| sub_protocol)
     })
 }
 
@@ -108,7 +109,7 @@ fn wanted(headers: &HeaderMap) -> Option<SubProtocol> {
 mod tests {
     use super::*;
 
-    const SOUND: [(&str, &str); 5] = [
+    const VALID: [(&str, &str); 5] = [
         ("connection", "keep-alive, Upgrade"),
         ("upgrade", "WebSocket"),
         ("sec-websocket-version", "13"),
@@ -117,16 +118,16 @@ mod tests {
     ];
 
     fn headers(changed: (&str, &str)) -> HeaderMap {
-        let of = |(name, value): (&str, &str)| {
+        let header = |(name, value): (&str, &str)| {
             let value = if name == changed.0 { changed.1 } else { value };
             (HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap())
         };
-        SOUND.map(of).into_iter().filter(|(_, value)| !value.is_empty()).collect()
+        VALID.map(header).into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
 
     #[test]
     fn websocket_handshake_chooses_the_first_known_sub_protocol() {
-        let (sub_protocol, response) = answer(&headers(("", "")), None).unwrap();
+        let (sub_protocol, response) = respond(&headers(("", "")), None).unwrap();
         assert_eq!((sub_protocol, response.status().as_u16()), (SubProtocol::Texts, 101));
         // The example in RFC 6455.
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_handshake_is_refused_with_a_fitting_status() {
+    fn invalid_websocket_handshake_gets_the_matching_http_status() {
         for (name, value, status) in [
             ("connection", "keep-alive", 426),
             ("upgrade", "h2c", 426),
@@ -147,25 +148,25 @@ mod tests {
             ("sec-websocket-protocol", "dunlin.v2", 400),
         ] {
             assert_eq!(
-                answer(&headers((name, value)), None).unwrap_err().status(),
+                respond(&headers((name, value)), None).unwrap_err().status(),
                 status,
                 "{name}: {value}"
             );
         }
         let mut twice = headers(("", ""));
         twice.append("sec-websocket-key", HeaderValue::from_static("AAAAAAAAAAAAAAAAAAAAAA=="));
-        assert_eq!(answer(&twice, None).unwrap_err().status(), 400);
+        assert_eq!(respond(&twice, None).unwrap_err().status(), 400);
     }
 
     #[test]
     fn websocket_client_without_sub_protocol_gets_the_default() {
         let plain = headers(("sec-websocket-protocol", ""));
-        let (sub_protocol, response) = answer(&plain, Some(SubProtocol::Nats)).unwrap();
+        let (sub_protocol, response) = respond(&plain, Some(SubProtocol::Nats)).unwrap();
         assert_eq!(sub_protocol, SubProtocol::Nats);
         assert!(!response.headers().contains_key(header::SEC_WEBSOCKET_PROTOCOL));
         let wrong = headers(("sec-websocket-protocol", "mqtt"));
-        assert_eq!(answer(&wrong, Some(SubProtocol::Nats)).unwrap_err().status(), 400);
+        assert_eq!(respond(&wrong, Some(SubProtocol::Nats)).unwrap_err().status(), 400);
         let named = headers(("sec-websocket-protocol", "dunlin.v1"));
-        assert_eq!(answer(&named, Some(SubProtocol::Nats)).unwrap().0, SubProtocol::Bytes);
+        assert_eq!(respond(&named, Some(SubProtocol::Nats)).unwrap().0, SubProtocol::Bytes);
     }
 }

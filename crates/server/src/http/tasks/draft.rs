@@ -47,7 +47,7 @@ pub(super) struct JsonTask<'a> {
     subject: String,
 }
 
-/// The delay before a task's first attempt; a request may state at most one of the three kinds.
+/// A task's retry policy; a request may state at most one of the three kinds of delay.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRetry {
@@ -140,11 +140,11 @@ impl RawAfter {
     fn read(&self) -> Result<TaskDependency, Problem> {
         match self {
             RawAfter::Index(index) => Ok(TaskDependency::Batch { index: *index }),
-            RawAfter::Task(text) => super::id(text).map(|task| TaskDependency::Task { task }),
+            RawAfter::Task(text) => super::parse_id(text).map(|task| TaskDependency::Task { task }),
         }
     }
 }
 
-fn labels(of: &BTreeMap<String, String>) -> Vec<Label<'_>> {
-    of.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
+fn labels(map: &BTreeMap<String, String>) -> Vec<Label<'_>> {
+    map.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }

@@ -13,7 +13,6 @@ use super::publish::RetryFrom;
 use crate::access::{Account, Credentials, Login, PendingLogin};
 use crate::shared::LOGIN;
 
-/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
     /// The client has sent no credentials, or the node requires none.
@@ -29,16 +28,15 @@ const VIOLATION: &str = "Authorization Violation";
 impl Session {
     /// Whether the client is logged in, or the node requires no login.
     pub(super) fn is_logged_in(&self) -> bool {
-        self.shared.access.is_none() || matches!(self.entrance, LoginState::LoggedIn(_))
+        self.shared.access.is_none() || matches!(self.login_state, LoginState::LoggedIn(_))
     }
 
-    /// Whether the credentials in CONNECT are still being checked.
     pub(super) fn is_login_pending(&self) -> bool {
-        matches!(self.entrance, LoginState::Checking(_))
+        matches!(self.login_state, LoginState::Checking(_))
     }
 
     pub(super) fn login(&self) -> Option<&Arc<Login>> {
-        match &self.entrance {
+        match &self.login_state {
             LoginState::LoggedIn(login) => Some(login),
             _ => None,
         }
@@ -46,16 +44,16 @@ impl Session {
 
     /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT is
     /// read again. Returns whether the client is logged in.
-    pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, begins: usize) -> Result<bool, RetryFrom> {
+    pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, offset: usize) -> Result<bool, RetryFrom> {
         let NatsOperation::Connect(json) = operation else {
             self.fail(VIOLATION);
             return Ok(false);
         };
-        if let (LoginState::NoCredentials, Some(access)) = (&self.entrance, &self.shared.access) {
+        if let (LoginState::NoCredentials, Some(access)) = (&self.login_state, &self.shared.access) {
             let credentials = match Connect::parse(json) {
                 Ok(connect) => {
                     let nonce = access.nonce(self.id).unwrap_or_default();
-                    Credentials::of_connect(&connect, &nonce)
+                    Credentials::from_connect(&connect, &nonce)
                 }
                 Err(violation) => {
                     self.fail(&violation.to_string());
@@ -63,17 +61,17 @@ impl Session {
                 }
             };
             let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
-            let told = (Arc::clone(&self.waiter), LOGIN);
-            let pending = access.log_in_waking(credentials, "", self.stream.peer_ip(), told);
-            self.entrance = LoginState::Checking(pending);
+            let wakeup = (Arc::clone(&self.waiter), LOGIN);
+            let pending = access.start_login(credentials, "", self.stream.peer_ip(), wakeup);
+            self.login_state = LoginState::Checking(pending);
         }
-        let LoginState::Checking(pending) = &self.entrance else { return Ok(true) };
+        let LoginState::Checking(pending) = &self.login_state else { return Ok(true) };
         match pending.take() {
-            None => return Err(RetryFrom { from: begins }),
+            None => return Err(RetryFrom { from: offset }),
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
-                self.entrance = LoginState::LoggedIn(login);
-                self.set_step();
+                self.login_state = LoginState::LoggedIn(login);
+                self.set_batch_limits();
                 return Ok(true);
             }
             Some(Err(Refused { code: ErrorCode::Limit, .. })) => {
@@ -92,35 +90,35 @@ impl Session {
 
     /// The user's account if the account limits the publish rate; otherwise `None`.
     #[inline]
-    pub(super) fn metered(&self) -> Option<&Account> {
+    pub(super) fn metered_account(&self) -> Option<&Account> {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
     }
 
     /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
     /// after a change of the users file.
-    pub(super) fn users_changed(&mut self) {
+    pub(super) fn on_users_changed(&mut self) {
         let Some(login) = self.login() else { return };
         if self.is_closing() {
             return;
         }
-        if login.validity().is_err() {
+        if login.check_validity().is_err() {
             return self.fail("User Authentication Revoked");
         }
-        self.set_step();
+        self.set_batch_limits();
         // Forgets the topics, so that topics and permissions are looked up again for the next records.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.recheck(number));
+        numbers.into_iter().for_each(|number| self.recheck_or_end(number));
     }
 
     /// Ends the subscription if the client has lost the permission for it.
-    pub(super) fn recheck(&mut self, number: u32) {
+    pub(super) fn recheck_or_end(&mut self, number: u32) {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
         {
-            let text = not_to_subscribe(&subscription.subject(), subscription.queue.as_deref());
-            nats::refuse(&mut self.outbound.control, &text);
+            let text = subscribe_violation(&subscription.subject(), subscription.queue.as_deref());
+            nats::put_error(&mut self.outbound.control, &text);
             self.end_subscription(number);
         }
     }
@@ -130,14 +128,14 @@ impl Session {
         if is_inbox(subscription.pattern.as_str()) {
             return Ok(());
         }
-        let readable = self.node.readable_now(&subscription.pattern)?;
-        let of = |log: &Arc<Log>| {
+        let readable = self.node.readable_logs(&subscription.pattern)?;
+        let filter_of = |log: &Arc<Log>| {
             let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
             found.map(|(_, filter)| filter.clone())
         };
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
+            let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
             // Setting the filter fails only for cursors that follow a state.
             let _ = channel.cursor.set_filter(filter);
         }
@@ -150,7 +148,7 @@ impl Session {
 }
 
 /// nats-server's error text for a subscription without permission.
-pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
+pub(super) fn subscribe_violation(subject: &str, queue: Option<&str>) -> String {
     match queue {
         Some(queue) => {
             format!("Permissions Violation for Subscription to \"{subject}\" using queue \"{queue}\"")
@@ -161,17 +159,17 @@ pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
 
 /// The error text for a subscription that is refused or ended for any other reason. Client libraries report permission
 /// violations to the program and continue; after an unknown text they close the connection for good.
-pub(super) fn subscription_refused(subject: &str, queue: Option<&str>, why: &str) -> String {
-    format!("{}: {why}", not_to_subscribe(subject, queue))
+pub(super) fn subscription_error(subject: &str, queue: Option<&str>, why: &str) -> String {
+    format!("{}: {why}", subscribe_violation(subject, queue))
 }
 
 /// The error text for a record that is refused for any reason other than a missing permission. See
-/// [`subscription_refused`].
-pub(super) fn publish_refused(subject: &[u8], why: &str) -> String {
-    format!("{}: {why}", not_to_publish(subject))
+/// [`subscription_error`].
+pub(super) fn publish_error(subject: &[u8], why: &str) -> String {
+    format!("{}: {why}", publish_violation(subject))
 }
 
 /// nats-server's error text for a record without permission.
-pub(super) fn not_to_publish(subject: &[u8]) -> String {
+pub(super) fn publish_violation(subject: &[u8]) -> String {
     format!("Permissions Violation for Publish to \"{}\"", String::from_utf8_lossy(subject))
 }

@@ -6,7 +6,7 @@ use super::{Phase, Session};
 use crate::session::ConnectionLost;
 
 /// How long a client has to read pending output, ms.
-const FAREWELL_MS: u32 = 1_000;
+const CLOSE_TIMEOUT_MS: u32 = 1_000;
 
 /// The reason that operators see for a client that reads too slowly.
 const SLOW_CONSUMER: &str = "Slow Consumer";
@@ -14,7 +14,7 @@ const SLOW_CONSUMER: &str = "Slow Consumer";
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// Whether the session has shut down its sending direction.
-    ended_writing: bool,
+    has_shut_down: bool,
     /// Whether the time to close is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
@@ -24,31 +24,31 @@ impl Session {
     pub(super) fn fail(&mut self, text: &str) {
         if !self.is_closing() {
             match self.phase {
-                Phase::Open => self.session_trace.cut_off(text, self.behind()),
+                Phase::Open => self.session_trace.cut_off(text, self.lag_max()),
                 _ => self.session_trace.connection_refused(text),
             }
-            nats::refuse(&mut self.outbound.control, text);
+            nats::put_error(&mut self.outbound.control, text);
             self.begin_closing();
         }
     }
 
     /// Closes the connection of a client that lost records by reading too slowly, as nats-server does.
     pub(super) fn close_slow_consumer(&mut self) {
-        self.cut_off(SLOW_CONSUMER);
+        self.disconnect(SLOW_CONSUMER);
     }
 
     /// Closes the connection of a client that violated no rule. Sends no `-ERR`, because client libraries do not
     /// reconnect after one. Operators see the reason.
-    pub(super) fn cut_off(&mut self, why: &str) {
+    pub(super) fn disconnect(&mut self, why: &str) {
         if !self.is_closing() {
-            self.session_trace.cut_off(why, self.behind());
+            self.session_trace.cut_off(why, self.lag_max());
             self.begin_closing();
         }
     }
 
     /// The largest number of records that the client has still to read in one log.
-    fn behind(&self) -> u64 {
-        self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
+    fn lag_max(&self) -> u64 {
+        self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }
 
     /// Stops handling operations and sending records, and only sends pending output. The client receives no error, so
@@ -64,21 +64,21 @@ impl Session {
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());
-        self.line.clear();
+        self.channel_queue.clear();
         self.leave_groups();
         self.blocked = None;
         self.unread = Vec::new();
-        self.timer.set_ms(FAREWELL_MS);
+        self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 
     /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
     /// socket that has unread bytes would discard output that is still being sent.
     pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
-        let all_is_said = self.outbound.is_empty() && self.refusals.is_empty();
-        if all_is_said && self.stream.is_flushed() && !closing.ended_writing {
-            closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| ConnectionLost)?;
+        let is_all_sent = self.outbound.is_empty() && self.refusals.is_empty();
+        if is_all_sent && self.stream.is_flushed() && !closing.has_shut_down {
+            closing.has_shut_down = true;
+            self.stream.shutdown_write().map_err(|_| ConnectionLost)?;
         }
         Ok(closing.is_over)
     }

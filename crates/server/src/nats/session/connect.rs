@@ -13,19 +13,19 @@ use crate::stream::Stream;
 
 /// The nats-server version that INFO states. Clients choose features by it, and the node supports every feature of this
 /// version.
-const LIKE_VERSION: &str = "2.10.0";
+const NATS_SERVER_VERSION: &str = "2.10.0";
 pub(super) const PROTOCOL: u32 = 1;
 /// The cluster name in INFO.
 const CLUSTER: &str = "dunlin";
 /// The error text when the node has the maximum number of connections.
-const FULL: &str = "maximum connections exceeded";
+const CONNECTIONS_EXCEEDED: &str = "maximum connections exceeded";
 
 impl Session {
     pub(super) fn write_info(&mut self) {
         let is_tls = matches!(self.stream, Stream::Tls(_));
         let protocol = if matches!(self.stream, Stream::Ws(_)) { Protocol::Http } else { Protocol::Nats };
-        let said = &mut self.outbound.control;
-        write_info_at(&self.shared, protocol, self.stream.socket(), self.id, is_tls, said);
+        let out = &mut self.outbound.control;
+        write_info_for(&self.shared, protocol, self.stream.socket(), self.id, is_tls, out);
     }
 
     pub(super) fn connect(&mut self, json: &[u8]) {
@@ -41,10 +41,9 @@ impl Session {
             name => name,
         });
         self.connect = connect;
-        self.done();
+        self.write_ok();
     }
 
-    /// The connection's name, shown to operators.
     pub(super) fn name(&self) -> String {
         match self.connect.name.as_str() {
             "" if self.connect.lang.is_empty() => format!("nats {}", self.id),
@@ -62,12 +61,12 @@ pub(crate) fn write_info(
     is_tls: bool,
     out: &mut Vec<u8>,
 ) {
-    write_info_at(shared, Protocol::Nats, socket, session, is_tls, out);
+    write_info_for(shared, Protocol::Nats, socket, session, is_tls, out);
 }
 
 /// Appends the INFO message for a port of any listener. It includes the addresses of the same listener at the other
 /// nodes.
-fn write_info_at(
+fn write_info_for(
     shared: &SharedServer,
     protocol: Protocol,
     socket: Option<&TcpStream>,
@@ -82,7 +81,7 @@ fn write_info_at(
     let info = Info {
         server_id: &format!("DUNLIN{:016X}", node.id()),
         server_name: &node.config().name,
-        version: LIKE_VERSION,
+        version: NATS_SERVER_VERSION,
         dunlin: env!("CARGO_PKG_VERSION"),
         proto: PROTOCOL,
         host: &host,
@@ -98,22 +97,22 @@ fn write_info_at(
         auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,
-        tls_verify: is_tls && shared.tls.as_ref().is_some_and(|identity| identity.asks_for_certificates()),
+        tls_verify: is_tls
+            && shared.tls.as_ref().is_some_and(|identity| identity.requires_client_certificates()),
     };
-    info.say(out);
+    info.encode(out);
 }
 
 /// The error for a client whose connection is refused.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let mut out = Vec::new();
-    nats::refuse(&mut out, &in_words(refused));
+    nats::put_error(&mut out, &error_text(refused));
     out
 }
 
-/// The text of a refusal for the client.
-pub(super) fn in_words(refused: &Refused) -> String {
+pub(super) fn error_text(refused: &Refused) -> String {
     match refused.code {
-        ErrorCode::Limit => FULL.to_owned(),
+        ErrorCode::Limit => CONNECTIONS_EXCEEDED.to_owned(),
         // nats-server's text.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
         code => format!("{code} {}", refused.text),

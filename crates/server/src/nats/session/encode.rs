@@ -12,13 +12,13 @@ use super::own::OwnRecords;
 use super::replies::ReplySubjectSet;
 use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{OutboundBuffer, UnsentPart};
-use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
+use crate::session::pieces::{BORROWED_BYTES_MIN, Pieces};
 
 /// Maximum number of bytes of records that are read from a log at once.
 const SPAN_BYTES_MAX: usize = 16 << 10;
 /// Size from which a payload is borrowed from its segment instead of copied. A message with a borrowed payload takes
 /// three pieces of the write.
-const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
+const BORROWED_PAYLOAD_MIN: usize = 4 * BORROWED_BYTES_MIN;
 
 /// How one message, or a number of skipped records, moves a channel's cursor.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,6 @@ pub(super) struct CursorMove {
     pub(super) end: usize,
 }
 
-/// The content of one write.
 pub(super) struct WritePlan<'a, 's> {
     pieces: Pieces<'a, 's>,
     moves: &'s mut Vec<CursorMove>,
@@ -42,12 +41,12 @@ pub(super) struct WritePlan<'a, 's> {
 impl<'a, 's> WritePlan<'a, 's> {
     /// Starts a write with the pending output other than records.
     pub(super) fn new(
-        gathered: &'s mut Vec<u8>,
+        copied: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
         outbound: &'a OutboundBuffer,
     ) -> WritePlan<'a, 's> {
         moves.clear();
-        let pieces = Pieces::new(gathered, outbound);
+        let pieces = Pieces::new(copied, outbound);
         let begin = pieces.bytes();
         WritePlan { pieces, moves, begin }
     }
@@ -67,16 +66,16 @@ impl<'a, 's> WritePlan<'a, 's> {
         number: u32,
         channel: &'a Channel,
         subscription: &Subscription,
-        as_client: EncodeOptions<'_>,
+        options: EncodeOptions<'_>,
         share: usize,
     ) -> usize {
-        let began = self.pieces.bytes();
+        let start = self.pieces.bytes();
         let mut left = subscription.left();
         let until = channel.until.map_or(u64::MAX, |until| until.seq);
         let mut position = channel.cursor.next();
         let prefix = &channel.cursor.log().name().subject_prefix;
         'spans: for span in channel.cursor.spans(SPAN_BYTES_MAX) {
-            if left == 0 || position.seq > until || !self.has_room(began, share) {
+            if left == 0 || position.seq > until || !self.has_room(start, share) {
                 break;
             }
             let mut next = CursorMove {
@@ -86,31 +85,32 @@ impl<'a, 's> WritePlan<'a, 's> {
                 messages: 0,
                 end: self.pieces.bytes(),
             };
-            let writing = |frame: &Frame<'_>, seq: u64, payload_bytes: usize, out: &mut Vec<u8>| {
-                as_client.replies.expect(frame.reply());
-                let message = NatsMessageHead {
-                    subject: [prefix, frame.subject_tail()],
-                    sid: &subscription.sid,
-                    reply: frame.reply(),
+            let write_message_head =
+                |frame: &Frame<'_>, seq: u64, payload_bytes: usize, out: &mut Vec<u8>| {
+                    options.replies.remember(frame.reply());
+                    let message = NatsMessageHead {
+                        subject: [prefix, frame.subject_tail()],
+                        sid: &subscription.sid,
+                        reply: frame.reply(),
+                    };
+                    let epoch = position.epoch;
+                    let log = channel.cursor.log();
+                    let sequenced = subscription.is_sequenced.then_some(RecordPosition { epoch, seq, log });
+                    write_head(out, &message, frame, payload_bytes, sequenced, options.headers);
                 };
-                let epoch = position.epoch;
-                let log = channel.cursor.log();
-                let sequenced = subscription.is_sequenced.then_some(RecordPosition { epoch, seq, log });
-                write_head(out, &message, frame, payload_bytes, sequenced, as_client.headers);
-            };
             match span.content {
                 SpanContent::Frames(mut frames) => {
                     while let Some((frame, stride)) = Frame::split(frames) {
-                        if left == 0 || position.seq > until || !self.has_room(began, share) {
+                        if left == 0 || position.seq > until || !self.has_room(start, share) {
                             break 'spans;
                         }
                         frames = &frames[stride..];
                         next = CursorMove { records: 1, advance_bytes: stride as u32, ..next };
-                        if channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq) {
+                        if channel.skips_own && options.own.contains(channel.cursor.log(), position.seq) {
                             next.messages = 0;
                         } else {
                             self.add_message(frame.payload(), |bytes, out| {
-                                writing(&frame, position.seq, bytes, out);
+                                write_message_head(&frame, position.seq, bytes, out);
                             });
                             next.messages = 1;
                             left -= 1;
@@ -122,10 +122,12 @@ impl<'a, 's> WritePlan<'a, 's> {
                     continue;
                 }
                 SpanContent::ByRef { head, payload } => {
-                    let skips = channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq);
+                    let skips = channel.skips_own && options.own.contains(channel.cursor.log(), position.seq);
                     if !skips {
-                        let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_AT]);
-                        self.add_shared(payload, |bytes, out| writing(&frame, position.seq, bytes, out));
+                        let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_OFFSET]);
+                        self.add_shared(payload, |bytes, out| {
+                            write_message_head(&frame, position.seq, bytes, out)
+                        });
                         next.messages = 1;
                         left -= 1;
                     }
@@ -137,38 +139,38 @@ impl<'a, 's> WritePlan<'a, 's> {
             position.seq += u64::from(span.count);
         }
         subscription.in_write.set(subscription.in_write.get() + (subscription.left() - left));
-        self.pieces.bytes() - began
+        self.pieces.bytes() - start
     }
 
     #[inline]
-    fn has_room(&self, began: usize, share: usize) -> bool {
-        self.pieces.has_room() && self.pieces.bytes() - began < share
+    fn has_room(&self, start: usize, share: usize) -> bool {
+        self.pieces.has_room() && self.pieces.bytes() - start < share
     }
 
     #[inline]
     fn add_message(&mut self, payload: &'a [u8], head: impl FnOnce(usize, &mut Vec<u8>)) {
-        if payload.len() < LENT_PAYLOAD_MIN {
-            self.pieces.write_in(|out| {
+        if payload.len() < BORROWED_PAYLOAD_MIN {
+            self.pieces.append_with(|out| {
                 head(payload.len(), out);
                 out.extend_from_slice(payload);
                 out.extend_from_slice(b"\r\n");
             });
         } else {
-            self.pieces.write_in(|out| head(payload.len(), out));
+            self.pieces.append_with(|out| head(payload.len(), out));
             self.pieces.put(payload);
-            self.pieces.gather(b"\r\n");
+            self.pieces.put_copy(b"\r\n");
         }
     }
 
     fn add_shared(&mut self, payload: &'a Bytes, head: impl FnOnce(usize, &mut Vec<u8>)) {
-        self.pieces.write_in(|out| head(payload.len(), out));
+        self.pieces.append_with(|out| head(payload.len(), out));
         self.pieces.put_shared(payload);
-        self.pieces.gather(b"\r\n");
+        self.pieces.put_copy(b"\r\n");
     }
 
     /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
     /// that were sent.
-    pub(super) fn rest_of_cut(
+    pub(super) fn unsent_rest(
         &self,
         sent: usize,
         budget: &Arc<Budget>,
@@ -176,17 +178,17 @@ impl<'a, 's> WritePlan<'a, 's> {
         if sent <= self.begin {
             return Ok(Vec::new());
         }
-        let cut = self.moves.partition_point(|made| made.end <= sent);
-        let begins = cut.checked_sub(1).map_or(self.begin, |before| self.moves[before].end);
+        let cut = self.moves.partition_point(|moved| moved.end <= sent);
+        let start = cut.checked_sub(1).map_or(self.begin, |before| self.moves[before].end);
         match self.moves.get(cut) {
-            Some(cut) if begins < sent => self.pieces.rest(sent..cut.end, budget),
+            Some(cut) if start < sent => self.pieces.unsent_parts(sent..cut.end, budget),
             _ => Ok(Vec::new()),
         }
     }
 }
 
 /// The offset of the flags in a frame.
-const FLAGS_AT: usize = 5;
+const FLAGS_OFFSET: usize = 5;
 
 /// Options of encoding that do not depend on the subscription.
 #[derive(Debug, Clone, Copy)]
@@ -219,14 +221,14 @@ pub(super) fn write_head(
     if headers && (sequenced.is_some() || frame.flags() & FLAG_HEADERS != 0) {
         write_head_with_headers(out, message, frame, payload_bytes, sequenced);
     } else {
-        message.say(out, payload_bytes);
+        message.encode(out, payload_bytes);
     }
 }
 
 /// Prefix of the headers that the node adds itself.
 const NODE_HEADERS: &[u8] = b"Dunlin-";
 /// Headers in which client libraries expect a message's status. The node's notices use them too.
-const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
+const LIBRARY_STATUS_HEADERS: [&str; 2] = ["Status", "Description"];
 
 /// Writes the message's first line and its headers. The line contains the length of the headers, so the headers are
 /// encoded first.
@@ -239,20 +241,21 @@ fn write_head_with_headers(
 ) {
     let mut block = Vec::with_capacity(128);
     // A subscription with sequence numbers must be able to tell the node's headers from a publisher's headers.
-    let is_nodes = |name: &str| {
-        let begins = name.as_bytes().get(..NODE_HEADERS.len());
-        let is_dunlins = begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS));
+    let is_node_header = |name: &str| {
+        let start = name.as_bytes().get(..NODE_HEADERS.len());
+        let has_node_prefix = start.is_some_and(|start| start.eq_ignore_ascii_case(NODE_HEADERS));
         sequenced.is_some()
-            && (is_dunlins || STATUS_OF_LIBRARIES.iter().any(|own| own.eq_ignore_ascii_case(name)))
+            && (has_node_prefix
+                || LIBRARY_STATUS_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name)))
     };
     let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER && sequenced.is_none());
-    let headers = frame.headers().filter(|(name, _)| *name != STATUS_HEADER && !is_nodes(name));
+    let headers = frame.headers().filter(|(name, _)| *name != STATUS_HEADER && !is_node_header(name));
     header_lines(&mut block, status.map_or(&[][..], |(_, value)| value), headers);
     if let Some(sequenced) = sequenced {
         put_position(&mut block, sequenced, message);
     }
     block.extend_from_slice(b"\r\n");
-    message.say_with_headers(out, block.len(), payload_bytes);
+    message.encode_with_headers(out, block.len(), payload_bytes);
     out.extend_from_slice(&block);
 }
 

@@ -11,10 +11,9 @@ use dunlin::topic::{NewLogs, Position};
 use dunlin::wire::nats::PONG;
 
 use super::connect::PROTOCOL;
-use super::reading::{SCANNED_PER_OPERATION, TURN_OPERATIONS};
+use super::reading::{OPERATIONS_PER_READ, SCANNED_PER_OPERATION};
 use super::{Phase, Session};
 
-/// Maximum number of pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
 /// Maximum number of log positions for which all pending `PONG`s together wait. At this number, the session stops
 /// reading.
@@ -27,7 +26,7 @@ pub(super) struct PendingPongs {
     /// Sum of the `positions` of all pending `PONG`s.
     positions: usize,
     /// Whether the client has received a `PONG` on this connection.
-    has_sent_one: bool,
+    has_sent_first: bool,
     /// Whether INFO must be sent after the first `PONG`.
     info_is_due: bool,
 }
@@ -43,7 +42,7 @@ struct PendingPong {
 }
 
 impl PendingPongs {
-    pub(super) fn are_many(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.pending.len() >= PONGS_MAX || self.positions >= POSITIONS_MAX
     }
 }
@@ -51,11 +50,11 @@ impl PendingPongs {
 impl Session {
     /// Sends a `PONG` after all messages that exist at this time.
     pub(super) fn pong(&mut self) {
-        self.take_woken();
+        self.handle_notifications();
         let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
-        let ending = ending.flat_map(|of| &of.channels);
+        let ending = ending.flat_map(|subscription| &subscription.channels);
         let due = self
-            .line
+            .channel_queue
             .iter()
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
@@ -63,16 +62,16 @@ impl Session {
         let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());
         let opening = opening.map(|(channel, _)| (*channel, Position::default()));
         let channels: Vec<(u32, Position)> = due.chain(opening).collect();
-        let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.waits);
+        let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.is_waiting);
         let members: Vec<_> = members.map(|(number, member)| (*number, member.last_seqs())).collect();
         let positions = channels.len() + members.len();
-        self.work +=
-            (positions + self.line.len() + self.opening.len() + self.members.len()) / SCANNED_PER_OPERATION;
+        self.work += (positions + self.channel_queue.len() + self.opening.len() + self.members.len())
+            / SCANNED_PER_OPERATION;
         self.pongs.positions += positions;
         self.pongs.pending.push_back(PendingPong { channels, members, positions });
         self.write_due_pongs();
-        if self.pongs.are_many() {
-            self.work = self.work.max(TURN_OPERATIONS);
+        if self.pongs.is_full() {
+            self.work = self.work.max(OPERATIONS_PER_READ);
         }
     }
 
@@ -80,25 +79,25 @@ impl Session {
     pub(super) fn write_due_pongs(&mut self) {
         // Errors of records that precede the `PING` are sent before the `PONG`.
         while self.refusals.is_empty()
-            && let Some(waits_for) = self.pongs.pending.front_mut()
+            && let Some(pong) = self.pongs.pending.front_mut()
         {
-            while let Some((number, last)) = waits_for.channels.last() {
+            while let Some((number, last)) = pong.channels.last() {
                 let is_opening = self.opening.contains_key(number);
                 if is_opening || self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
                     return;
                 }
-                waits_for.channels.pop();
+                pong.channels.pop();
             }
-            while let Some((number, last)) = waits_for.members.last() {
+            while let Some((number, last)) = pong.members.last() {
                 if self.members.get(number).is_some_and(|member| !member.is_past(last)) {
                     return;
                 }
-                waits_for.members.pop();
+                pong.members.pop();
             }
-            self.pongs.positions -= waits_for.positions;
+            self.pongs.positions -= pong.positions;
             self.pongs.pending.pop_front();
             self.outbound.control.extend_from_slice(PONG);
-            self.pongs.has_sent_one = true;
+            self.pongs.has_sent_first = true;
             if std::mem::take(&mut self.pongs.info_is_due) {
                 self.write_info();
             }
@@ -111,7 +110,7 @@ impl Session {
         if !matches!(self.phase, Phase::Open) || self.connect.protocol < PROTOCOL {
             return;
         }
-        if self.pongs.has_sent_one {
+        if self.pongs.has_sent_first {
             self.write_info();
         } else {
             self.pongs.info_is_due = true;
@@ -119,29 +118,29 @@ impl Session {
     }
 
     /// Ends a subscription after all messages that exist at this time.
-    pub(super) fn end_in_order(&mut self, number: u32) {
+    pub(super) fn drain_subscription(&mut self, number: u32) {
         // A record that was just published may have created a topic that this subscription must read.
-        self.take_newcomers();
-        self.finish_turns(number);
+        self.read_new_logs();
+        self.finish_members(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.is_ending = true;
         self.ending.insert(number);
         subscription.newcomers = NewLogs::new();
         self.by_sid.remove(&subscription.sid);
         let channels = subscription.channels.clone();
-        let mut waits = !subscription.members.is_empty();
+        let mut must_wait = !subscription.members.is_empty();
         for channel in &channels {
-            let Some(reading) = self.channels.get_mut(channel) else { continue };
-            let last = reading.cursor.log().last();
-            reading.until = Some(last);
-            if reading.is_past(last) {
+            let Some(open) = self.channels.get_mut(channel) else { continue };
+            let last = open.cursor.log().last();
+            open.until = Some(last);
+            if open.is_past(last) {
                 self.end_channel(*channel);
             } else {
-                waits = true;
-                self.line.push_back(*channel);
+                must_wait = true;
+                self.channel_queue.push_back(*channel);
             }
         }
-        if !waits {
+        if !must_wait {
             self.end_subscription(number);
         }
     }

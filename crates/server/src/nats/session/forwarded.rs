@@ -30,11 +30,11 @@ struct ForwardedBatch {
 
 impl ForwardedBatches {
     /// Returns the first batch that its owner refused. Removes the accepted batches before it.
-    fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
+    fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.await_stored(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
                 AckProgress::Waiting => return None,
-                AckProgress::Reached | AckProgress::Answered(_) => drop(self.0.pop_front()),
+                AckProgress::Reached | AckProgress::ByOwner(_) => drop(self.0.pop_front()),
                 AckProgress::Failed(error) => return self.0.pop_front().map(|first| (first, error)),
             }
         }
@@ -44,7 +44,7 @@ impl ForwardedBatches {
 
 impl Session {
     /// Stores a batch that was sent to the owner of its topic.
-    pub(super) fn batch_forwarded(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
+    pub(super) fn track_forwarded(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
@@ -58,13 +58,13 @@ impl Session {
     /// Reports the owners' refusals to the client, unless earlier refusals are still waiting to be sent.
     pub(super) fn report_owner_refusals(&mut self) {
         while self.refusals.is_empty()
-            && let Some((run, error)) = self.forwarded.refused(&self.waiter)
+            && let Some((batch, error)) = self.forwarded.take_refused(&self.waiter)
         {
-            self.targets.forget(run.subject.as_bytes());
+            self.targets.remove(batch.subject.as_bytes());
             // A refused reply to a requester that has ended is not reported. The topic of an inbox has the inbox's
             // name, whatever the subject is.
-            if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
-                self.refuse_publish(run.subject.as_bytes(), &error.to_string(), run.records);
+            if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
+                self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
             }
         }
     }

@@ -19,7 +19,7 @@ use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
 /// How long another node's response that it has no subscriber stays valid.
-const ALONE_FOR: Duration = Duration::from_millis(100);
+const NO_SUBSCRIBER_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, each with the number of subscriptions that need it.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Session {
     /// queried, because this node knows only its own inboxes.
     pub(super) fn is_in_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, RetryFrom> {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
-        if !is_inbox(subject) || !names_its_owner(subject) || self.inboxes.0.contains_key(key(subject)) {
+        if !is_inbox(subject) || !is_single_inbox(subject) || self.inboxes.0.contains_key(key(subject)) {
             return Ok(false);
         }
         let all = if key(subject).ends_with('.') { ">" } else { "" };
@@ -90,39 +90,44 @@ impl Session {
     /// owns the reply subject and only clients of this node subscribe to it. No topic is created for the reply then.
     /// The inbox does not own the reply subject.
     ///
-    /// Limit: another node's response about its subscribers stays valid for [`ALONE_FOR`].
+    /// Limit: another node's response about its subscribers stays valid for [`NO_SUBSCRIBER_FOR`].
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
-        let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))
+        let Some((subject, patterns)) =
+            subject.and_then(|subject| Some((subject, Inbox::reply_patterns(subject.as_str())?)))
         else {
             return Ok(());
         };
         if self.node.has_owner(subject) {
             return Ok(());
         }
-        let takes = |(_, of): &(&u32, &Subscription)| {
-            of.queue.is_none() && patterns.iter().any(|one| one == of.pattern.as_str())
+        let receives_reply = |(_, subscription): &(&u32, &Subscription)| {
+            subscription.queue.is_none()
+                && patterns.iter().any(|pattern| pattern == subscription.pattern.as_str())
         };
         self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
-        let Some((&number, subscription)) = self.subscriptions.iter().find(takes) else { return Ok(()) };
-        let is_alone = subscription.alone_since.is_some_and(|since| since.elapsed() < ALONE_FOR);
-        if self.node.ownership().is_some() && !is_alone {
+        let Some((&number, subscription)) = self.subscriptions.iter().find(receives_reply) else {
+            return Ok(());
+        };
+        let has_no_other_subscriber =
+            subscription.no_subscriber_since.is_some_and(|since| since.elapsed() < NO_SUBSCRIBER_FOR);
+        if self.node.ownership().is_some() && !has_no_other_subscriber {
             let pattern = subscription.pattern.clone();
             if self.has_reply_subscriber_elsewhere(&pattern, from)? {
                 return Ok(());
             }
         }
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
-        if !is_alone {
-            subscription.alone_since = Some(Instant::now());
+        if !has_no_other_subscriber {
+            subscription.no_subscriber_since = Some(Instant::now());
         }
         let mut inbox = subscription
-            .answers
+            .reply_inbox
             .take()
             .unwrap_or_else(|| Inbox::of_pattern(self.node.clone(), subscription.pattern.as_str()));
         if inbox.open().is_ok() {
-            inbox.expect(subject);
-            subscription.answers = Some(inbox);
+            inbox.accept_reply(subject);
+            subscription.reply_inbox = Some(inbox);
         }
         Ok(())
     }
@@ -134,7 +139,7 @@ pub(super) fn is_inbox(subject: &str) -> bool {
 }
 
 /// Whether the pattern matches the subjects of one inbox only.
-pub(super) fn names_its_owner(pattern: &str) -> bool {
+pub(super) fn is_single_inbox(pattern: &str) -> bool {
     pattern.strip_prefix(PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
 }
 
@@ -157,7 +162,7 @@ mod tests {
         assert_eq!(key("_INBOX.a.b.c"), "_INBOX.a.");
         assert_eq!(key("_INBOX.a.*"), "_INBOX.a.");
         assert!(
-            names_its_owner("_INBOX.a.*") && !names_its_owner("_INBOX.*") && !names_its_owner("_INBOX.>")
+            is_single_inbox("_INBOX.a.*") && !is_single_inbox("_INBOX.*") && !is_single_inbox("_INBOX.>")
         );
     }
 }

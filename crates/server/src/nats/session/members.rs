@@ -5,7 +5,7 @@
 //! When a client ends a subscription, the owner ends the membership, and the session still delivers the records that it
 //! has received.
 //!
-//! Records are copied into the output, at most [`TURN_RECORDS`] at a time, and count as consumed from then on.
+//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time, and count as consumed from then on.
 //!
 //! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
 //! records, as in NATS.
@@ -17,12 +17,12 @@ use dunlin::topic::{Charge, Event, Filter, Log, Notice, Pattern, Start, Subscrib
 use dunlin::wire::nats::{self, NatsMessageHead};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
-use super::access::subscription_refused;
+use super::access::subscription_error;
 use super::encode::{RecordPosition, write_head};
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// Maximum number of records that are delivered to one member before the next member's turn.
-const TURN_RECORDS: usize = 64;
+/// Maximum number of records that are delivered to one member before the next member is served.
+const DELIVERY_RECORDS_MAX: usize = 64;
 
 /// A subscription's membership in the group of one topic.
 #[derive(Debug)]
@@ -32,14 +32,13 @@ pub(super) struct QueueMember {
     /// Selects the topic's records that the subscription receives; `None` if it receives all.
     filter: Option<Filter>,
     /// Number of records that the log dropped before any member received them, as of the last report.
-    given_up: u64,
+    dropped_records: u64,
     /// For each log, the sequence number of the last record that was taken.
     taken: Vec<u64>,
     /// Whether the member waits for a notification of new records.
-    pub(super) waits: bool,
+    pub(super) is_waiting: bool,
     /// Whether the owner sends the member no new records. Earlier records may still arrive.
     pub(super) is_ending: bool,
-    /// Memory that is charged for the membership.
     _charge: Charge,
 }
 
@@ -59,29 +58,29 @@ impl QueueMember {
 
     /// Whether the member has received all its records up to these sequence numbers, one for each log.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
-        !self.is_ending && (self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
+        !self.is_ending
+            && (self.is_waiting || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
     }
 }
 
 /// The name of a queue's group if its members receive only some of a topic's subjects. Members with different patterns
 /// form different groups.
-pub(super) fn group_of_some(queue: &str, pattern: &Pattern) -> String {
+pub(super) fn partial_group_of(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }
 
 /// The name of the group that a queue's members join in a topic.
-pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> String {
-    if is_of_some { group_of_some(queue, pattern) } else { queue.to_owned() }
+pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> String {
+    if is_partial { partial_group_of(queue, pattern) } else { queue.to_owned() }
 }
 
 /// The result of delivering records to a member once.
-enum TurnOutcome {
-    Waits,
+enum DeliveryOutcome {
+    Waiting,
     More,
     /// The topic was deleted.
     Ended,
-    /// The subscription has received its maximum number of messages.
-    Over,
+    LimitReached,
 }
 
 impl Session {
@@ -99,9 +98,9 @@ impl Session {
         let number = self.next_number();
         let member = self.name();
         let charge = self.shared.charge_subscriptions(1, member.len())?;
-        let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
-        let queue = of.queue.as_deref().unwrap_or_default();
-        let group = group_of(queue, &of.pattern, filter.is_some());
+        let Some(joining) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
+        let queue = joining.queue.as_deref().unwrap_or_default();
+        let group = group_of(queue, &joining.pattern, filter.is_some());
         let options = ShareOptions {
             member,
             start,
@@ -110,44 +109,44 @@ impl Session {
             anywhere: true,
             ..ShareOptions::default()
         };
-        let news = (Arc::clone(&self.waiter), number);
-        let share = self.node.join_share_waking(&log.name().topic, &group, &options, news);
+        let wakeup = (Arc::clone(&self.waiter), number);
+        let share = self.node.join_share_with_waiter(&log.name().topic, &group, &options, wakeup);
         let share = share.map_err(|error| match error {
             JoinError::Topic(error @ TopicError::Forbidden { .. }) => error.into(),
             JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
             other => SubscribeError::Refused(other.to_string()),
         })?;
-        of.members.insert(number);
+        joining.members.insert(number);
         let taken = vec![0; share.topic().logs().len()];
         let member = QueueMember {
             subscription,
             share,
             filter,
-            given_up: 0,
+            dropped_records: 0,
             taken,
-            waits: false,
+            is_waiting: false,
             is_ending: false,
             _charge: charge,
         };
         self.members.insert(number, Box::new(member));
-        self.member_line.push_back(number);
+        self.member_queue.push_back(number);
         Ok(())
     }
 
     /// Delivers records to each queued member, one after another.
     pub(super) fn deliver_to_members(&mut self) {
-        for _ in 0..self.member_line.len() {
+        for _ in 0..self.member_queue.len() {
             if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
                 return;
             }
-            let Some(number) = self.member_line.pop_front() else { return };
-            match self.member_turn(number) {
-                TurnOutcome::Waits => {
-                    self.members.get_mut(&number).into_iter().for_each(|member| member.waits = true)
+            let Some(number) = self.member_queue.pop_front() else { return };
+            match self.deliver_to_member(number) {
+                DeliveryOutcome::Waiting => {
+                    self.members.get_mut(&number).into_iter().for_each(|member| member.is_waiting = true)
                 }
-                TurnOutcome::More => self.member_line.push_back(number),
-                TurnOutcome::Ended => self.leave_group(number),
-                TurnOutcome::Over => {
+                DeliveryOutcome::More => self.member_queue.push_back(number),
+                DeliveryOutcome::Ended => self.leave_group(number),
+                DeliveryOutcome::LimitReached => {
                     if let Some(member) = self.members.get(&number) {
                         self.end_subscription(member.subscription);
                     }
@@ -158,43 +157,45 @@ impl Session {
 
     /// Delivers the received records of the subscription's groups, and ends its memberships. A membership at another
     /// node ends when the owner's last records have arrived.
-    pub(super) fn finish_turns(&mut self, subscription: u32) {
-        let members =
-            self.subscriptions.get(&subscription).map_or_else(BTreeSet::new, |of| of.members.clone());
+    pub(super) fn finish_members(&mut self, subscription: u32) {
+        let members = self
+            .subscriptions
+            .get(&subscription)
+            .map_or_else(BTreeSet::new, |subscription| subscription.members.clone());
         for number in members {
             while self.outbound.control.len() <= CONTROL_BYTES_MAX
-                && matches!(self.member_turn(number), TurnOutcome::More)
+                && matches!(self.deliver_to_member(number), DeliveryOutcome::More)
             {}
             match self.members.get_mut(&number) {
-                Some(member) if member.share.end_in_order() => {
+                Some(member) if member.share.stop_delivery() => {
                     member.is_ending = true;
-                    self.member_line.push_back(number);
+                    self.member_queue.push_back(number);
                 }
                 _ => self.leave_group(number),
             }
         }
     }
 
-    fn member_turn(&mut self, number: u32) -> TurnOutcome {
-        for _ in 0..TURN_RECORDS {
-            let Some(member) = self.members.get_mut(&number) else { return TurnOutcome::Waits };
+    fn deliver_to_member(&mut self, number: u32) -> DeliveryOutcome {
+        for _ in 0..DELIVERY_RECORDS_MAX {
+            let Some(member) = self.members.get_mut(&number) else { return DeliveryOutcome::Waiting };
             let Some(subscription) = self.subscriptions.get_mut(&member.subscription) else {
-                return TurnOutcome::Ended;
+                return DeliveryOutcome::Ended;
             };
             if subscription.is_over() {
-                return TurnOutcome::Over;
+                return DeliveryOutcome::LimitReached;
             }
             match member.share.ready() {
                 Ok(true) => {}
-                Ok(false) if member.share.sleep(true) => return TurnOutcome::Waits,
+                Ok(false) if member.share.sleep(true) => return DeliveryOutcome::Waiting,
                 Ok(false) => continue,
-                Err(SubscribeError::Closed) => return TurnOutcome::Ended,
+                Err(SubscribeError::Closed) => return DeliveryOutcome::Ended,
                 Err(why) => {
                     let queue = subscription.queue.as_deref();
                     let why = format!("the group ended: {why}");
-                    let told = subscription_refused(&subscription.subject(), queue, &why);
-                    nats::refuse(&mut self.outbound.control, &told);
-                    return TurnOutcome::Over;
+                    let text = subscription_error(&subscription.subject(), queue, &why);
+                    nats::put_error(&mut self.outbound.control, &text);
+                    return DeliveryOutcome::LimitReached;
                 }
             }
             let topic = Arc::clone(member.share.topic());
@@ -202,7 +203,7 @@ impl Session {
                 Event::Record(record) => {
                     let frame = &record.frame;
                     let tail = frame.subject_tail();
-                    if member.filter.as_ref().is_none_or(|filter| (filter.wants)(tail)) {
+                    if member.filter.as_ref().is_none_or(|filter| (filter.accepts)(tail)) {
                         let message = NatsMessageHead {
                             subject: [&record.log.subject_prefix, tail],
                             sid: &subscription.sid,
@@ -214,7 +215,7 @@ impl Session {
                             seq: record.seq(),
                             log,
                         });
-                        self.replies.expect(frame.reply());
+                        self.replies.remember(frame.reply());
                         let out = &mut self.outbound.control;
                         let bytes = frame.payload().len();
                         write_head(out, &message, frame, bytes, sequenced, self.connect.headers);
@@ -225,14 +226,15 @@ impl Session {
                     }
                     (record.log.partition, record.seq())
                 }
-                Event::Notice(Notice::Deleted { .. }) => return TurnOutcome::Ended,
+                Event::Notice(Notice::Deleted { .. }) => return DeliveryOutcome::Ended,
                 Event::Notice(notice) => {
                     // These records were lost because a member died. This client did not cause the loss, so it is not
                     // disconnected.
-                    let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
-                    if !subscription.is_sequenced && given_up < member.given_up {
+                    let before =
+                        std::mem::replace(&mut member.dropped_records, member.share.dropped_records());
+                    if !subscription.is_sequenced && before < member.dropped_records {
                         self.close_slow_consumer();
-                        return TurnOutcome::Waits;
+                        return DeliveryOutcome::Waiting;
                     }
                     if subscription.is_sequenced {
                         let number = member.subscription;
@@ -245,7 +247,7 @@ impl Session {
             *taken = consumed.1.max(*taken);
             member.share.consume(consumed.0, consumed.1);
         }
-        TurnOutcome::More
+        DeliveryOutcome::More
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {

@@ -19,8 +19,8 @@ impl Session {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
         match notice {
-            Notice::Gap(gap) => channel.reading.missed(gap.records()),
-            Notice::Lagging(_) => channel.reading.lagging(),
+            Notice::Gap(gap) => channel.progress.record_missed(gap.records()),
+            Notice::Lagging(_) => channel.progress.record_lag_warning(),
             _ => {}
         }
         let (number, topic) = (channel.subscription, channel.cursor.log().name().topic.clone());
@@ -67,7 +67,7 @@ impl Session {
         }
         block.extend_from_slice(b"\r\n");
         let message = NatsMessageHead { subject: [topic, ""], sid: &subscription.sid, reply: None };
-        message.say_with_headers(&mut self.outbound.control, block.len(), 0);
+        message.encode_with_headers(&mut self.outbound.control, block.len(), 0);
         self.outbound.control.extend_from_slice(&block);
         self.outbound.control.extend_from_slice(b"\r\n");
     }

@@ -12,13 +12,13 @@ impl Session {
     /// Handles an operation. A published record is added to the batch. For any other operation, the batch is appended
     /// first, and the operation is handled at once. If the batch has to wait for room, the operation is handled later.
     #[inline]
-    pub(super) fn take<'b>(
+    pub(super) fn handle<'b>(
         &mut self,
         operation: NatsOperation<'b>,
-        begins: usize,
-        run: &mut PublishedBatch<'b>,
+        offset: usize,
+        batch: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
-        if !self.is_logged_in() && !self.log_in(&operation, begins)? {
+        if !self.is_logged_in() && !self.log_in(&operation, offset)? {
             return Ok(());
         }
         if let Phase::Greeting = self.phase {
@@ -26,9 +26,9 @@ impl Session {
             self.start_ping_timer();
         }
         if let NatsOperation::Publish(published) = operation {
-            return self.add_to_run(published, begins, run);
+            return self.add_to_batch(published, offset, batch);
         }
-        self.publish_run(run)?;
+        self.publish_batch(batch)?;
         self.reset_pings();
         self.work += match operation {
             NatsOperation::Subscribe { .. } | NatsOperation::Unsubscribe { .. } => SUBSCRIPTION_WORK,
@@ -39,18 +39,18 @@ impl Session {
             NatsOperation::Ping => self.pong(),
             NatsOperation::Pong | NatsOperation::Publish(_) => {}
             NatsOperation::Subscribe { subject, queue, sid } => {
-                self.subscribe(subject, queue, sid, begins)?
+                self.subscribe(subject, queue, sid, offset)?
             }
             NatsOperation::Unsubscribe { sid, max } => {
                 self.unsubscribe(sid, max);
-                self.done();
+                self.write_ok();
             }
         }
         Ok(())
     }
 
     /// Sends `+OK` if the client set `"verbose": true`.
-    pub(super) fn done(&mut self) {
+    pub(super) fn write_ok(&mut self) {
         if self.connect.verbose {
             self.outbound.control.extend_from_slice(OK);
         }

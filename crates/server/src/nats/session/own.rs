@@ -32,14 +32,14 @@ impl OwnRecords {
     }
 
     /// Makes the channel skip the connection's own records.
-    pub(super) fn watch(&mut self, log: &Arc<Log>, channel: u32) {
+    pub(super) fn add_channel(&mut self, log: &Arc<Log>, channel: u32) {
         self.0.entry(key(log)).or_default().channels.insert(channel);
     }
 
-    pub(super) fn leave(&mut self, log: &Arc<Log>, channel: u32) {
-        if let Some(of_log) = self.0.get_mut(&key(log)) {
-            of_log.channels.remove(&channel);
-            if of_log.channels.is_empty() {
+    pub(super) fn remove_channel(&mut self, log: &Arc<Log>, channel: u32) {
+        if let Some(log_records) = self.0.get_mut(&key(log)) {
+            log_records.channels.remove(&channel);
+            if log_records.channels.is_empty() {
                 self.0.remove(&key(log));
             }
         }
@@ -56,14 +56,16 @@ impl OwnRecords {
         let Some(OwnLogRecords { ranges, channels }) = self.0.get_mut(&key(log)) else { return 0 };
         let count = ranges.add(seqs);
         if count > RANGES_KEPT {
-            ranges.passed(channels.iter().filter_map(|number| next_of(*number)).min().unwrap_or(u64::MAX));
+            ranges.remove_before(
+                channels.iter().filter_map(|number| next_of(*number)).min().unwrap_or(u64::MAX),
+            );
         }
         ranges.0.len()
     }
 
     /// Whether the connection itself published the record.
-    pub(super) fn holds(&self, log: &Arc<Log>, seq: u64) -> bool {
-        self.0.get(&key(log)).is_some_and(|of_log| of_log.ranges.holds(seq))
+    pub(super) fn contains(&self, log: &Arc<Log>, seq: u64) -> bool {
+        self.0.get(&key(log)).is_some_and(|log_records| log_records.ranges.contains(seq))
     }
 }
 
@@ -82,12 +84,12 @@ impl SeqRanges {
         self.0.len()
     }
 
-    fn holds(&self, seq: u64) -> bool {
+    fn contains(&self, seq: u64) -> bool {
         let after = self.0.partition_point(|(first, _)| *first <= seq);
         after.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, last)| seq <= *last)
     }
 
-    fn passed(&mut self, next: u64) {
+    fn remove_before(&mut self, next: u64) {
         while self.0.front().is_some_and(|(_, last)| *last < next) {
             self.0.pop_front();
         }
@@ -99,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_sequence_ranges_merge_and_past_ones_are_dropped() {
+    fn adjacent_sequence_ranges_merge_and_passed_ones_are_dropped() {
         let mut own = SeqRanges::default();
         assert_eq!((own.add(3..=5), own.add(6..=6), own.add(9..=9)), (1, 1, 2));
-        assert_eq!((2..=10).filter(|seq| own.holds(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);
-        own.passed(7);
+        assert_eq!((2..=10).filter(|seq| own.contains(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);
+        own.remove_before(7);
         assert_eq!(own.0.len(), 1);
-        own.passed(10);
+        own.remove_before(10);
         assert!(own.0.is_empty());
     }
 }

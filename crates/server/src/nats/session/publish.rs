@@ -13,13 +13,13 @@ use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, NatsMessageHead, Publis
 use dunlin::{TopicError, now_ns};
 
 use super::Session;
-use super::access::{not_to_publish, publish_refused};
+use super::access::{publish_error, publish_violation};
 use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
 /// Maximum number of payload bytes of records that are appended together; a single larger record is appended alone. The
 /// records of a batch share a segment.
-const RUN_BYTES_MAX: usize = 64 << 10;
+const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a batch: number of records, and bytes.
 #[derive(Debug, Clone, Copy)]
@@ -30,15 +30,14 @@ pub(super) struct BatchLimits {
 
 impl Default for BatchLimits {
     fn default() -> BatchLimits {
-        BatchLimits { records: usize::MAX, bytes: RUN_BYTES_MAX }
+        BatchLimits { records: usize::MAX, bytes: BATCH_BYTES_MAX }
     }
 }
 
-/// A record of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchRecord<'b> {
     /// Offset in the read buffer at which the operation begins.
-    begins: usize,
+    offset: usize,
     published: PublishOperation<'b>,
 }
 
@@ -52,9 +51,9 @@ impl BatchRecord<'_> {
 pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
 /// Empties a batch so that its memory can be reused for another one.
-pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
-    run.clear();
-    run.into_iter().map(|_| unreachable!("it is empty")).collect()
+pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
+    batch.clear();
+    batch.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
@@ -62,13 +61,13 @@ pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
 pub(super) struct BlockedPublish {
     /// Time at which the wait ends and the batch is refused, ns.
     deadline_ns: u64,
-    try_again: bool,
+    retry: bool,
     over_rate: bool,
 }
 
 /// Minimum pause of a session that exceeds its user's publish rate, ns. With a longer pause, the session publishes
 /// fewer and larger batches.
-const HELD_NS_MIN: u64 = 5_000_000;
+const RATE_PAUSE_NS_MIN: u64 = 5_000_000;
 
 /// The batch has to wait, and none of its records was appended. The session handles the operations from this offset on
 /// again.
@@ -78,66 +77,66 @@ pub(super) struct RetryFrom {
 }
 
 impl BlockedPublish {
-    pub(super) fn try_again(&mut self) {
-        self.try_again = true;
+    pub(super) fn retry(&mut self) {
+        self.retry = true;
     }
 
     /// Records that a topic has room again.
-    pub(super) fn room(&mut self) {
-        self.try_again |= !self.over_rate;
+    pub(super) fn on_room(&mut self) {
+        self.retry |= !self.over_rate;
     }
 
     /// Whether to try the append again. Returns true once for each notification.
-    pub(super) fn may_try_again(&mut self) -> bool {
-        std::mem::take(&mut self.try_again)
+    pub(super) fn take_retry(&mut self) -> bool {
+        std::mem::take(&mut self.retry)
     }
 }
 
 impl Session {
     /// Adds a record to the batch. If the batch has another subject or would be too long, it is appended first.
     #[inline]
-    pub(super) fn add_to_run<'b>(
+    pub(super) fn add_to_batch<'b>(
         &mut self,
         published: PublishOperation<'b>,
-        begins: usize,
-        run: &mut PublishedBatch<'b>,
+        offset: usize,
+        batch: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
         // A record with headers or a reply subject is appended alone. Headers are parsed for one record at a time, and
         // a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
-        if let Some(first) = run.first()
+        if let Some(first) = batch.first()
             && (is_alone
                 || first.published.subject != published.subject
-                || run.len() >= self.step.records
-                || begins + published.payload.len() - first.begins > self.step.bytes)
+                || batch.len() >= self.batch_limits.records
+                || offset + published.payload.len() - first.offset > self.batch_limits.bytes)
         {
-            self.publish_run(run)?;
+            self.publish_batch(batch)?;
         }
         if let Some(reply) = published.reply
             && !std::str::from_utf8(reply).is_ok_and(|reply| Subject::parse(reply).is_ok())
         {
-            self.publish_run(run)?;
+            self.publish_batch(batch)?;
             let reply = String::from_utf8_lossy(reply);
             let text =
                 format!("Permissions Violation for Publish with Reply of \"{reply}\": not a valid subject");
             self.refuse_each(text, 1);
             return Ok(());
         }
-        run.push(BatchRecord { begins, published });
-        if is_alone { self.publish_run(run) } else { Ok(()) }
+        batch.push(BatchRecord { offset, published });
+        if is_alone { self.publish_batch(batch) } else { Ok(()) }
     }
 
     /// Appends the batch. If its topic is full, no record is appended, and the batch is read again later.
-    pub(super) fn publish_run(&mut self, run: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
-        let Some(first) = run.first() else { return Ok(()) };
+    pub(super) fn publish_batch(&mut self, batch: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
+        let Some(first) = batch.first() else { return Ok(()) };
         self.pings = 0;
         let outcome = match first.published.headers {
-            [] => self.append(run, &[]),
+            [] => self.append(batch, &[]),
             block => match headers_of(block) {
-                Ok(Some(headers)) => self.append(run, &headers),
+                Ok(Some(headers)) => self.append(batch, &headers),
                 Ok(None) => {
                     let why = format!("the record has more than {HEADERS_MAX} headers");
-                    self.refuse_publish(first.published.subject, &why, run.len());
+                    self.refuse_publish(first.published.subject, &why, batch.len());
                     Ok(())
                 }
                 Err(violation) => {
@@ -148,17 +147,17 @@ impl Session {
         };
         if outcome.is_ok() {
             if self.connect.verbose {
-                run.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
+                batch.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
-            run.clear();
+            batch.clear();
             self.subscriber_queries.clear();
             self.targets.end_reply();
         }
         outcome
     }
 
-    fn append(&mut self, run: &PublishedBatch<'_>, headers: &[(&str, &[u8])]) -> Result<(), RetryFrom> {
-        let first = &run[0];
+    fn append(&mut self, batch: &PublishedBatch<'_>, headers: &[(&str, &[u8])]) -> Result<(), RetryFrom> {
+        let first = &batch[0];
         let subject = first.published.subject;
         if !first.published.headers.is_empty() && !self.connect.headers {
             self.fail("message headers not supported");
@@ -167,8 +166,8 @@ impl Session {
         if let Some(reply) = first.published.reply
             && self.connect.no_responders
             && self.may_publish(subject)
-            && let Some(asked) = pattern_of(subject)
-            && !self.has_subscriber(&asked, first.begins)?
+            && let Some(pattern) = pattern_of(subject)
+            && !self.has_subscriber(&pattern, first.offset)?
         {
             self.blocked = None;
             self.write_no_responders(reply);
@@ -177,27 +176,27 @@ impl Session {
         if self.is_opening(subject) {
             // The client has just subscribed, and its new subscription must receive this record.
             self.waits_for_opening = Some(self.opened);
-            return Err(RetryFrom { from: first.begins });
+            return Err(RetryFrom { from: first.offset });
         }
-        if self.is_reply_without_requester(subject, first.begins)? {
+        if self.is_reply_without_requester(subject, first.offset)? {
             self.blocked = None;
             return Ok(());
         }
         self.find_target(first)?;
         if let Some(reply) = first.published.reply {
-            self.open_reply_inbox(reply, first.begins)?;
+            self.open_reply_inbox(reply, first.offset)?;
         }
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate)
-            && self.admit(run)? == RateOutcome::Refused
+            && self.admit(batch)? == RateOutcome::Refused
         {
             return Ok(());
         }
-        self.append_admitted(run, headers)
+        self.append_admitted(batch, headers)
     }
 
     /// Appends records one by one, so that one refused record does not cause the others to be refused.
-    fn append_each(&mut self, run: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
-        for (nth, record) in run.iter().enumerate() {
+    fn append_each(&mut self, batch: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
+        for (nth, record) in batch.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose {
                 // Sends `+OK` for the records before the one that must be retried; they are not read again.
@@ -211,37 +210,39 @@ impl Session {
     /// Appends a batch that the user's publish rate allows.
     fn append_admitted(
         &mut self,
-        run: &PublishedBatch<'_>,
+        batch: &PublishedBatch<'_>,
         headers: &[(&str, &[u8])],
     ) -> Result<(), RetryFrom> {
-        let first = &run[0];
+        let first = &batch[0];
         let subject = first.published.subject;
         let now_ns = now_ns();
-        let mut appended = self.try_append(run, headers, now_ns);
+        let mut appended = self.try_append(batch, headers, now_ns);
         if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
             // The topic was deleted. A later search may find, or create, another topic of this name.
-            self.targets.forget(subject);
+            self.targets.remove(subject);
             self.find_target(first)?;
-            appended = self.try_append(run, headers, now_ns);
+            appended = self.try_append(batch, headers, now_ns);
         }
         match appended {
-            Ok(receipt) => self.appended(subject, &receipt, run.len()),
-            Err(AppendRefusal::Refused(full)) if full.may_pass() => {
-                return self.wait_for_room(run, now_ns, &full);
+            Ok(receipt) => self.appended(subject, &receipt, batch.len()),
+            Err(AppendRefusal::Refused(full)) if full.is_retryable() => {
+                return self.wait_for_room(batch, now_ns, &full);
             }
-            Err(AppendRefusal::OneByOne) => return self.append_each(run),
+            Err(AppendRefusal::OneByOne) => return self.append_each(batch),
             Err(AppendRefusal::Refused(error)) => {
-                self.targets.forget(subject);
-                self.refuse_publish(subject, &error.to_string(), run.len());
+                self.targets.remove(subject);
+                self.refuse_publish(subject, &error.to_string(), batch.len());
             }
-            Err(AppendRefusal::TargetError(TargetError::Unsound)) => self.refuse_subject(subject, run.len()),
+            Err(AppendRefusal::TargetError(TargetError::InvalidSubject)) => {
+                self.refuse_subject(subject, batch.len())
+            }
             Err(AppendRefusal::TargetError(TargetError::Refused(TopicError::Forbidden { .. }))) => {
-                self.refuse_each(not_to_publish(subject), run.len());
+                self.refuse_each(publish_violation(subject), batch.len());
             }
             Err(AppendRefusal::TargetError(TargetError::Refused(error))) => {
-                self.refuse_publish(subject, &error.to_string(), run.len());
+                self.refuse_publish(subject, &error.to_string(), batch.len());
             }
-            Err(AppendRefusal::TargetError(TargetError::Nobody)) => {}
+            Err(AppendRefusal::TargetError(TargetError::NoReceiver)) => {}
         }
         self.blocked = None;
         Ok(())
@@ -251,33 +252,33 @@ impl Session {
     /// the search ends.
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
-        if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
+        if let Some(inbox) = self.find_reply_inbox(subject, first.offset)? {
             self.targets.reply_to(subject, &inbox);
             return Ok(());
         }
-        match self.targets.begin_finding(&self.node, subject, payload.len()) {
-            Some(finding) => {
-                self.finding = Some(finding);
-                Err(RetryFrom { from: first.begins })
+        match self.targets.start_search(&self.node, subject, payload.len()) {
+            Some(target_search) => {
+                self.target_search = Some(target_search);
+                Err(RetryFrom { from: first.offset })
             }
             None => Ok(()),
         }
     }
 
     /// Sets the maximum batch size that the user's publish rates allow.
-    pub(super) fn set_step(&mut self) {
+    pub(super) fn set_batch_limits(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);
-        let bytes = usize::try_from(step.1).unwrap_or(usize::MAX).min(RUN_BYTES_MAX);
-        self.step = BatchLimits { records, bytes };
+        let bytes = usize::try_from(step.1).unwrap_or(usize::MAX).min(BATCH_BYTES_MAX);
+        self.batch_limits = BatchLimits { records, bytes };
     }
 
     /// Checks the user's publish rate. If it is exceeded, the session pauses. If the pause would be too long, the batch
     /// is refused.
-    fn admit(&mut self, run: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
-        let Some(account) = self.metered() else { return Ok(RateOutcome::Within) };
-        let bytes = run.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
-        let Err(refused) = account.admit_publish(run.len() as u64, bytes) else {
+    fn admit(&mut self, batch: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
+        let Some(account) = self.metered_account() else { return Ok(RateOutcome::Within) };
+        let bytes = batch.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
+        let Err(refused) = account.admit_publish(batch.len() as u64, bytes) else {
             if self.blocked.take().is_some() {
                 self.start_ping_timer();
             }
@@ -294,13 +295,13 @@ impl Session {
             let why = format!("{} of {per_s} is reached; retry in {retry_after_ms} ms", refused.text);
             self.blocked = None;
             self.start_ping_timer();
-            self.refuse_publish(run[0].published.subject, &why, run.len());
+            self.refuse_publish(batch[0].published.subject, &why, batch.len());
             return Ok(RateOutcome::Refused);
         }
-        let held_ns = (retry_after_ms * 1_000_000).max(HELD_NS_MIN).min(deadline_ns - now_ns);
-        self.blocked = Some(BlockedPublish { deadline_ns, try_again: false, over_rate: true });
-        self.timer.set_ms(held_ns.div_ceil(1_000_000) as u32);
-        Err(RetryFrom { from: run[0].begins })
+        let pause_ns = (retry_after_ms * 1_000_000).max(RATE_PAUSE_NS_MIN).min(deadline_ns - now_ns);
+        self.blocked = Some(BlockedPublish { deadline_ns, retry: false, over_rate: true });
+        self.timer.set_ms(pause_ns.div_ceil(1_000_000) as u32);
+        Err(RetryFrom { from: batch[0].offset })
     }
 
     /// Whether the user may publish to this subject. Without the permission, the record is refused when it is appended.
@@ -314,11 +315,12 @@ impl Session {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
         self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
-        let asker = self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
-        let Some(asker) = asker else { return };
-        let message = NatsMessageHead { subject: [reply, ""], sid: &asker.sid, reply: None };
-        message.say_with_headers(&mut self.outbound.control, NOBODY.len(), 0);
-        self.outbound.control.extend_from_slice(NOBODY);
+        let requester =
+            self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
+        let Some(requester) = requester else { return };
+        let message = NatsMessageHead { subject: [reply, ""], sid: &requester.sid, reply: None };
+        message.encode_with_headers(&mut self.outbound.control, NO_RESPONDERS.len(), 0);
+        self.outbound.control.extend_from_slice(NO_RESPONDERS);
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
@@ -326,36 +328,36 @@ impl Session {
     /// because room may have become free in between.
     fn try_append(
         &mut self,
-        run: &PublishedBatch<'_>,
+        batch: &PublishedBatch<'_>,
         headers: &[(&str, &[u8])],
         now_ns: u64,
     ) -> Result<Receipt, AppendRefusal> {
-        let PublishOperation { subject, payload, .. } = run[0].published;
+        let PublishOperation { subject, payload, .. } = batch[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
-        if !self.connect.echo && !self.targets.knows(subject) {
+        if !self.connect.echo && !self.targets.contains(subject) {
             // A new subscription of this client must recognize the record as the client's own, so its channel is opened
             // first.
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
-            self.take_newcomers();
+            self.read_new_logs();
         }
         let PublishTarget { topic, tail } =
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
-        let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
+        let drafts = batch.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let log = &topic.logs()[PARTITION];
-        if run.len() > 1 && log.is_stateful() && log.is_mirror() {
+        if batch.len() > 1 && log.is_stateful() && log.is_mirror() {
             // The owner would refuse the whole batch because of one record.
             return Err(AppendRefusal::OneByOne);
         }
-        self.pressure.note(log.pressure(), run);
+        self.pressure.note(log.pressure(), batch);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
         let mut appended = topic.append_drafts(now_ns, PARTITION, evict, drafts.clone());
-        if appended.as_ref().is_err_and(PublishError::may_pass) {
+        if appended.as_ref().is_err_and(PublishError::is_retryable) {
             topic.await_room(PARTITION, &self.waiter);
             appended = topic.append_drafts(now_ns, PARTITION, evict, drafts);
         }
         match appended {
-            Err(error) if run.len() > 1 && error.is_of_one_record() => Err(AppendRefusal::OneByOne),
+            Err(error) if batch.len() > 1 && error.concerns_one_record() => Err(AppendRefusal::OneByOne),
             appended => Ok(appended?),
         }
     }
@@ -364,7 +366,7 @@ impl Session {
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
         // A forwarded record has no position yet, so it cannot be recorded.
         if receipt.acknowledged == AckLevel::ByOwner {
-            return self.batch_forwarded(subject, receipt, count);
+            return self.track_forwarded(subject, receipt, count);
         }
         if self.connect.echo || self.own.is_empty() {
             return;
@@ -383,36 +385,36 @@ impl Session {
 
     fn wait_for_room(
         &mut self,
-        run: &PublishedBatch<'_>,
+        batch: &PublishedBatch<'_>,
         now_ns: u64,
         full: &PublishError,
     ) -> Result<(), RetryFrom> {
-        let BatchRecord { begins: from, published: PublishOperation { subject, .. } } = run[0];
+        let BatchRecord { offset: from, published: PublishOperation { subject, .. } } = batch[0];
         let deadline_ns = match &self.blocked {
             Some(blocked) => blocked.deadline_ns,
-            None => now_ns.saturating_add(self.patience_of(subject)),
+            None => now_ns.saturating_add(self.wait_max_ns(subject)),
         };
         if now_ns >= deadline_ns {
             self.blocked = None;
             self.start_ping_timer();
-            self.refuse_publish(subject, &full.to_string(), run.len());
+            self.refuse_publish(subject, &full.to_string(), batch.len());
             return Ok(());
         }
-        self.blocked = Some(BlockedPublish { deadline_ns, try_again: false, over_rate: false });
+        self.blocked = Some(BlockedPublish { deadline_ns, retry: false, over_rate: false });
         let left_ms = (deadline_ns - now_ns).div_ceil(1_000_000).min(self.shared.limits.nats.ping_ms.into());
         self.timer.set_ms(left_ms as u32);
         Err(RetryFrom { from })
     }
 
-    fn patience_of(&mut self, subject: &[u8]) -> u64 {
+    fn wait_max_ns(&mut self, subject: &[u8]) -> u64 {
         let targets_max = self.shared.limits.nats.targets_max;
         let target = self.targets.find(&self.node, subject, 0, targets_max);
-        target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
+        target.map_or(0, |target| target.topic.room_wait_max().as_nanos().min(u64::MAX.into()) as u64)
     }
 
     /// Sends one error for each refused record, because NATS has no acknowledgements.
     pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str, records: usize) {
-        self.refuse_each(publish_refused(subject, why), records);
+        self.refuse_each(publish_error(subject, why), records);
     }
 
     /// Like nats-server, sends `Invalid Publish Subject` only to pedantic clients, because client libraries
@@ -436,7 +438,7 @@ fn pattern_of(subject: &[u8]) -> Option<Pattern> {
 }
 
 /// The headers of the reply to a request that has no responder.
-const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
+const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// nats-server's text for an invalid subject; sent only to pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
@@ -451,10 +453,10 @@ pub(super) struct SubscriberPressure {
 
 impl SubscriberPressure {
     #[inline]
-    fn note(&mut self, behind: u64, run: &PublishedBatch<'_>) {
-        if behind >= PRESSED_BYTES {
+    fn note(&mut self, behind: u64, batch: &PublishedBatch<'_>) {
+        if behind >= PRESSURE_LAG_BYTES {
             self.behind = self.behind.max(behind);
-            self.published += run.iter().map(BatchRecord::bytes).sum::<usize>();
+            self.published += batch.iter().map(BatchRecord::bytes).sum::<usize>();
         }
     }
 
@@ -462,7 +464,7 @@ impl SubscriberPressure {
     /// a quarter of this rate as the subscriber's lag grows. A working subscriber can read at this rate. A stuck
     /// subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
-        let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
+        let shift = (self.behind / PRESSURE_LAG_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);
         if ms == 0 {
             return None;
@@ -473,7 +475,7 @@ impl SubscriberPressure {
 }
 
 /// Lag of a subscriber from which its publishers are slowed down, bytes.
-const PRESSED_BYTES: u64 = 8 << 20;
+const PRESSURE_LAG_BYTES: u64 = 8 << 20;
 /// Rate to which a publisher is slowed down at first, bytes per millisecond.
 const PACE_BYTES_MS: usize = 32 << 10;
 

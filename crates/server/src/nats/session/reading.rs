@@ -9,19 +9,19 @@ use std::task::{Context, Poll};
 use dunlin::wire::Decoded;
 use dunlin::wire::nats::{self, NatsDecoderLimits};
 
-use super::publish::{PublishedBatch, RetryFrom, emptied};
+use super::publish::{PublishedBatch, RetryFrom, cleared};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::session::scratch::{READ_BYTES, Scratch};
-use crate::session::{ConnectionLost, TurnProgress};
+use crate::session::{ConnectionLost, RoundProgress};
 use crate::shared::SharedServer;
 
 /// Approximate number of operations that are handled after one read: some 20 µs of work. A client that floods the node
 /// delays the thread's other clients by this time. For large operations, the size of the read buffer is the limit.
-pub(super) const TURN_OPERATIONS: usize = 512;
+pub(super) const OPERATIONS_PER_READ: usize = 512;
 /// Number of subscriptions, channels or members that the session can examine in the time that one operation takes.
 pub(super) const SCANNED_PER_OPERATION: usize = 4;
 /// Minimum number of bytes to read at once.
-const TURN_BYTES_MIN: usize = 16 << 10;
+const READ_BYTES_MIN: usize = 16 << 10;
 
 /// Number of consecutive small reads without a complete operation after which a client counts as one that sends single
 /// bytes.
@@ -47,88 +47,91 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, ConnectionLost> {
+    ) -> Result<RoundProgress, ConnectionLost> {
         if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(if self.is_login_pending() { TurnProgress::None } else { TurnProgress::Some });
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(if self.is_login_pending() { RoundProgress::None } else { RoundProgress::Some });
         }
         if let Some(opened) = self.waits_for_opening {
             if self.opened == opened && !self.opening.is_empty() {
-                return Ok(TurnProgress::None);
+                return Ok(RoundProgress::None);
             }
             self.waits_for_opening = None;
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(TurnProgress::Some);
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
         }
-        if let Some(finding) = &mut self.finding {
+        if let Some(target_search) = &mut self.target_search {
             let limits = limits(&self.shared);
-            let polled = finding.poll(cx, &self.node, &self.unread, &limits);
-            let Poll::Ready(owner) = polled else { return Ok(TurnProgress::None) };
-            if let Some(finding) = self.finding.take() {
-                self.targets.found(finding, owner);
+            let polled = target_search.poll(cx, &self.node, &self.unread, &limits);
+            let Poll::Ready(owner) = polled else { return Ok(RoundProgress::None) };
+            if let Some(target_search) = self.target_search.take() {
+                self.targets.store_result(target_search, owner);
             }
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(TurnProgress::Some);
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
         }
         if self.subscriber_queries.is_waiting() {
             if self.subscriber_queries.poll(cx).is_pending() {
-                return Ok(TurnProgress::None);
+                return Ok(RoundProgress::None);
             }
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(TurnProgress::Some);
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
         }
         if let Some(blocked) = &mut self.blocked {
-            if !blocked.may_try_again() {
-                return Ok(TurnProgress::None);
+            if !blocked.take_retry() {
+                return Ok(RoundProgress::None);
             }
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(TurnProgress::Some);
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
         }
         let is_behind = self.outbound.control.len() > CONTROL_BYTES_MAX || !self.refusals.is_empty();
-        if self.is_held || is_behind || self.pongs.are_many() {
-            return Ok(TurnProgress::None);
+        if self.reading_is_paused || is_behind || self.pongs.is_full() {
+            return Ok(RoundProgress::None);
         }
-        if self.is_cut && !self.is_closing() {
+        if self.has_unhandled && !self.is_closing() {
             let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(TurnProgress::Some);
+            self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
-                Poll::Pending => return Ok(TurnProgress::None),
+                Poll::Pending => return Ok(RoundProgress::None),
                 Poll::Ready(ready) => ready.map_err(|_| ConnectionLost)?,
             }
         }
-        let read =
-            if self.unread_needs > READ_BYTES { self.collect(scratch) } else { self.read_some(scratch) };
+        let read = if self.unread_needs > READ_BYTES {
+            self.read_large(scratch)
+        } else {
+            self.read_buffered(scratch)
+        };
         match read {
-            Ok(0) => self.client_ended(),
+            Ok(0) => self.on_client_eof(),
             Ok(bytes) => {
                 self.count_trickle(bytes);
-                Ok(TurnProgress::Some)
+                Ok(RoundProgress::Some)
             }
             // The last read emptied the socket, so the session must wait for readiness.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
-                Ok(TurnProgress::Some)
+                Ok(RoundProgress::Some)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(RoundProgress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(RoundProgress::Some),
             Err(_) => Err(ConnectionLost),
         }
     }
 
-    /// Pauses reading from a client that sends single bytes, because each read costs a turn of the thread.
+    /// Pauses reading from a client that sends single bytes, because each read delays the other sessions.
     /// The socket then collects the bytes.
     fn count_trickle(&mut self, bytes: usize) {
-        let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
-        self.trickles = if in_vain { self.trickles + 1 } else { 0 };
+        let is_trickle = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
+        self.trickles = if is_trickle { self.trickles + 1 } else { 0 };
         if self.trickles >= TRICKLES_MAX && self.blocked.is_none() && !self.is_waiting() {
-            self.hold();
+            self.pause_reading();
         }
     }
 
@@ -136,14 +139,14 @@ impl Session {
         limits(&self.shared)
     }
 
-    fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+    fn read_buffered(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         scratch.read[..before].copy_from_slice(&self.unread);
         let until = READ_BYTES.min(before + self.read_bytes.max(self.unread_needs));
         let read = self.read_into(&mut scratch.read[before..until])?;
         if read > 0 {
             self.unread = Vec::new();
-            self.handle_all(&scratch.read[..before + read], &mut scratch.nats.run);
+            self.handle_all(&scratch.read[..before + read], &mut scratch.nats.batch);
         }
         Ok(read)
     }
@@ -154,11 +157,11 @@ impl Session {
 
     /// Reads more of one large operation. The buffer grows with the bytes that arrive, not with the length that the
     /// client announced.
-    fn collect(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+    fn read_large(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
         if self.unread_charge.grow_to(before + more).is_err() {
-            self.cut_off("the node's memory budget is used up");
+            self.disconnect("the node's memory budget is used up");
             return Ok(more);
         }
         self.unread.resize(before + more, 0);
@@ -166,7 +169,7 @@ impl Session {
         let read = self.read_into(&mut unread[before..]);
         unread.truncate(before + *read.as_ref().unwrap_or(&0));
         if unread.len() == self.unread_needs {
-            self.handle_all(&unread, &mut scratch.nats.run);
+            self.handle_all(&unread, &mut scratch.nats.batch);
             if self.blocked.is_none() && !self.is_waiting() {
                 self.unread_charge.release();
             }
@@ -177,42 +180,42 @@ impl Session {
         read
     }
 
-    /// Handles complete operations, as many as fit in one turn, and keeps the rest.
+    /// Handles complete operations, as many as fit in one round, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
-        let mut run = emptied(std::mem::take(memory));
-        let (at, operations) = self.handle_each(bytes, &mut run);
-        *memory = emptied(run);
-        self.read_bytes = (at / operations.max(1) * TURN_OPERATIONS).clamp(TURN_BYTES_MIN, READ_BYTES);
-        self.read_much = self.is_cut || operations > TURN_OPERATIONS / 2;
+        let mut batch = cleared(std::mem::take(memory));
+        let (at, operations) = self.handle_each(bytes, &mut batch);
+        *memory = cleared(batch);
+        self.read_bytes = (at / operations.max(1) * OPERATIONS_PER_READ).clamp(READ_BYTES_MIN, READ_BYTES);
+        self.is_large_read = self.has_unhandled || operations > OPERATIONS_PER_READ / 2;
         self.operations = operations;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
-            self.watch_unread(at > 0);
+            self.track_unread(at > 0);
             if let Some(pause_ms) = self.pressure.take_pause_ms()
                 && self.blocked.is_none()
             {
-                self.hold_for(pause_ms);
+                self.pause_reading_for(pause_ms);
             }
         }
     }
 
-    /// Handles complete operations, as many as fit in one turn. Returns the number of handled bytes and operations.
-    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut PublishedBatch<'b>) -> (usize, usize) {
+    /// Handles complete operations, as many as fit in one round. Returns the number of handled bytes and operations.
+    fn handle_each<'b>(&mut self, bytes: &'b [u8], batch: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
         self.unread_needs = 0;
-        (self.work, self.is_cut) = (0, false);
+        (self.work, self.has_unhandled) = (0, false);
         while !self.is_closing() {
-            if self.work >= TURN_OPERATIONS && at < bytes.len() {
-                self.is_cut = true;
+            if self.work >= OPERATIONS_PER_READ && at < bytes.len() {
+                self.has_unhandled = true;
                 break;
             }
             match nats::next(&bytes[at..], &limits) {
                 Ok(Decoded::Message(operation, taken)) => {
-                    let begins = at;
+                    let offset = at;
                     at += taken;
                     operations += 1;
-                    if let Err(RetryFrom { from }) = self.take(operation, begins, run) {
+                    if let Err(RetryFrom { from }) = self.handle(operation, offset, batch) {
                         return (from, operations);
                     }
                 }
@@ -222,23 +225,23 @@ impl Session {
                 }
                 Err(violation) => {
                     // The operations before the violation are valid, so their records are appended.
-                    let _ = self.publish_run(run);
+                    let _ = self.publish_batch(batch);
                     self.fail(&violation.to_string());
                 }
             }
         }
-        match self.publish_run(run) {
+        match self.publish_batch(batch) {
             Ok(()) => (at, operations),
             Err(RetryFrom { from }) => (from, operations),
         }
     }
 
     /// The client has closed its side, and expects no more data.
-    fn client_ended(&mut self) -> Result<TurnProgress, ConnectionLost> {
+    fn on_client_eof(&mut self) -> Result<RoundProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty() && self.refusals.is_empty();
-                if closing.is_over { Ok(TurnProgress::None) } else { Err(ConnectionLost) }
+                if closing.is_over { Ok(RoundProgress::None) } else { Err(ConnectionLost) }
             }
             _ => Err(ConnectionLost),
         }

@@ -36,7 +36,7 @@ impl PendingRefusals {
         while out.len() <= CONTROL_BYTES_MAX
             && let Some(first) = self.0.front_mut()
         {
-            nats::refuse(out, &first.text);
+            nats::put_error(out, &first.text);
             first.records -= 1;
             if first.records == 0 {
                 self.0.pop_front();
@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Sends refusals for which there was no room before.
-    pub(super) fn go_on_refusing(&mut self) {
+    pub(super) fn send_pending_refusals(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);
             self.report_owner_refusals();

@@ -22,15 +22,15 @@ const REPLIES_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct ReplySubjectSet {
     subjects: RefCell<HashSet<Box<str>>>,
-    has_forgotten: Cell<bool>,
+    has_evicted: Cell<bool>,
 }
 
 impl ReplySubjectSet {
     /// Remembers the reply subject of a message that is sent to the client.
     #[inline]
-    pub(super) fn expect(&self, reply: Option<&str>) {
+    pub(super) fn remember(&self, reply: Option<&str>) {
         if let Some(reply) = reply
-            && Inbox::has_own_prefix(reply)
+            && Inbox::has_client_prefix(reply)
         {
             self.add(reply);
         }
@@ -40,18 +40,18 @@ impl ReplySubjectSet {
         let mut subjects = self.subjects.borrow_mut();
         if subjects.len() >= REPLIES_MAX {
             subjects.clear();
-            self.has_forgotten.set(true);
+            self.has_evicted.set(true);
         }
         subjects.insert(reply.into());
     }
 
-    fn has(&self, subject: &str) -> bool {
+    fn contains(&self, subject: &str) -> bool {
         self.subjects.borrow().contains(subject)
     }
 
     /// Whether a request that was delivered to this client may have had this reply subject.
-    pub(super) fn may_have(&self, subject: &str) -> bool {
-        self.has(subject) || self.has_forgotten.get() && Inbox::has_own_prefix(subject)
+    pub(super) fn may_contain(&self, subject: &str) -> bool {
+        self.contains(subject) || self.has_evicted.get() && Inbox::has_client_prefix(subject)
     }
 }
 
@@ -62,7 +62,7 @@ impl Session {
         subject: &[u8],
         from: usize,
     ) -> Result<bool, RetryFrom> {
-        let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.has(text));
+        let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.contains(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(false) };
         if self.node.has_owner(subject)
             || self.node.reply_inbox(subject).is_some()
@@ -80,7 +80,7 @@ impl Session {
         subject: &[u8],
         from: usize,
     ) -> Result<Option<Arc<Topic>>, RetryFrom> {
-        let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.may_have(text));
+        let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.may_contain(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(None) };
         if self.node.has_owner(subject) || self.node.may_publish(subject).is_err() {
             return Ok(None);
@@ -89,7 +89,7 @@ impl Session {
             // A record that is perhaps no reply must also reach subscribers at other nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
-                && !self.replies.has(subject.as_str())
+                && !self.replies.contains(subject.as_str())
                 && self.has_reply_subscriber_elsewhere(&Pattern::from(subject), from)?;
             return Ok(Some(inbox).filter(|_| !has_subscriber));
         }
@@ -106,12 +106,16 @@ mod tests {
     #[test]
     fn reply_subjects_of_a_session_are_remembered_up_to_a_limit() {
         let replies = ReplySubjectSet::default();
-        ["acme.reply.1", "_INBOX.a.1", "orders"].iter().for_each(|reply| replies.expect(Some(reply)));
-        replies.expect(None);
-        assert!(replies.may_have("acme.reply.1") && !replies.may_have("acme.reply.2"));
-        assert!(replies.has("acme.reply.1") && !replies.has("_INBOX.a.1") && !replies.has("orders"));
-        (0..REPLIES_MAX).for_each(|number| replies.expect(Some(&format!("acme.many.{number}"))));
-        assert!(!replies.has("acme.reply.1") && replies.subjects.borrow().len() <= REPLIES_MAX);
-        assert!(replies.may_have("acme.reply.1"), "it was forgotten");
+        ["acme.reply.1", "_INBOX.a.1", "orders"].iter().for_each(|reply| replies.remember(Some(reply)));
+        replies.remember(None);
+        assert!(replies.may_contain("acme.reply.1") && !replies.may_contain("acme.reply.2"));
+        assert!(
+            replies.contains("acme.reply.1")
+                && !replies.contains("_INBOX.a.1")
+                && !replies.contains("orders")
+        );
+        (0..REPLIES_MAX).for_each(|number| replies.remember(Some(&format!("acme.many.{number}"))));
+        assert!(!replies.contains("acme.reply.1") && replies.subjects.borrow().len() <= REPLIES_MAX);
+        assert!(replies.may_contain("acme.reply.1"), "it was forgotten");
     }
 }

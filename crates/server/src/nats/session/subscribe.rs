@@ -15,9 +15,9 @@ use dunlin::wire::{ErrorCode, nats};
 use dunlin::{Refused, TopicError};
 
 use super::Session;
-use super::access::{LoginState, not_to_subscribe, subscription_refused};
-use super::inboxes::{is_inbox, names_its_owner};
-use super::members::{group_of, group_of_some};
+use super::access::{LoginState, subscribe_violation, subscription_error};
+use super::inboxes::{is_inbox, is_single_inbox};
+use super::members::{group_of, partial_group_of};
 use super::publish::RetryFrom;
 use super::subscription::{Channel, FilteredLog, PendingChannel, SEQUENCED, Subscription};
 use crate::protocol::Protocol;
@@ -35,21 +35,19 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
 /// The reason why a subscription is refused. The connection continues.
 enum SubscriptionRefusal {
     /// The subject is one that nats-server refuses too.
-    Unsound,
+    InvalidSubject,
     Forbidden,
-    /// The connection has reached its limit of subscriptions.
     TooMany,
     Refused(String),
 }
 
 impl SubscriptionRefusal {
-    /// The error text for the client.
-    fn in_words(self, subject: &str, queue: Option<&str>) -> String {
+    fn error_text(self, subject: &str, queue: Option<&str>) -> String {
         match self {
-            SubscriptionRefusal::Unsound => "Invalid Subject".to_owned(),
-            SubscriptionRefusal::Forbidden => not_to_subscribe(subject, queue),
+            SubscriptionRefusal::InvalidSubject => "Invalid Subject".to_owned(),
+            SubscriptionRefusal::Forbidden => subscribe_violation(subject, queue),
             SubscriptionRefusal::TooMany => "maximum subscriptions exceeded".to_owned(),
-            SubscriptionRefusal::Refused(why) => subscription_refused(subject, queue, &why),
+            SubscriptionRefusal::Refused(why) => subscription_error(subject, queue, &why),
         }
     }
 }
@@ -59,7 +57,7 @@ impl From<SubjectError> for SubscriptionRefusal {
         match error {
             SubjectError::Empty
             | SubjectError::EmptyToken(_)
-            | SubjectError::Character { character: '>', .. } => SubscriptionRefusal::Unsound,
+            | SubjectError::Character { character: '>', .. } => SubscriptionRefusal::InvalidSubject,
             error => SubscriptionRefusal::Refused(error.to_string()),
         }
     }
@@ -80,25 +78,25 @@ impl Session {
         subject: &[u8],
         queue: Option<&[u8]>,
         sid: &[u8],
-        begins: usize,
+        offset: usize,
     ) -> Result<(), RetryFrom> {
         // As in nats-server, the first subscription with a name stays.
         if self.by_sid.contains_key(sid) {
-            self.done();
+            self.write_ok();
             return Ok(());
         }
         let shown = String::from_utf8_lossy(subject);
-        let subscribed = match self.is_in_foreign_inbox(&shown, begins)? {
+        let subscribed = match self.is_in_foreign_inbox(&shown, offset)? {
             true => Err(SubscriptionRefusal::Forbidden),
             false => self.try_subscribe(&shown, queue, sid),
         };
         match subscribed {
-            Ok(()) => self.done(),
+            Ok(()) => self.write_ok(),
             Err(why) => {
                 let queue = queue.map(String::from_utf8_lossy);
-                let text = why.in_words(&shown, queue.as_deref());
+                let text = why.error_text(&shown, queue.as_deref());
                 self.session_trace.subscription_refused(&text);
-                nats::refuse(&mut self.outbound.control, &text);
+                nats::put_error(&mut self.outbound.control, &text);
             }
         }
         Ok(())
@@ -125,15 +123,15 @@ impl Session {
         let queue = queue.map(queue_name).transpose()?;
         if let Some(queue) = queue
             && self.node.may_join_group(queue).is_err()
-            && self.node.may_join_group(&group_of_some(queue, &pattern)).is_err()
+            && self.node.may_join_group(&partial_group_of(queue, &pattern)).is_err()
         {
             return Err(SubscriptionRefusal::Forbidden);
         }
         if is_inbox(subject) {
-            if !names_its_owner(subject) {
+            if !is_single_inbox(subject) {
                 return Err(SubscriptionRefusal::Forbidden);
             }
-            let login = match &self.entrance {
+            let login = match &self.login_state {
                 LoginState::LoggedIn(login) => Some(login),
                 _ => None,
             };
@@ -143,14 +141,14 @@ impl Session {
                 Err(error) => return Err(SubscriptionRefusal::Refused(error.to_string())),
             }
         }
-        let begun = self.begin_reading(pattern, queue, is_sequenced, sid);
-        if begun.is_err() && is_inbox(subject) {
+        let started = self.start_subscription(pattern, queue, is_sequenced, sid);
+        if started.is_err() && is_inbox(subject) {
             self.inboxes.close(subject);
         }
-        Ok(begun?)
+        Ok(started?)
     }
 
-    fn begin_reading(
+    fn start_subscription(
         &mut self,
         pattern: Pattern,
         queue: Option<&str>,
@@ -160,7 +158,7 @@ impl Session {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
         let charge = self.shared.charge_subscriptions(1, texts)?;
         let number = self.next_number();
-        let newcomers = NewLogs::listed(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
+        let newcomers = NewLogs::with_arrivals(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
         let logs = self.node.watch(&pattern, &newcomers)?;
         let subscription = Subscription {
             sid: sid.into(),
@@ -174,8 +172,8 @@ impl Session {
             opening: BTreeSet::new(),
             is_ending: false,
             members: BTreeSet::new(),
-            answers: None,
-            alone_since: None,
+            reply_inbox: None,
+            no_subscriber_since: None,
             newcomers,
             _charge: charge,
         };
@@ -195,7 +193,7 @@ impl Session {
 
     /// Starts to read topics that were created after their subscriptions. Each is read from its first record on, in the
     /// order of creation.
-    pub(super) fn take_newcomers(&mut self) {
+    pub(super) fn read_new_logs(&mut self) {
         let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get(&number) else { continue };
@@ -206,16 +204,16 @@ impl Session {
             if self.subscriptions.contains_key(&number)
                 && let Err(why) = self.read_logs(number, [log], Start::Earliest)
             {
-                self.refuse_reading(number, why);
+                self.end_refused(number, why);
             }
         }
     }
 
     /// Ends a subscription that may not or cannot read all its subjects, and sends the reason.
-    fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
-        if let Some(of) = self.subscriptions.get(&subscription) {
-            let text = SubscriptionRefusal::from(why).in_words(&of.subject(), of.queue.as_deref());
-            nats::refuse(&mut self.outbound.control, &text);
+    fn end_refused(&mut self, subscription: u32, why: SubscribeError) {
+        if let Some(state) = self.subscriptions.get(&subscription) {
+            let text = SubscriptionRefusal::from(why).error_text(&state.subject(), state.queue.as_deref());
+            nats::put_error(&mut self.outbound.control, &text);
         }
         self.end_subscription(subscription);
     }
@@ -226,15 +224,15 @@ impl Session {
         logs: impl IntoIterator<Item = FilteredLog>,
         start: Start,
     ) -> Result<(), SubscribeError> {
-        let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
+        let is_shared = self.subscriptions.get(&subscription).is_some_and(|state| state.queue.is_some());
         logs.into_iter().try_for_each(|(log, filter)| match is_shared {
             true => {
-                let is_of_some = filter.is_some();
+                let is_partial = filter.is_some();
                 match self.join(subscription, &log, filter, start) {
                     // The topic was created later, and the client may not join its group. The subscription continues
                     // with the other topics.
                     Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
-                        self.refuse_later_topic(subscription, &log, is_of_some, &why);
+                        self.refuse_new_topic(subscription, &log, is_partial, &why);
                         Ok(())
                     }
                     joined => joined,
@@ -246,11 +244,11 @@ impl Session {
 
     /// Reports that a topic created later cannot be read. The error names the topic and not the subscription's subject,
     /// so that client libraries do not end the subscription.
-    fn refuse_later_topic(&mut self, subscription: u32, log: &Log, is_of_some: bool, why: &str) {
-        let Some(of) = self.subscriptions.get(&subscription) else { return };
-        let group = group_of(of.queue.as_deref().unwrap_or_default(), &of.pattern, is_of_some);
-        let text = subscription_refused(&log.name().topic, Some(&group), why);
-        nats::refuse(&mut self.outbound.control, &text);
+    fn refuse_new_topic(&mut self, subscription: u32, log: &Log, is_partial: bool, why: &str) {
+        let Some(state) = self.subscriptions.get(&subscription) else { return };
+        let group = group_of(state.queue.as_deref().unwrap_or_default(), &state.pattern, is_partial);
+        let text = subscription_error(&log.name().topic, Some(&group), why);
+        nats::put_error(&mut self.outbound.control, &text);
     }
 
     fn read_log(
@@ -276,13 +274,13 @@ impl Session {
             registered: true,
             conflate: false,
             test_loss_every: None,
-            here: false,
-            names_subjects: false,
+            local_only: false,
+            is_literal: false,
         };
         let channel = self.next_number();
         let topic = Arc::clone(log.name());
         let mut cursor = self.node.open_cursor(log, &options, start, filter, ConsumeMode::Explicit);
-        match cursor.take_now() {
+        match cursor.try_take() {
             Some(cursor) => {
                 self.open_channel(number, channel, &options, cursor?, charge);
             }
@@ -295,8 +293,8 @@ impl Session {
                 };
                 let subjects = subjects.and_then(Result::ok);
                 let opening = PendingChannel { subscription: number, options, subjects, cursor, charge };
-                if let Some(of) = self.subscriptions.get_mut(&number) {
-                    of.opening.insert(channel);
+                if let Some(state) = self.subscriptions.get_mut(&number) {
+                    state.opening.insert(channel);
                     self.opening.insert(channel, opening);
                 }
             }
@@ -316,16 +314,16 @@ impl Session {
             // An error of another channel may have ended the subscription, and this channel with it.
             let Some(opening) = self.opening.remove(&channel) else { continue };
             let PendingChannel { subscription, options, charge, .. } = opening;
-            if let Some(of) = self.subscriptions.get_mut(&subscription) {
-                of.opening.remove(&channel);
+            if let Some(state) = self.subscriptions.get_mut(&subscription) {
+                state.opening.remove(&channel);
             }
             self.opened += 1;
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
-                Err(error) => self.refuse_reading(subscription, error),
+                Err(error) => self.end_refused(subscription, error),
             }
             if self.opening_is_stale {
-                self.recheck(subscription);
+                self.recheck_or_end(subscription);
             }
             self.write_due_pongs();
         }
@@ -354,27 +352,27 @@ impl Session {
         subscription.channels.insert(channel);
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
-        let reading = cursor.log().list_subscriber(options, cursor.is_registered(), before);
+        let progress = cursor.log().list_subscriber(options, cursor.is_registered(), before);
         if !subscription.is_sequenced {
-            reading.keep_history();
+            progress.keep_history();
         }
         let skips_own = !self.connect.echo;
         if skips_own {
-            self.own.watch(cursor.log(), channel);
+            self.own.add_channel(cursor.log(), channel);
         }
         let opened = Channel {
             subscription: number,
             cursor,
-            reading,
+            progress,
             skips_own,
             until: None,
             debt: Cell::new(0),
-            in_turn: false,
+            is_selected: false,
             sent: false,
             _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
-        self.line.push_back(channel);
+        self.channel_queue.push_back(channel);
     }
 
     pub(super) fn unsubscribe(&mut self, sid: &[u8], max: Option<u64>) {
@@ -386,7 +384,7 @@ impl Session {
         } else if max.is_none() {
             let opening = std::mem::take(&mut subscription.opening);
             opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
-            self.end_in_order(number);
+            self.drain_subscription(number);
         }
     }
 
@@ -404,7 +402,7 @@ impl Session {
         for member in subscription.members {
             self.leave_group(member);
         }
-        drop(subscription.answers);
+        drop(subscription.reply_inbox);
         if is_inbox(subscription.pattern.as_str()) {
             self.inboxes.close(subscription.pattern.as_str());
         }
@@ -416,7 +414,7 @@ impl Session {
         let Entry::Occupied(entry) = self.channels.entry(number) else { return };
         let mut channel = entry.remove();
         if channel.skips_own {
-            self.own.leave(channel.cursor.log(), number);
+            self.own.remove_channel(channel.cursor.log(), number);
         }
         channel.cursor.leave(&self.waiter, number);
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {

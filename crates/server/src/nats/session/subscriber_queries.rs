@@ -42,7 +42,6 @@ impl SubscriberQueries {
         Poll::Ready(())
     }
 
-    /// Drops the results; called after the publish.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
@@ -72,21 +71,22 @@ impl Session {
 
     fn query(&mut self, pattern: &Pattern, scope: QueryScope, from: usize) -> Result<bool, RetryFrom> {
         let mut known = self.subscriber_queries.known.iter();
-        if let Some((_, _, has_subscriber)) = known.find(|(of, within, _)| of == pattern && *within == scope)
+        if let Some((_, _, has_subscriber)) =
+            known.find(|(known_pattern, known_scope, _)| known_pattern == pattern && *known_scope == scope)
         {
             return Ok(*has_subscriber);
         }
         let mut query = match scope {
-            QueryScope::All => self.node.is_heard_async(pattern),
-            QueryScope::ReplyOthers => self.node.is_reply_heard_elsewhere_async(pattern),
-            QueryScope::OtherUsers => match &self.entrance {
+            QueryScope::All => self.node.has_subscriber_async(pattern),
+            QueryScope::ReplyOthers => self.node.has_remote_reply_subscriber_async(pattern),
+            QueryScope::OtherUsers => match &self.login_state {
                 LoginState::LoggedIn(login) => {
-                    self.node.is_inbox_of_another_async(pattern, login.account().name())
+                    self.node.is_inbox_of_other_user_async(pattern, login.account().name())
                 }
                 _ => return Ok(false),
             },
         };
-        match query.take_now() {
+        match query.try_take() {
             // If the node cannot query, a subscriber is assumed to exist.
             Some(has_subscriber) => Ok(has_subscriber.unwrap_or(true)),
             None => {

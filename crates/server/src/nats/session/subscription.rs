@@ -13,7 +13,6 @@ use dunlin::{CursorFuture, Inbox};
 /// The prefix by which a subscription asks for sequence numbers in its messages.
 pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 
-/// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The client's name (`sid`) for the subscription.
@@ -38,12 +37,11 @@ pub(super) struct Subscription {
     /// Numbers of the memberships in queue groups, which a subscription with a queue has instead of channels.
     pub(super) members: BTreeSet<u32>,
     /// The reply inbox for subjects under the subscription's prefix. It ends with the last subscription that uses it.
-    pub(super) answers: Option<Inbox>,
+    pub(super) reply_inbox: Option<Inbox>,
     /// Time at which the other nodes last reported that they have no subscriber to the same subjects.
-    pub(super) alone_since: Option<Instant>,
+    pub(super) no_subscriber_since: Option<Instant>,
     /// Receives the logs of topics that are created later and match the pattern.
     pub(super) newcomers: Arc<NewLogs>,
-    /// Memory that is charged for the subscription.
     pub(super) _charge: Charge,
 }
 
@@ -64,22 +62,20 @@ pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
     /// Progress of the channel, shown to operators.
-    pub(super) reading: Arc<SubscriberProgress>,
+    pub(super) progress: Arc<SubscriberProgress>,
     /// Whether the channel skips records that the connection published itself.
     pub(super) skips_own: bool,
     /// Position of the last record to deliver, if the channel is ending.
     pub(super) until: Option<Position>,
-    /// Bytes that were sent in addition to the channel's share. The channel skips turns until they are compensated.
+    /// Bytes that were sent in addition to the channel's share. The channel skips writes until they are compensated.
     pub(super) debt: Cell<usize>,
     /// Whether records of the channel are in the write that is being built.
-    pub(super) in_turn: bool,
+    pub(super) is_selected: bool,
     /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
-    /// Memory that is charged for the channel.
     pub(super) _charge: Charge,
 }
 
-/// A channel whose start position is being looked up.
 #[derive(Debug)]
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
@@ -87,7 +83,6 @@ pub(super) struct PendingChannel {
     /// The pattern of the topic's subjects, if the topic existed before the client subscribed.
     pub(super) subjects: Option<Pattern>,
     pub(super) cursor: CursorFuture,
-    /// Memory that is charged for the channel.
     pub(super) charge: Charge,
 }
 

@@ -20,7 +20,7 @@ use super::inboxes::{self, is_inbox};
 /// The topics that the connection publishes to, by subject; all subjects of one inbox share an entry.
 #[derive(Debug, Default)]
 pub(super) struct PublishTargets {
-    by_key: HashMap<Box<str>, RememberedTarget>,
+    by_key: HashMap<Box<str>, CachedTarget>,
     /// The result of a search that another thread made.
     found: Option<(Box<str>, Result<OwningTopic, TopicError>)>,
     /// The inbox that receives the reply that is being published, with the reply's subject. A reply subject is used
@@ -36,12 +36,12 @@ pub(super) struct TargetSearch {
 }
 
 /// Maximum number of later subjects for which topics are searched in advance.
-const AHEAD_MAX: usize = 256;
+const LATER_SUBJECTS_MAX: usize = 256;
 
 /// A cached topic. The order of the fields matters: the publisher must be dropped before its topic may be deleted.
 #[derive(Debug)]
-struct RememberedTarget {
-    place: PublisherRegistration,
+struct CachedTarget {
+    publisher: PublisherRegistration,
     _owner: OwningTopic,
 }
 
@@ -57,10 +57,10 @@ pub(super) struct PublishTarget<'a> {
 #[derive(Debug)]
 pub(super) enum TargetError {
     /// The subject has no valid syntax.
-    Unsound,
+    InvalidSubject,
     /// No receiver can exist for the subject: it belongs to a closed inbox, or to a feature that this node does not
     /// have.
-    Nobody,
+    NoReceiver,
     Refused(TopicError),
 }
 
@@ -74,8 +74,8 @@ impl<'a> PublishTarget<'a> {
 impl TargetError {
     fn of(error: TopicError, subject: &str) -> TargetError {
         match error {
-            TopicError::Reserved(_) => TargetError::Nobody,
-            TopicError::Unknown(_) if is_inbox(subject) => TargetError::Nobody,
+            TopicError::Reserved(_) => TargetError::NoReceiver,
+            TopicError::Unknown(_) if is_inbox(subject) => TargetError::NoReceiver,
             error => TargetError::Refused(error),
         }
     }
@@ -94,12 +94,12 @@ impl TargetSearch {
     ) -> Poll<Result<OwningTopic, TopicError>> {
         if self.found.is_none() {
             let owner = ready!(Pin::new(&mut self.owner).poll(cx));
-            let ahead = subjects_ahead(node, &self.subject, unread, limits);
-            self.found = Some((owner, node.make_ahead_async(ahead)));
+            let later = later_subjects(node, &self.subject, unread, limits);
+            self.found = Some((owner, node.precreate_topics_async(later)));
         }
-        if let Some((_, ahead)) = &mut self.found {
+        if let Some((_, later)) = &mut self.found {
             // Ignores errors here. They are reported when a record is published to the topic.
-            let _ = ready!(Pin::new(ahead).poll(cx));
+            let _ = ready!(Pin::new(later).poll(cx));
         }
         match self.found.take() {
             Some((owner, _)) => Poll::Ready(owner),
@@ -109,15 +109,15 @@ impl TargetSearch {
 }
 
 /// The subjects of later records whose topics must be created, each with the payload size of its first record.
-fn subjects_ahead(
+fn later_subjects(
     node: &Node,
     first: &str,
     unread: &[u8],
     limits: &NatsDecoderLimits,
 ) -> Vec<(String, usize)> {
-    let (mut ahead, mut known) = (Vec::new(), HashSet::from([first]));
+    let (mut later, mut known) = (Vec::new(), HashSet::from([first]));
     let mut at = 0;
-    while ahead.len() < AHEAD_MAX
+    while later.len() < LATER_SUBJECTS_MAX
         && let Ok(Decoded::Message(operation, taken)) = nats::next(&unread[at..], limits)
     {
         at += taken;
@@ -127,10 +127,10 @@ fn subjects_ahead(
             && let Ok(parsed) = Subject::parse(subject)
             && !node.finds_at_once(parsed, MissingTopicPolicy::Create)
         {
-            ahead.push((subject.to_owned(), published.payload.len()));
+            later.push((subject.to_owned(), published.payload.len()));
         }
     }
-    ahead
+    later
 }
 
 impl PublishTargets {
@@ -143,13 +143,13 @@ impl PublishTargets {
         payload_bytes: usize,
         targets_max: usize,
     ) -> Result<PublishTarget<'a>, TargetError> {
-        let subject = std::str::from_utf8(subject).map_err(|_| TargetError::Unsound)?;
+        let subject = std::str::from_utf8(subject).map_err(|_| TargetError::InvalidSubject)?;
         if is_inbox(subject) {
             // The end of an inbox's subject differs in each reply, so it is checked each time.
-            Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
+            Subject::parse(subject).map_err(|_| TargetError::InvalidSubject)?;
         }
-        if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
-            return Ok(PublishTarget::of(place, subject));
+        if let Some((_, publisher)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
+            return Ok(PublishTarget::of(publisher, subject));
         }
         let key = key(subject);
         if !self.by_key.contains_key(key) {
@@ -162,9 +162,9 @@ impl PublishTargets {
                 self.by_key.clear();
             }
             self.by_key
-                .insert(key.into(), RememberedTarget { place: owner.register_publisher(), _owner: owner });
+                .insert(key.into(), CachedTarget { publisher: owner.register_publisher(), _owner: owner });
         }
-        Ok(PublishTarget::of(&self.by_key[key].place, subject))
+        Ok(PublishTarget::of(&self.by_key[key].publisher, subject))
     }
 
     /// Makes the next record, which is a reply with this subject, go to this inbox.
@@ -182,7 +182,7 @@ impl PublishTargets {
     }
 
     /// Starts a search if finding the topic has to wait. [`PublishTargets::find`] uses the result.
-    pub(super) fn begin_finding(
+    pub(super) fn start_search(
         &self,
         node: &Node,
         subject: &[u8],
@@ -197,23 +197,25 @@ impl PublishTargets {
         if node.finds_at_once(parsed, MissingTopicPolicy::Create) {
             return None;
         }
-        let owner = node.owner_for_no_reply_async(parsed, payload_bytes).if_waiting()?;
+        let owner = node.owner_for_no_reply_async(parsed, payload_bytes).into_pending()?;
         Some(TargetSearch { subject: subject.into(), owner, found: None })
     }
 
-    /// Stores the result of a search.
-    pub(super) fn found(&mut self, finding: TargetSearch, owner: Result<OwningTopic, TopicError>) {
-        self.found = Some((finding.subject, owner));
+    pub(super) fn store_result(
+        &mut self,
+        target_search: TargetSearch,
+        owner: Result<OwningTopic, TopicError>,
+    ) {
+        self.found = Some((target_search.subject, owner));
     }
 
-    /// Whether the topic of the subject is cached.
-    pub(super) fn knows(&self, subject: &[u8]) -> bool {
+    pub(super) fn contains(&self, subject: &[u8]) -> bool {
         let is_reply = self.reply.as_ref().is_some_and(|(reply, _)| reply.as_bytes() == subject);
         is_reply || std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
     /// Removes the subject's topic from the cache, because it is closed or refuses records.
-    pub(super) fn forget(&mut self, subject: &[u8]) {
+    pub(super) fn remove(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.by_key.remove(key(subject));
             self.reply.take_if(|(reply, _)| **reply == *subject);
@@ -221,12 +223,11 @@ impl PublishTargets {
     }
 }
 
-/// The key of a subject in the cache.
 fn key(subject: &str) -> &str {
     if is_inbox(subject) { inboxes::key(subject) } else { subject }
 }
 
 fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<OwningTopic, TargetError> {
-    let parsed = Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
+    let parsed = Subject::parse(subject).map_err(|_| TargetError::InvalidSubject)?;
     node.owner_for_no_reply(parsed, payload_bytes).map_err(|error| TargetError::of(error, subject))
 }

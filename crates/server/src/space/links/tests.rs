@@ -17,7 +17,7 @@ fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
 }
 
 /// Does the work on connections that a runner does between two ticks.
-fn turn(links: &mut ProcessLinks) {
+fn poll_links(links: &mut ProcessLinks) {
     links.dial(0);
     links.accept(0);
     links.flush();
@@ -26,25 +26,27 @@ fn turn(links: &mut ProcessLinks) {
         links.writable(key);
         links.fill(key);
         let Some(link) = links.get(key) else { continue };
-        let mut came = link.connection.take_read_buffer();
-        while let Ok(Some((frame, taken))) = SpaceFrame::decode(came.unread(), 1 << 20) {
+        let mut buffer = link.connection.take_read_buffer();
+        while let Ok(Some((frame, taken))) = SpaceFrame::decode(buffer.unread(), 1 << 20) {
             let process = links.get(key).and_then(|link| link.process);
             match (frame, process) {
-                (SpaceFrame::Hello(hello), None) => links.hear(key, hello).unwrap(),
-                (SpaceFrame::Proof(proof), None) => links.meet(key, proof).unwrap(),
-                (SpaceFrame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
-                (SpaceFrame::Gone(region), Some(process)) => links.unroute(region, process),
+                (SpaceFrame::Hello(hello), None) => links.handle_hello(key, hello).unwrap(),
+                (SpaceFrame::Proof(proof), None) => links.handle_proof(key, proof).unwrap(),
+                (SpaceFrame::Region { region, epoch }, Some(process)) => {
+                    links.add_route(region, process, epoch)
+                }
+                (SpaceFrame::RegionEnded(region), Some(process)) => links.remove_route(region, process),
                 (frame, _) => panic!("{frame:?}"),
             }
-            came.pass(taken);
+            buffer.consume(taken);
         }
-        links.get(key).unwrap().connection.put_back(came);
+        links.get(key).unwrap().connection.return_read_buffer(buffer);
     }
 }
 
 /// Two processes that have begun to connect: the one with the lower number has sent its hello, and neither has read the
 /// other's hello.
-fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
+fn half_connected(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(WorldPeer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
     higher.dial(0);
@@ -56,33 +58,33 @@ fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     (lower, higher)
 }
 
-fn meet((lower, higher): &mut (ProcessLinks, ProcessLinks), done: impl Fn(&ProcessLinks) -> bool) {
+fn connect((lower, higher): &mut (ProcessLinks, ProcessLinks), done: impl Fn(&ProcessLinks) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !(lower.is_connected(2) && higher.is_connected(1) && done(higher)) {
         assert!(Instant::now() < deadline, "{:?}", higher.routes().collect::<Vec<_>>());
-        turn(lower);
-        turn(higher);
+        poll_links(lower);
+        poll_links(higher);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
 fn both_processes_know_a_region_that_begins_during_handshake() {
-    let mut both = half_met(Vec::new());
+    let mut both = half_connected(Vec::new());
     both.0.set_regions(vec![(REGION, EPOCH)]);
-    meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
+    connect(&mut both, |higher| higher.route_to(REGION) == Some((1, EPOCH)));
 }
 
 #[test]
 fn neither_process_knows_a_region_that_ends_during_handshake() {
-    let mut both = half_met(vec![(REGION, EPOCH)]);
+    let mut both = half_connected(vec![(REGION, EPOCH)]);
     both.0.set_regions(Vec::new());
-    meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
+    connect(&mut both, |higher| higher.route_to(REGION).is_none());
 }
 
 #[test]
 fn process_with_a_wrong_secret_gets_no_region() {
-    let (mut lower, _higher) = half_met(vec![(REGION, EPOCH)]);
+    let (mut lower, _higher) = half_connected(vec![(REGION, EPOCH)]);
     let key = lower.all().next().unwrap().0;
     let other = RegionId(9);
     let world = WorldKey { name: "flock".to_owned(), setup: 5 };
@@ -90,18 +92,21 @@ fn process_with_a_wrong_secret_gets_no_region() {
     let ours = lower.links[&key].hello.clone();
     let (secret, wrong) = (Secret::of([1; 32]), Secret::of([2; 32]));
     let right = secret.prove(Role::Connects, &hello, &ours);
-    assert_eq!(lower.meet(key, &right), Err(RunnerRefusal::Stranger), "nobody has said a hello");
+    assert_eq!(lower.handle_proof(key, &right), Err(RunnerRefusal::Stranger), "no hello was sent");
     let reflected = secret.prove(Role::Listens, &ours, &hello);
     for proof in [&[][..], &[0; 32], &wrong.prove(Role::Connects, &hello, &ours), &reflected] {
-        assert_eq!(lower.hear(key, &hello), Ok(()));
-        assert_eq!(lower.hear(key, &hello), Err(RunnerRefusal::Frame("the process sent a second hello")));
-        assert_eq!(lower.meet(key, proof), Err(RunnerRefusal::Secret), "{proof:?}");
+        assert_eq!(lower.handle_hello(key, &hello), Ok(()));
+        assert_eq!(
+            lower.handle_hello(key, &hello),
+            Err(RunnerRefusal::Frame("the process sent a second hello"))
+        );
+        assert_eq!(lower.handle_proof(key, proof), Err(RunnerRefusal::Secret), "{proof:?}");
     }
-    assert!(!lower.is_connected(999) && lower.whereabouts(other).is_none());
+    assert!(!lower.is_connected(999) && lower.route_to(other).is_none());
     assert_eq!(lower.take_events(), []);
-    lower.hear(key, &hello).unwrap();
-    assert_eq!(lower.meet(key, &right), Ok(()));
-    assert_eq!(lower.whereabouts(other), Some((999, 1)));
+    lower.handle_hello(key, &hello).unwrap();
+    assert_eq!(lower.handle_proof(key, &right), Ok(()));
+    assert_eq!(lower.route_to(other), Some((999, 1)));
 }
 
 #[test]
@@ -109,9 +114,9 @@ fn unauthenticated_connections_do_not_block_world_processes() {
     let mut lower = links(1, Vec::new());
     let address = lower.listener.local_addr().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    let mut strangers = Vec::new();
+    let mut unverified = Vec::new();
     for _ in 0..SpaceLimits::default().strangers_max + 3 {
-        strangers.push(std::net::TcpStream::connect(address).unwrap());
+        unverified.push(std::net::TcpStream::connect(address).unwrap());
         let before = lower.next_key;
         while lower.next_key == before {
             assert!(Instant::now() < deadline, "nobody is let in");
@@ -121,5 +126,5 @@ fn unauthenticated_connections_do_not_block_world_processes() {
     assert_eq!(lower.all().count(), SpaceLimits::default().strangers_max);
     let mut both = (lower, links(2, Vec::new()));
     both.1.add_peer(WorldPeer { process: 1, address }, 0);
-    meet(&mut both, |_| true);
+    connect(&mut both, |_| true);
 }

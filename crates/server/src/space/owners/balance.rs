@@ -14,25 +14,27 @@ use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     /// Applies the newest partition of the cluster, before any region begins here.
-    pub(super) fn adopt(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
-        let Some((_, cut)) = &seen.cut else { return Ok(()) };
+    pub(super) fn adopt_partition(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        let Some((_, cut)) = &snapshot.cut else { return Ok(()) };
         if cut.version <= self.cut_version {
             return Ok(());
         }
         match cut.partition(D) {
-            Ok(partition) => self.space.order(move |runner| runner.cut(&partition))?,
-            Err(why) => (self.tell)(WorldEvent::Away(format!("the cluster's partition is invalid: {why}"))),
+            Ok(partition) => self.space.submit(move |runner| runner.set_partition(&partition))?,
+            Err(why) => {
+                (self.on_event)(WorldEvent::Away(format!("the cluster's partition is invalid: {why}")))
+            }
         }
         self.cut_version = cut.version;
         Ok(())
     }
 
     /// Changes the partition if loads have diverged and this process owns the first region.
-    pub(super) fn balance(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
+    pub(super) fn balance(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
-        let Some(epoch) = self.claims.get(&first).copied().filter(|_| !seen.hold) else { return Ok(()) };
-        let Some(next) = self.space.ask(|runner| runner.next_cut())? else { return Ok(()) };
-        let read = seen.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
+        let Some(epoch) = self.claims.get(&first).copied().filter(|_| !snapshot.hold) else { return Ok(()) };
+        let Some(next) = self.space.call(|runner| runner.next_partition())? else { return Ok(()) };
+        let read = snapshot.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {
             // The keys that were read are older than the partition that the runner uses.
             return Ok(());
@@ -46,8 +48,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let cut = ours.if_modified_at(&cut_key, read.0).put(&cut_key, &value);
         if self.kv.transact(&cut)?.succeeded {
             self.cut_version = next.version();
-            (self.tell)(WorldEvent::Cut(next.version()));
-            self.space.order(move |runner| runner.cut_for_all(&next))?;
+            (self.on_event)(WorldEvent::Cut(next.version()));
+            self.space.submit(move |runner| runner.broadcast_partition(&next))?;
         }
         Ok(())
     }

@@ -56,11 +56,11 @@ pub(super) struct StandbyKey {
 
 impl StandbyKey {
     /// The value for a region without a standby: the owner of this epoch continues alone, and no copy counts.
-    pub(super) fn nobody(epoch: u64) -> StandbyKey {
+    pub(super) fn empty(epoch: u64) -> StandbyKey {
         StandbyKey { process: 0, before: None, epoch }
     }
 
-    pub(super) fn is_nobody(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.process == 0
     }
 
@@ -118,7 +118,7 @@ pub(super) fn secret_key(world: &str) -> Vec<u8> {
 }
 
 /// Decodes a world's secret.
-pub(super) fn secret_of(value: &[u8]) -> Option<Secret> {
+pub(super) fn decode_secret(value: &[u8]) -> Option<Secret> {
     value.try_into().ok().map(Secret::of)
 }
 
@@ -135,55 +135,55 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
 impl WorldSnapshot {
     /// Decodes a world's keys. A key that cannot be decoded counts as missing.
     pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
-        let (prefix, mut seen) = (prefix(world), WorldSnapshot::default());
+        let (prefix, mut snapshot) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
             let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {
                 continue;
             };
             let Some((what, number)) = rest.split_once('/') else {
-                seen.described |= rest == "world";
+                snapshot.described |= rest == "world";
                 continue;
             };
             let Ok(number) = number.parse::<u64>() else { continue };
             let region = RegionId(number as u32);
             match what {
                 "process" => {
-                    if let Ok(place) = serde_json::from_slice(&entry.value) {
-                        seen.processes.insert(number, place);
+                    if let Ok(record) = serde_json::from_slice(&entry.value) {
+                        snapshot.processes.insert(number, record);
                     }
                 }
                 "region" => {
                     if let Ok(RegionOwner { process, epoch }) = serde_json::from_slice(&entry.value) {
-                        seen.owners.insert(region, (process, epoch));
+                        snapshot.owners.insert(region, (process, epoch));
                     }
                 }
                 "standby" => {
                     if let Ok(standby) = serde_json::from_slice(&entry.value) {
-                        seen.standbys.insert(region, standby);
+                        snapshot.standbys.insert(region, standby);
                     }
                 }
                 "epoch" => {
                     if let Ok(epoch) = serde_json::from_slice(&entry.value) {
-                        seen.epochs.insert(region, (epoch, entry.modified));
+                        snapshot.epochs.insert(region, (epoch, entry.modified));
                     }
                 }
-                "hold" => seen.hold = true,
-                "secret" => seen.secret = secret_of(&entry.value),
+                "hold" => snapshot.hold = true,
+                "secret" => snapshot.secret = decode_secret(&entry.value),
                 "cut" => {
                     let cut = serde_json::from_slice(&entry.value).ok();
-                    seen.cut = cut.map(|cut| (entry.modified, cut));
+                    snapshot.cut = cut.map(|cut| (entry.modified, cut));
                 }
-                "began" => drop(seen.began.insert(region)),
+                "began" => drop(snapshot.began.insert(region)),
                 _ => {}
             }
         }
-        seen
+        snapshot
     }
 
     /// The process that continues a region after the cluster has lost its keys, because its state in memory counts.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
-            |(process, place): (&u64, &ProcessRecord)| Some((*place.memory.get(&region.0)?, *process));
+            |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 

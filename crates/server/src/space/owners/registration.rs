@@ -29,24 +29,24 @@ pub fn process_number() -> Result<u64, SpaceError> {
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     /// Returns the time until which this process's lease certainly lasts. Without a lease, the process first registers
     /// under a free number, with the regions that it has in memory.
-    pub(super) fn hold_lease(&mut self) -> Result<Instant, OwnershipError> {
+    pub(super) fn ensure_lease(&mut self) -> Result<Instant, OwnershipError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
         }
         self.restore()?;
         let key = key(&self.config.world, "process", self.config.process);
         let memory = self.memory.iter().map(|(region, memory)| (region.0, *memory)).collect();
-        let place = ProcessRecord { address: self.config.address, url: self.config.url.clone(), memory };
+        let record = ProcessRecord { address: self.config.address, url: self.config.url.clone(), memory };
         let found = self.kv.get(&key)?;
-        if let Some(there) =
+        if let Some(registered) =
             found.as_ref().and_then(|entry| serde_json::from_slice::<ProcessRecord>(&entry.value).ok())
-            && there.address != place.address
+            && registered.address != record.address
         {
-            return Err(OwnershipError::Number { process: self.config.process, address: there.address });
+            return Err(OwnershipError::Number { process: self.config.process, address: registered.address });
         }
         let mut lease = self.kv.lease(self.config.ttl)?;
-        lease.keep()?;
-        let value = serde_json::to_vec(&place).unwrap_or_default();
+        lease.start_renewal()?;
+        let value = serde_json::to_vec(&record).unwrap_or_default();
         let put = KeyOperation::Put { key: &key, value: &value, lease: lease.id() };
         let register =
             Transaction::new().if_modified_at(&key, found.map_or(0, |entry| entry.modified)).then(put);
@@ -64,8 +64,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if self.began.is_empty() || self.kv.get(&description)?.is_some() {
             return Ok(());
         }
-        (self.tell)(WorldEvent::KeysLost);
-        let partition = self.space.ask(|runner| runner.host().partition().clone())?;
+        (self.on_event)(WorldEvent::KeysLost);
+        let partition = self.space.call(|runner| runner.host().partition().clone())?;
         let cut = CurveStretches::of(&partition);
         if cut.version > 1 {
             self.create(key(&self.config.world, "cut", 0), &serde_json::to_vec(&cut).unwrap_or_default())?;
@@ -78,8 +78,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Writes the world's description if it is missing.
-    pub(super) fn describe(&self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
-        if seen.described {
+    pub(super) fn describe(&self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        if snapshot.described {
             return Ok(());
         }
         self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
@@ -92,7 +92,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Uses the secret in the world's key. If the key is missing, writes this process's secret to it.
-    pub(super) fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), OwnershipError> {
+    pub(super) fn adopt_secret(&mut self, found: Option<Secret>) -> Result<(), OwnershipError> {
         let secret = match (found, self.secret) {
             (Some(found), _) => found,
             (None, own) => {
@@ -107,29 +107,29 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
         };
         if self.secret != Some(secret) {
-            self.space.order(move |runner| runner.set_secret(secret))?;
+            self.space.submit(move |runner| runner.set_secret(secret))?;
             self.secret = Some(secret);
         }
         Ok(())
     }
 
-    pub(super) fn meet_others(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
-        let others = || seen.processes.iter().filter(|(process, _)| **process != self.config.process);
-        let now: BTreeMap<u64, SocketAddr> =
-            others().map(|(process, place)| (*process, place.address)).collect();
-        let gone: Vec<u64> =
-            self.peers.keys().filter(|process| !now.contains_key(process)).copied().collect();
-        let new: Vec<WorldPeer> = now
+    pub(super) fn update_peers(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        let others = || snapshot.processes.iter().filter(|(process, _)| **process != self.config.process);
+        let current: BTreeMap<u64, SocketAddr> =
+            others().map(|(process, record)| (*process, record.address)).collect();
+        let removed: Vec<u64> =
+            self.peers.keys().filter(|process| !current.contains_key(process)).copied().collect();
+        let new: Vec<WorldPeer> = current
             .iter()
             .filter(|(process, address)| self.peers.get(process) != Some(address))
             .map(|(process, address)| WorldPeer { process: *process, address: *address })
             .collect();
-        if !gone.is_empty() || !new.is_empty() {
-            self.space.order(move |runner| {
-                gone.into_iter().for_each(|process| runner.remove_peer(process));
+        if !removed.is_empty() || !new.is_empty() {
+            self.space.submit(move |runner| {
+                removed.into_iter().for_each(|process| runner.remove_peer(process));
                 new.into_iter().for_each(|peer| runner.add_peer(peer));
             })?;
-            self.peers = now;
+            self.peers = current;
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use dunlin::space::{Behaviour, Host, RegionAuthority, RegionId};
 use dunlin_client::{Kv, KvError, Lease, LeaseLostError, interruptible};
 use serde_json::Value;
 
-use super::deeds::{has_standby, until_ns};
-use super::keys::{RegionMemory, StandbyKey, WorldSnapshot, key, prefix, secret_key, secret_of};
+use super::actions::{apply_standby, runner_deadline_ns};
+use super::keys::{RegionMemory, StandbyKey, WorldSnapshot, decode_secret, key, prefix, secret_key};
 use super::plan::{LocalState, RegionAction, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
@@ -41,7 +41,7 @@ pub struct RegionOwnershipConfig {
     /// Time to live of the process's lease.
     pub ttl: Duration,
     /// Interval at which the keys are read.
-    pub look: Duration,
+    pub poll_interval: Duration,
     /// How long a region without an owner waits for a process that has a copy of it.
     pub patience: Duration,
     /// The rate of the ticks.
@@ -134,7 +134,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) config: RegionOwnershipConfig,
     pub(super) space: Arc<Space<D, B>>,
     pub(super) populate: Populate<D, B>,
-    pub(super) tell: Box<dyn FnMut(WorldEvent) + Send>,
+    pub(super) on_event: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
     /// The description that is written to the world's key.
     pub(super) description: WorldDescription,
@@ -151,16 +151,16 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     /// The newest version of the partition that this process has seen.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
-    pub(super) asked: BTreeMap<RegionId, Instant>,
+    pub(super) copy_requests: BTreeMap<RegionId, Instant>,
     /// Claims whose response was lost, so that they may have succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
-    holds: bool,
+    is_on_hold: bool,
     /// The world's secret, once it is known.
     pub(super) secret: Option<Secret>,
     idle: bool,
     /// The last error of a request to the cluster, kept so that each error is reported only once.
-    away: Option<String>,
+    last_error: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -185,13 +185,13 @@ pub(super) enum OwnershipError {
 }
 
 impl RegionOwnership {
-    /// Starts the thread, which calls `tell` with each event.
+    /// Starts the thread, which calls `on_event` with each event.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: RegionOwnershipConfig,
         space: Arc<Space<D, B>>,
         populate: Populate<D, B>,
-        tell: impl FnMut(WorldEvent) + Send + 'static,
+        on_event: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<RegionOwnership, SpaceError> {
         if config.process == 0 {
             return Err(SpaceError::NumberZero);
@@ -199,19 +199,19 @@ impl RegionOwnership {
         if !(TTL_MIN..=TTL_MAX).contains(&config.ttl) {
             return Err(SpaceError::Ttl(config.ttl));
         }
-        let setup = space.ask(|runner| {
-            runner.name_standbys();
+        let setup = space.call(|runner| {
+            runner.require_named_standbys();
             runner.host().setup().clone()
         })?;
         let RegionOwnershipConfig { regions, expected, standby, recipe, .. } = &config;
         let description = WorldDescription::of(&setup, regions, *expected, *standby, recipe.clone());
-        let (look, stop) = (config.look, Arc::new(AtomicBool::new(false)));
-        let mut keeper = OwnershipThread {
+        let (poll_interval, stop) = (config.poll_interval, Arc::new(AtomicBool::new(false)));
+        let mut thread_state = OwnershipThread {
             kv,
             config,
             space,
             populate,
-            tell: Box::new(tell),
+            on_event: Box::new(on_event),
             lease: None,
             description,
             began: BTreeSet::new(),
@@ -221,27 +221,31 @@ impl RegionOwnership {
             standbys: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            copy_requests: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
-            holds: false,
+            is_on_hold: false,
             secret: None,
             idle: false,
-            away: None,
+            last_error: None,
         };
         let stopped = Arc::clone(&stop);
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
                 // A request to a node that does not respond is interrupted when the lease ends or the process stops.
-                let (ends, lease) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::handle));
-                let lapsed = move || lease.as_ref().is_some_and(|lease| lease.check().is_err());
-                let turn = || keeper.turn();
-                match interruptible(move || ends.load(Ordering::Relaxed) || lapsed(), turn) {
-                    Ok(()) => keeper.away = None,
+                let (stop_requested, lease) =
+                    (Arc::clone(&stopped), thread_state.lease.as_ref().map(Lease::handle));
+                let lease_expired = move || lease.as_ref().is_some_and(|lease| lease.check().is_err());
+                let run_once = || thread_state.run_once();
+                match interruptible(
+                    move || stop_requested.load(Ordering::Relaxed) || lease_expired(),
+                    run_once,
+                ) {
+                    Ok(()) => thread_state.last_error = None,
                     Err(_) if stopped.load(Ordering::Relaxed) => {}
-                    Err(error) => keeper.went_wrong(error),
+                    Err(error) => thread_state.handle_error(error),
                 }
-                std::thread::sleep(look);
+                std::thread::sleep(poll_interval);
             }
         };
         let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
@@ -258,24 +262,24 @@ impl Drop for RegionOwnership {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    fn turn(&mut self) -> Result<(), OwnershipError> {
+    fn run_once(&mut self) -> Result<(), OwnershipError> {
         if self.secret.is_none() {
             let found = self.kv.get(secret_key(&self.config.world))?;
-            self.hold_secret(found.and_then(|entry| secret_of(&entry.value)))?;
+            self.adopt_secret(found.and_then(|entry| decode_secret(&entry.value)))?;
         }
-        let until = self.hold_lease()?;
-        let seen = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
-        self.hold_secret(seen.secret)?;
-        self.meet_others(&seen)?;
-        self.adopt(&seen)?;
-        if seen.hold != self.holds {
-            self.holds = seen.hold;
-            let pace = if seen.hold { TickPace::Hold } else { self.config.pace };
-            self.space.order(move |runner| runner.set_pace(pace, None))?;
+        let until = self.ensure_lease()?;
+        let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        self.adopt_secret(snapshot.secret)?;
+        self.update_peers(&snapshot)?;
+        self.adopt_partition(&snapshot)?;
+        if snapshot.hold != self.is_on_hold {
+            self.is_on_hold = snapshot.hold;
+            let pace = if snapshot.hold { TickPace::Hold } else { self.config.pace };
+            self.space.submit(move |runner| runner.set_pace(pace, None))?;
         }
-        self.renew(&seen, until)?;
-        self.delete_topics(&seen)?;
-        if !seen.processes.contains_key(&self.config.process) {
+        self.renew(&snapshot, until)?;
+        self.delete_topics(&snapshot)?;
+        if !snapshot.processes.contains_key(&self.config.process) {
             // Drops the lease without revoking it: the cluster has lost its keys, and may have given the lease's number
             // to another process.
             if let Some(lease) = self.lease.take() {
@@ -283,26 +287,26 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
             return Err(OwnershipError::Registered);
         }
-        self.describe(&seen)?;
-        self.say_again(&seen)?;
-        let own = self.own(&seen)?;
-        let idle = is_idle(&seen, &own);
+        self.describe(&snapshot)?;
+        self.repeat_writes(&snapshot)?;
+        let local = self.local_state(&snapshot)?;
+        let idle = is_idle(&snapshot, &local);
         if idle && !std::mem::replace(&mut self.idle, idle) {
-            (self.tell)(WorldEvent::Idle);
+            (self.on_event)(WorldEvent::Idle);
         }
         self.idle = idle;
-        for deed in plan(&seen, &own) {
-            self.perform(deed, &seen)?;
+        for action in plan(&snapshot, &local) {
+            self.perform(action, &snapshot)?;
         }
-        self.balance(&seen)
+        self.balance(&snapshot)
     }
 
-    fn went_wrong(&mut self, error: OwnershipError) {
+    fn handle_error(&mut self, error: OwnershipError) {
         // The request was interrupted because the lease has expired.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, OwnershipError::Lease);
         if let OwnershipError::Lease(lost) = error {
-            (self.tell)(WorldEvent::LeaseLost(lost.to_string()));
+            (self.on_event)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
             // Other processes may own the regions already, so they are stopped here.
@@ -312,9 +316,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             return;
         }
         let text = error.to_string();
-        if self.away.as_ref() != Some(&text) {
-            (self.tell)(WorldEvent::Away(text.clone()));
-            self.away = Some(text);
+        if self.last_error.as_ref() != Some(&text) {
+            (self.on_event)(WorldEvent::Away(text.clone()));
+            self.last_error = Some(text);
         }
     }
 
@@ -322,20 +326,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     fn retire(&mut self, region: RegionId, epoch: u64) {
         self.memory.insert(region, RegionMemory { epoch, owner: true });
         // The runner may already have ended.
-        let _ = self.space.order(move |runner| runner.retire_region(region));
+        let _ = self.space.submit(move |runner| runner.retire_region(region));
     }
 
     /// Extends the time until which the regions may act. Stops the regions that another process owns.
-    fn renew(&mut self, seen: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
+    fn renew(&mut self, snapshot: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
         let process = self.config.process;
-        let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
+        let is_ours = |region: &RegionId, epoch: u64| snapshot.owners.get(region) == Some(&(process, epoch));
         let all = std::mem::take(&mut self.claims).into_iter();
         let (claims, lost): (BTreeMap<_, _>, _) = all.partition(|(region, epoch)| is_ours(region, *epoch));
         self.claims = claims.clone();
         let lost: BTreeMap<RegionId, u64> = lost;
         lost.into_iter().for_each(|(region, epoch)| self.retire(region, epoch));
-        let until_ns = until_ns(until);
-        self.space.order(move |runner| {
+        let until_ns = runner_deadline_ns(until);
+        self.space.submit(move |runner| {
             for (region, epoch) in claims {
                 runner.host_mut().set_authority(region, Some(RegionAuthority { epoch, until_ns }));
             }
@@ -344,54 +348,55 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Deletes the topics of regions that run at other processes' nodes.
-    fn delete_topics(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
-        let is_elsewhere = |process: &u64| {
-            let place = seen.processes.get(process);
-            *process != self.config.process && place.is_some_and(|place| place.url != self.config.url)
+    fn delete_topics(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        let is_remote = |process: &u64| {
+            let record = snapshot.processes.get(process);
+            *process != self.config.process && record.is_some_and(|record| record.url != self.config.url)
         };
-        let others = seen.owners.iter().filter(|(_, (process, _))| is_elsewhere(process));
-        let elsewhere: Vec<RegionId> = others.map(|(region, _)| *region).collect();
-        if !elsewhere.is_empty() {
-            self.space.order(move |runner| {
-                elsewhere.into_iter().for_each(|region| runner.host().delete_topic(region));
+        let others = snapshot.owners.iter().filter(|(_, (process, _))| is_remote(process));
+        let remote_regions: Vec<RegionId> = others.map(|(region, _)| *region).collect();
+        if !remote_regions.is_empty() {
+            self.space.submit(move |runner| {
+                remote_regions.into_iter().for_each(|region| runner.host().delete_topic(region));
             })?;
         }
         Ok(())
     }
 
     /// Repeats earlier orders to the runner and writes to the cluster, because they may have been lost.
-    fn say_again(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
+    fn repeat_writes(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
-            let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);
+            let standby = snapshot.standbys.get(region).filter(|standby| standby.epoch == *epoch);
             standby.map(|standby| (*region, *standby))
         };
         let named: Vec<(RegionId, StandbyKey)> = self.claims.iter().filter_map(ours).collect();
         self.standbys.extend(named.iter().copied());
         if !named.is_empty() {
-            self.space.order(move |runner| {
+            self.space.submit(move |runner| {
                 for (region, standby) in named {
-                    has_standby(runner, region, standby);
+                    apply_standby(runner, region, standby);
                 }
             })?;
         }
-        self.began.extend(&seen.began);
-        for region in self.claims.keys().filter(|region| !seen.began.contains(region)) {
+        self.began.extend(&snapshot.began);
+        for region in self.claims.keys().filter(|region| !snapshot.began.contains(region)) {
             self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
         Ok(())
     }
 
-    fn own(&mut self, seen: &WorldSnapshot) -> Result<LocalState, OwnershipError> {
+    fn local_state(&mut self, snapshot: &WorldSnapshot) -> Result<LocalState, OwnershipError> {
         let regions = self.config.regions.clone();
         // If another process owns the region, this process's action on it did not succeed.
         let process = self.config.process;
-        self.in_doubt.retain(|region, _| seen.owners.get(region).is_none_or(|(owner, _)| *owner == process));
-        self.free_since.retain(|region, _| !seen.owners.contains_key(region));
-        for region in regions.iter().filter(|region| !seen.owners.contains_key(region)) {
+        self.in_doubt
+            .retain(|region, _| snapshot.owners.get(region).is_none_or(|(owner, _)| *owner == process));
+        self.free_since.retain(|region, _| !snapshot.owners.contains_key(region));
+        for region in regions.iter().filter(|region| !snapshot.owners.contains_key(region)) {
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
-        let (copies, held, begun_copies) = self.space.ask(move |runner| {
+        let (copies, held, begun_copies) = self.space.call(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
             let held = |region: &RegionId| {
                 let copy = runner.copy_of(*region)?;
@@ -403,7 +408,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (copies, held, begun)
         })?;
         self.held.extend(held);
-        self.remember(seen, &copies);
+        self.update_memory(snapshot, &copies);
         let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
         Ok(LocalState {
             process: self.config.process,
@@ -420,30 +425,30 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Decides by the keys which states in memory count. If the keys are lost, the previous decision remains.
-    fn remember(&mut self, seen: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
+    fn update_memory(&mut self, snapshot: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
             let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
-            if seen.standbys.get(&region).is_some_and(counts) {
+            if snapshot.standbys.get(&region).is_some_and(counts) {
                 self.memory.entry(region).or_insert(RegionMemory { epoch, owner: false });
             }
         }
-        let mut given_up = Vec::new();
+        let mut lost_regions = Vec::new();
         self.memory.retain(|region, memory| {
-            let is_newest = seen.epochs.get(region).is_none_or(|(newest, _)| *newest <= memory.epoch);
-            let stands = |standby: &StandbyKey| standby.epoch == memory.epoch && standby.counts(process);
-            let counts = memory.owner || seen.standbys.get(region).is_none_or(stands);
-            let is_there = copies.get(region) == Some(&memory.epoch);
-            let keeps = is_newest && counts && is_there;
-            if memory.owner && !keeps {
-                given_up.push((*region, memory.epoch));
+            let is_newest = snapshot.epochs.get(region).is_none_or(|(newest, _)| *newest <= memory.epoch);
+            let is_counted = |standby: &StandbyKey| standby.epoch == memory.epoch && standby.counts(process);
+            let counts = memory.owner || snapshot.standbys.get(region).is_none_or(is_counted);
+            let has_copy = copies.get(region) == Some(&memory.epoch);
+            let is_kept = is_newest && counts && has_copy;
+            if memory.owner && !is_kept {
+                lost_regions.push((*region, memory.epoch));
             }
-            keeps
+            is_kept
         });
-        for (region, epoch) in given_up {
+        for (region, epoch) in lost_regions {
             let held = self.held.remove(&region);
             let standby = self.standbys.get(&region).filter(|standby| standby.epoch == epoch);
-            let owner = seen.owners.get(&region).map(|(owner, _)| *owner);
+            let owner = snapshot.owners.get(&region).map(|(owner, _)| *owner);
             let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
             match heir {
                 Some(heir) => {
@@ -455,7 +460,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     region.0
                 ),
             }
-            (self.tell)(WorldEvent::GivenUp { region, held, heir });
+            (self.on_event)(WorldEvent::GivenUp { region, held, heir });
         }
     }
 }

@@ -25,9 +25,9 @@ use crate::space::frame::{FieldReader, SpaceFrame};
 use crate::space::pace::monotonic_ns;
 
 /// Interval at which a query is repeated, ns. It is long, because a response about a million ids takes a while.
-const ASK_AGAIN_NS: u64 = 1_000_000_000;
+const QUERY_REPEAT_NS: u64 = 1_000_000_000;
 /// How long the spawn of a client waits for all responses, ns.
-const CLIENT_NS: u64 = 1_500_000_000;
+const CLIENT_TIMEOUT_NS: u64 = 1_500_000_000;
 
 /// The reason why an entity was not added to a world.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -56,30 +56,30 @@ struct RemoteEntity {
     /// Whether the entity was also just spawned.
     is_fresh: bool,
     /// Whether the entity is being handed over to that region.
-    is_coming: bool,
+    is_arriving: bool,
 }
 
 const FRESH: u8 = 1;
-const COMING: u8 = 2;
+const ARRIVING: u8 = 2;
 const OTHER_BYTES: usize = 13;
 
 struct IdQuery<const D: usize, B> {
     ids: Vec<EntityId>,
     /// The regions that have not responded yet.
-    left: BTreeSet<RegionId>,
+    remaining: BTreeSet<RegionId>,
     others: Vec<RemoteEntity>,
-    asked_ns: u64,
-    until_ns: Option<u64>,
-    then: IdCallback<D, B>,
+    sent_ns: u64,
+    deadline_ns: Option<u64>,
+    callback: IdCallback<D, B>,
 }
 
 /// The queries for ids that are pending, and the entities that are still to be checked.
 pub(super) struct IdChecks<const D: usize, B> {
     last: u64,
-    questions: BTreeMap<u64, IdQuery<D, B>>,
+    queries: BTreeMap<u64, IdQuery<D, B>>,
     /// The entities that were spawned here and whose ids were not checked yet.
-    next: Vec<EntityId>,
-    is_asking: bool,
+    unchecked: Vec<EntityId>,
+    is_checking: bool,
     /// The clients that wait for the second check of their spawned entity, by entity: where to reply, and the spawn.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
@@ -88,9 +88,9 @@ impl<const D: usize, B> Default for IdChecks<D, B> {
     fn default() -> IdChecks<D, B> {
         IdChecks {
             last: 0,
-            questions: BTreeMap::new(),
-            next: Vec::new(),
-            is_asking: false,
+            queries: BTreeMap::new(),
+            unchecked: Vec::new(),
+            is_checking: false,
             waiting: HashMap::new(),
         }
     }
@@ -98,7 +98,7 @@ impl<const D: usize, B> Default for IdChecks<D, B> {
 
 impl<const D: usize, B> IdChecks<D, B> {
     pub(super) fn is_pending(&self) -> bool {
-        !self.questions.is_empty()
+        !self.queries.is_empty()
     }
 }
 
@@ -110,18 +110,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         reply: impl FnOnce(Result<Spawned, SpawnError>) + Send + 'static,
     ) {
         let no_owner: Vec<RegionId> =
-            self.elsewhere_all().filter(|region| self.links.whereabouts(*region).is_none()).collect();
-        if let Some((region, _)) = self.host.holding(entity.id) {
+            self.remote_region_ids().filter(|region| self.links.route_to(*region).is_none()).collect();
+        if let Some((region, _)) = self.host.find_entity(entity.id) {
             let taken = StoreError::Taken { id: entity.id, region };
             return reply(Err(CommandError::from(taken).into()));
         }
-        match self.host.place_for(entity) {
+        match self.host.region_for(entity) {
             Err(why) => return reply(Err(CommandError::from(why).into())),
             Ok(_) if !no_owner.is_empty() => return reply(Err(SpawnError::NoOwner(no_owner))),
             Ok(_) => {}
         }
         let (components, entity) = (entity.components.to_vec(), Entity { components: &[], ..*entity });
-        let then = move |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
+        let callback = move |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
             let entity = Entity { components: &components, ..entity };
             let taken = |other: &RemoteEntity| StoreError::Taken { id: other.id, region: other.region };
             let spawned = match others.map(|others| others.first().map(taken)) {
@@ -134,7 +134,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                 Err(why) => reply(Err(why)),
             }
         };
-        self.ask(vec![entity.id], Some(monotonic_ns() + CLIENT_NS), Box::new(then));
+        self.query_ids(vec![entity.id], Some(monotonic_ns() + CLIENT_TIMEOUT_NS), Box::new(callback));
     }
 
     /// Checks the ids of entities that were spawned since the last call.
@@ -143,32 +143,32 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if spawned.is_empty() {
             return;
         }
-        self.ids.next.extend(spawned);
-        if !self.ids.is_asking {
-            self.ask_of_fresh();
+        self.ids.unchecked.extend(spawned);
+        if !self.ids.is_checking {
+            self.query_unchecked();
         }
     }
 
-    fn ask_of_fresh(&mut self) {
-        let ids = std::mem::take(&mut self.ids.next);
-        self.ids.is_asking = !ids.is_empty();
-        if self.ids.is_asking {
-            let then = |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
-                runner.settle_fresh(&others.unwrap_or_default());
+    fn query_unchecked(&mut self) {
+        let ids = std::mem::take(&mut self.ids.unchecked);
+        self.ids.is_checking = !ids.is_empty();
+        if self.ids.is_checking {
+            let callback = |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
+                runner.remove_duplicates(&others.unwrap_or_default());
             };
-            self.ask(ids, None, Box::new(then));
+            self.query_ids(ids, None, Box::new(callback));
         }
     }
 
     /// Removes the entities spawned here whose id is also used in another region.
-    fn settle_fresh(&mut self, others: &[RemoteEntity]) {
-        for other in others.iter().filter(|other| !other.is_coming) {
-            let Some((own, EntityStatus::Own)) = self.host.holding(other.id) else { continue };
-            if !self.host.is_unproven(other.id) || other.is_fresh && other.region > own {
+    fn remove_duplicates(&mut self, others: &[RemoteEntity]) {
+        for other in others.iter().filter(|other| !other.is_arriving) {
+            let Some((own, EntityStatus::Own)) = self.host.find_entity(other.id) else { continue };
+            if !self.host.is_unconfirmed(other.id) || other.is_fresh && other.region > own {
                 continue;
             }
             let (id, region) = (other.id, other.region);
-            self.host.take_back(id, region);
+            self.host.remove_duplicate(id, region);
             tracing::warn!(
                 "entity {id} of region {} is removed: region {} has an entity with the same id",
                 own.0,
@@ -181,71 +181,77 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// All regions that run at other processes, or nowhere.
-    fn elsewhere_all(&self) -> impl Iterator<Item = RegionId> + '_ {
+    fn remote_region_ids(&self) -> impl Iterator<Item = RegionId> + '_ {
         let all = self.host.partition().regions().iter().map(|(_, region)| *region);
         all.filter(|region| self.host.region(*region).is_none())
     }
 
-    fn ask(&mut self, ids: Vec<EntityId>, until_ns: Option<u64>, then: IdCallback<D, B>) {
-        let left = self.elsewhere_all().collect();
+    fn query_ids(&mut self, ids: Vec<EntityId>, deadline_ns: Option<u64>, callback: IdCallback<D, B>) {
+        let remaining = self.remote_region_ids().collect();
         self.ids.last += 1;
-        let question = IdQuery { ids, left, others: Vec::new(), asked_ns: 0, until_ns, then };
-        self.ids.questions.insert(self.ids.last, question);
-        self.send_question(self.ids.last, monotonic_ns());
-        self.finish_if_answered(self.ids.last);
+        let query = IdQuery { ids, remaining, others: Vec::new(), sent_ns: 0, deadline_ns, callback };
+        self.ids.queries.insert(self.ids.last, query);
+        self.send_query(self.ids.last, monotonic_ns());
+        self.finish_if_complete(self.ids.last);
     }
 
-    fn send_question(&mut self, number: u64, now_ns: u64) {
-        let Some(question) = self.ids.questions.get_mut(&number) else { return };
-        question.asked_ns = now_ns;
-        let bytes: Vec<u8> = question.ids.iter().flat_map(|id| id.0.to_le_bytes()).collect();
-        let owners = question.left.iter().filter_map(|region| self.links.whereabouts(*region));
+    fn send_query(&mut self, number: u64, now_ns: u64) {
+        let Some(query) = self.ids.queries.get_mut(&number) else { return };
+        query.sent_ns = now_ns;
+        let bytes: Vec<u8> = query.ids.iter().flat_map(|id| id.0.to_le_bytes()).collect();
+        let owners = query.remaining.iter().filter_map(|region| self.links.route_to(*region));
         let processes: BTreeSet<u64> = owners.map(|(process, _)| process).collect();
         for process in processes {
-            self.links.send(process, &SpaceFrame::Ids { number, ids: &bytes });
+            self.links.send(process, &SpaceFrame::IdQuery { number, ids: &bytes });
         }
     }
 
     /// Repeats queries that have no response, and ends those that have timed out.
-    pub(super) fn elapse_questions(&mut self, now_ns: u64) {
-        let is_over = |question: &IdQuery<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
-        for number in self.questions(is_over) {
-            if let Some(question) = self.ids.questions.remove(&number) {
-                (question.then)(self, Err(question.left.into_iter().collect()));
+    pub(super) fn expire_queries(&mut self, now_ns: u64) {
+        let is_expired =
+            |query: &IdQuery<D, B>| query.deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
+        for number in self.query_numbers(is_expired) {
+            if let Some(query) = self.ids.queries.remove(&number) {
+                (query.callback)(self, Err(query.remaining.into_iter().collect()));
             }
         }
-        for number in self.questions(|question| now_ns >= question.asked_ns + ASK_AGAIN_NS) {
-            self.send_question(number, now_ns);
+        for number in self.query_numbers(|query| now_ns >= query.sent_ns + QUERY_REPEAT_NS) {
+            self.send_query(number, now_ns);
         }
     }
 
-    /// The numbers of the queries that `is_so` accepts.
-    fn questions(&self, is_so: impl Fn(&IdQuery<D, B>) -> bool) -> Vec<u64> {
-        let questions = self.ids.questions.iter().filter(|(_, question)| is_so(question));
-        questions.map(|(number, _)| *number).collect()
+    /// The numbers of the queries that `filter` accepts.
+    fn query_numbers(&self, filter: impl Fn(&IdQuery<D, B>) -> bool) -> Vec<u64> {
+        let queries = self.ids.queries.iter().filter(|(_, query)| filter(query));
+        queries.map(|(number, _)| *number).collect()
     }
 
-    fn finish_if_answered(&mut self, number: u64) {
-        if self.ids.questions.get(&number).is_none_or(|question| !question.left.is_empty()) {
+    fn finish_if_complete(&mut self, number: u64) {
+        if self.ids.queries.get(&number).is_none_or(|query| !query.remaining.is_empty()) {
             return;
         }
-        let Some(question) = self.ids.questions.remove(&number) else { return };
-        (question.then)(self, Ok(question.others));
-        if question.until_ns.is_some() {
+        let Some(query) = self.ids.queries.remove(&number) else { return };
+        (query.callback)(self, Ok(query.others));
+        if query.deadline_ns.is_some() {
             return;
         }
         // The query was about entities that were just spawned. The ids of those that remain are unique.
-        for id in &question.ids {
-            self.host.prove(*id);
+        for id in &query.ids {
+            self.host.confirm_unique(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
                 reply(Ok(spawned));
             }
         }
-        self.ask_of_fresh();
+        self.query_unchecked();
     }
 
     /// Handles another process's query.
-    pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), RunnerRefusal> {
+    pub(super) fn handle_id_query(
+        &mut self,
+        process: u64,
+        number: u64,
+        ids: &[u8],
+    ) -> Result<(), RunnerRefusal> {
         let (ids, []) = ids.as_chunks::<8>() else {
             return Err(RunnerRefusal::Frame("invalid ids"));
         };
@@ -253,36 +259,36 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let mut bytes = (regions.len() as u32).to_le_bytes().to_vec();
         bytes.extend(regions.iter().flat_map(|region| region.0.to_le_bytes()));
         for id in ids.iter().map(|id| EntityId(u64::from_le_bytes(*id))) {
-            let Some((region, holding)) = self.host.holding(id) else { continue };
+            let Some((region, status)) = self.host.find_entity(id) else { continue };
             bytes.extend_from_slice(&id.0.to_le_bytes());
             bytes.extend_from_slice(&region.0.to_le_bytes());
-            let fresh = if self.host.is_unproven(id) { FRESH } else { 0 };
-            bytes.push(fresh | if holding == EntityStatus::Coming { COMING } else { 0 });
+            let fresh = if self.host.is_unconfirmed(id) { FRESH } else { 0 };
+            bytes.push(fresh | if status == EntityStatus::Coming { ARRIVING } else { 0 });
         }
-        self.links.send(process, &SpaceFrame::Held { number, bytes: &bytes });
+        self.links.send(process, &SpaceFrame::IdResponse { number, bytes: &bytes });
         Ok(())
     }
 
     /// Handles another process's response.
-    pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), RunnerRefusal> {
+    pub(super) fn handle_id_response(&mut self, number: u64, bytes: &[u8]) -> Result<(), RunnerRefusal> {
         let mut body = FieldReader(bytes);
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
             return Err(RunnerRefusal::Frame("the list of ids is invalid"));
         };
-        let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
+        let Some(query) = self.ids.queries.get_mut(&number) else { return Ok(()) };
         for region in regions {
-            question.left.remove(&RegionId(u32::from_le_bytes(*region)));
+            query.remaining.remove(&RegionId(u32::from_le_bytes(*region)));
         }
         for other in others {
             let mut body = FieldReader(other);
             let (id, region) = (EntityId(body.u64()?), body.region()?);
-            let [how] = body.take::<1>()?;
-            let (is_fresh, is_coming) = (how & FRESH != 0, how & COMING != 0);
-            question.others.push(RemoteEntity { id, region, is_fresh, is_coming });
+            let [flags] = body.take::<1>()?;
+            let (is_fresh, is_arriving) = (flags & FRESH != 0, flags & ARRIVING != 0);
+            query.others.push(RemoteEntity { id, region, is_fresh, is_arriving });
         }
-        self.finish_if_answered(number);
+        self.finish_if_complete(number);
         Ok(())
     }
 }

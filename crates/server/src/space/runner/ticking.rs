@@ -11,27 +11,27 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Makes a tick if one is due, and handles deadlines.
     pub(super) fn advance(&mut self) {
         let now_ns = monotonic_ns();
-        if now_ns >= self.elapse_at_ns {
-            self.elapse_at_ns = now_ns + ELAPSE_NS;
+        if now_ns >= self.next_elapse_ns {
+            self.next_elapse_ns = now_ns + ELAPSE_NS;
             self.host.elapse(now_ns);
-            self.elapse_questions(now_ns);
+            self.expire_queries(now_ns);
         }
-        self.open = self.may_tick();
-        if self.open && self.schedule.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+        self.tick_allowed = self.may_tick();
+        if self.tick_allowed && self.schedule.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.tick(now_ns);
-            self.open = self.may_tick();
+            self.tick_allowed = self.may_tick();
         }
-        self.ship();
-        if self.open {
+        self.send_output();
+        if self.tick_allowed {
             // In lock-step, all ghosts of the last tick have arrived at this time.
             self.send_viewer_updates();
         }
     }
 
     fn tick(&mut self, began_ns: u64) {
-        let (late_ns, left_out) = self.schedule.begin(began_ns);
+        let (late_ns, skipped) = self.schedule.begin(began_ns);
         self.stats.late.record(late_ns);
-        self.stats.left_out += left_out;
+        self.stats.skipped += skipped;
         if let Some(lockstep) = &mut self.lockstep {
             lockstep.begin();
             self.links.begin_turn(lockstep.step(), began_ns);
@@ -41,53 +41,53 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if self.lockstep.is_none() {
             self.host.send_ghosts(began_ns);
         }
-        self.weigh();
-        self.ship();
+        self.send_load_reports();
+        self.send_output();
         self.stats.ticks.record(monotonic_ns() - began_ns);
         let (host, ticks) = (&self.host, self.ticks);
         self.watchers.retain_mut(|watcher| watcher(host, ticks));
-        self.wake_waiting();
+        self.read_waiting_links();
     }
 
     /// Whether the next tick may begin. Sends the frames that lock-step needs for it.
     fn may_tick(&mut self) -> bool {
         // Waits until all processes are connected, because a message to a disconnected process would be lost.
-        let all_there = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
-        if self.lockstep.is_some() && !all_there {
+        let all_connected = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
+        if self.lockstep.is_some() && !all_connected {
             return false;
         }
         loop {
             // The step is settled when the receivers have confirmed all handovers that this process has offered.
             // Handovers to this process do not delay the other processes.
-            let settled = self.host.under_way().0 == 0;
+            let settled = self.host.pending_handovers().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {
                 LockstepAction::Wait => return false,
                 LockstepAction::Tick => return true,
-                LockstepAction::Say(step) => {
-                    self.ship();
+                LockstepAction::SendSettled(step) => {
+                    self.send_output();
                     self.links.send_all(&SpaceFrame::Settled(step));
                 }
-                LockstepAction::TellGhosts => {
+                LockstepAction::SendGhosts => {
                     let now_ns = monotonic_ns();
                     self.links.begin_turn(self.step(), now_ns);
                     self.host.send_ghosts(now_ns);
-                    self.ship();
-                    self.wake_waiting();
+                    self.send_output();
+                    self.read_waiting_links();
                 }
             }
         }
     }
 
     /// Begins a run of ticks. In lock-step, it begins with a round without a tick.
-    pub(super) fn begin_run(&mut self) {
+    pub(super) fn start_run(&mut self) {
         if self.schedule.due_ns().is_none() {
             return;
         }
         if let Some(lockstep) = &mut self.lockstep {
             lockstep.begin();
             self.links.begin_turn(lockstep.step(), monotonic_ns());
-            self.wake_waiting();
+            self.read_waiting_links();
         }
     }
 
@@ -96,16 +96,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Reads the connections whose frames waited for this step.
-    fn wake_waiting(&mut self) {
-        let waiting: Vec<_> = self.links.all().filter(|(_, link)| link.waits).map(|(key, _)| key).collect();
+    fn read_waiting_links(&mut self) {
+        let waiting: Vec<_> =
+            self.links.all().filter(|(_, link)| link.must_wait).map(|(key, _)| key).collect();
         waiting.into_iter().for_each(|key| self.read(key));
     }
 
     /// The longest time that the thread may sleep, ns; `None` without a limit.
-    pub(super) fn patience_ns(&self, now_ns: u64) -> Option<u64> {
-        let tick = if self.open { self.schedule.due_ns() } else { None };
+    pub(super) fn poll_timeout_ns(&self, now_ns: u64) -> Option<u64> {
+        let tick = if self.tick_allowed { self.schedule.due_ns() } else { None };
         let deadlines =
-            (self.host.under_way() != (0, 0) || self.ids.is_pending()).then_some(self.elapse_at_ns);
+            (self.host.pending_handovers() != (0, 0) || self.ids.is_pending()).then_some(self.next_elapse_ns);
         let next = [tick, deadlines, self.links.next_dial_ns()].into_iter().flatten().min();
         next.map(|at_ns| at_ns.saturating_sub(now_ns))
     }

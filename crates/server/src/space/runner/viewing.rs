@@ -6,7 +6,7 @@ use dunlin::space::{Behaviour, Denial, SurroundingsWatch, ViewerId, WorldRespons
 use dunlin::topic::{Publish, Publisher};
 
 use super::Runner;
-use crate::space::endpoint::bytes_of;
+use crate::space::endpoint::encode_response;
 
 /// The viewers, by the names of their inboxes.
 #[derive(Debug, Default)]
@@ -24,27 +24,27 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
         let refused = self.host.watch(viewer, watch).err().map(|error| error.to_string());
-        let answer = match &refused {
+        let response = match &refused {
             None => WorldResponse::Watching,
             Some(text) => WorldResponse::Refused { why: Denial::Wrong, text },
         };
-        let heard = publisher.publish(&bytes_of(&answer)[..]).is_ok();
+        let is_delivered = publisher.publish(&encode_response(&response)[..]).is_ok();
         *last = (*last).max(viewer.0);
         numbers.insert(inbox.clone(), viewer);
         self.viewers.inboxes.insert(viewer, (inbox, publisher));
-        if refused.is_some() || !heard {
-            self.forget_viewer(viewer);
+        if refused.is_some() || !is_delivered {
+            self.remove_viewer(viewer);
         }
     }
 
     /// Removes the viewer that has this inbox.
     pub fn unwatch(&mut self, inbox: &str) {
         if let Some(viewer) = self.viewers.numbers.get(inbox).copied() {
-            self.forget_viewer(viewer);
+            self.remove_viewer(viewer);
         }
     }
 
-    fn forget_viewer(&mut self, viewer: ViewerId) {
+    fn remove_viewer(&mut self, viewer: ViewerId) {
         self.host.unwatch(viewer);
         if let Some((inbox, _)) = self.viewers.inboxes.remove(&viewer) {
             self.viewers.numbers.remove(&inbox);
@@ -57,20 +57,21 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if inboxes.is_empty() {
             return;
         }
-        let mut gone = Vec::new();
-        self.host.send_viewer_updates(|viewer, sight| {
+        let mut unreachable = Vec::new();
+        self.host.send_viewer_updates(|viewer, update| {
             let Some((_, publisher)) = inboxes.get_mut(&viewer) else { return };
             bytes.clear();
-            WorldResponse::ViewerUpdate(*sight).encode(bytes);
+            WorldResponse::ViewerUpdate(*update).encode(bytes);
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text =
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
                 // This fails if the viewer's session has ended.
-                let _ = publisher
-                    .publish(&bytes_of(&WorldResponse::Refused { why: Denial::Wrong, text: &text })[..]);
-                gone.push(viewer);
+                let _ = publisher.publish(
+                    &encode_response(&WorldResponse::Refused { why: Denial::Wrong, text: &text })[..],
+                );
+                unreachable.push(viewer);
             }
         });
-        gone.into_iter().for_each(|viewer| self.forget_viewer(viewer));
+        unreachable.into_iter().for_each(|viewer| self.remove_viewer(viewer));
     }
 }

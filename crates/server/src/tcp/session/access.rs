@@ -11,7 +11,6 @@ use super::{Phase, Session};
 use crate::access::{Credentials, Login, PendingLogin, pause};
 use crate::shared::LOGIN;
 
-/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
     /// The client has sent no credentials, or the node requires none.
@@ -37,52 +36,50 @@ impl Session {
         // A client that merely states a node's name must replace no connection of the node. Nodes that share topics
         // without a cluster have no certificates, and are identified only by their names.
         let is_known = match self.shared.cluster.get() {
-            Some(_) => matches!(self.entrance, LoginState::Node),
+            Some(_) => matches!(self.login_state, LoginState::Node),
             None => self.node.ownership().is_some(),
         };
         if self.from_node && is_known {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
         }
-        if let LoginState::Node = self.entrance {
-            self.welcome();
+        if let LoginState::Node = self.login_state {
+            self.send_welcome();
             return HandleOutcome::Handled;
         }
         let Some(access) = &self.shared.access else {
             if !hello.tenant.is_empty() && hello.tenant != TENANT {
                 self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
             } else {
-                self.welcome();
+                self.send_welcome();
             }
             return HandleOutcome::Handled;
         };
-        if let LoginState::NoCredentials = self.entrance {
-            let credentials = Credentials::of_hello(hello.credentials);
+        if let LoginState::NoCredentials = self.login_state {
+            let credentials = Credentials::from_hello(hello.credentials);
             let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
-            let told = (Arc::clone(&self.waiter), LOGIN);
-            let pending = access.log_in_waking(credentials, hello.tenant, self.stream.peer_ip(), told);
-            self.entrance = LoginState::Checking(pending);
+            let wakeup = (Arc::clone(&self.waiter), LOGIN);
+            let pending = access.start_login(credentials, hello.tenant, self.stream.peer_ip(), wakeup);
+            self.login_state = LoginState::Checking(pending);
         }
-        let LoginState::Checking(pending) = &self.entrance else { return HandleOutcome::Handled };
+        let LoginState::Checking(pending) = &self.login_state else { return HandleOutcome::Handled };
         match pending.take() {
             None => return HandleOutcome::Blocked,
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
-                self.entrance = LoginState::LoggedIn(login);
-                self.welcome();
+                self.login_state = LoginState::LoggedIn(login);
+                self.send_welcome();
             }
             Some(Err(refused)) => self.fail(&refused),
         }
         HandleOutcome::Handled
     }
 
-    /// Whether the credentials in HELLO are still being checked.
     pub(super) fn is_login_pending(&self) -> bool {
-        matches!((&self.phase, &self.entrance), (Phase::Hello, LoginState::Checking(_)))
+        matches!((&self.phase, &self.login_state), (Phase::Hello, LoginState::Checking(_)))
     }
 
-    /// Checks the user's publish rate.
     pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
-        match &self.entrance {
+        match &self.login_state {
             LoginState::LoggedIn(login) => login.account().admit_publish(records.into(), bytes as u64),
             _ => Ok(()),
         }
@@ -90,7 +87,7 @@ impl Session {
 
     /// The producer's number as it is stored in topics. It differs between users.
     pub(super) fn producer(&self, id: u64) -> u64 {
-        match &self.entrance {
+        match &self.login_state {
             LoginState::LoggedIn(login) if id != NO_PRODUCER => login.account().producer(id),
             _ => id,
         }
@@ -102,18 +99,18 @@ impl Session {
             && !self.publishing.is_held
         {
             self.publishing.is_held = true;
-            self.alive.set_ms(pause.as_millis() as u32);
+            self.timer.set_ms(pause.as_millis() as u32);
         }
     }
 
     /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
     /// after a change of the users file.
-    pub(super) fn users_changed(&mut self) {
-        let LoginState::LoggedIn(login) = &self.entrance else { return };
+    pub(super) fn on_users_changed(&mut self) {
+        let LoginState::LoggedIn(login) = &self.login_state else { return };
         if self.is_closing() {
             return;
         }
-        if let Err(refused) = login.validity() {
+        if let Err(refused) = login.check_validity() {
             return self.fail(&refused);
         }
         self.opening_is_stale = !self.opening.is_empty();
@@ -134,16 +131,16 @@ impl Session {
 
     pub(super) fn recheck_subscription(&mut self, number: u32) -> Result<(), Refused> {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
-        if self.inbox.holds(subscription.pattern.as_str()) {
+        if self.inbox.contains(subscription.pattern.as_str()) {
             return Ok(());
         }
         let readable =
-            self.node.readable_now(&subscription.pattern).map_err(|error| Refused::from(&error))?;
-        let of = |log: &Arc<Log>| {
+            self.node.readable_logs(&subscription.pattern).map_err(|error| Refused::from(&error))?;
+        let filter_of = |log: &Arc<Log>| {
             let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
             found.map(|(_, filter)| filter.clone())
         };
-        subscription.unannounced.retain_mut(|(log, filter)| match of(log) {
+        subscription.unannounced.retain_mut(|(log, filter)| match filter_of(log) {
             Some(now) => {
                 *filter = now;
                 true
@@ -152,7 +149,7 @@ impl Session {
         });
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
+            let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
             if !channel.cursor.set_filter(filter) {
                 let text =
                     format!("no permission to follow the whole state of {:?}", channel.cursor.name().topic);
@@ -164,9 +161,9 @@ impl Session {
 
     fn recheck_publishers(&mut self) {
         let mut publishing = std::mem::take(&mut self.publishing);
-        let refused = publishing.recheck(|asked, owned| {
-            self.node.may(Action::Publish, asked).map_err(|error| Refused::from(&error))?;
-            Ok(self.asks_of_each(owned))
+        let refused = publishing.recheck(|requested, owned| {
+            self.node.may(Action::Publish, requested).map_err(|error| Refused::from(&error))?;
+            Ok(self.checks_each_record(owned))
         });
         self.publishing = publishing;
         for (number, refused) in refused {
@@ -175,7 +172,7 @@ impl Session {
     }
 
     /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
-    pub(super) fn asks_of_each(&self, owned: &Pattern) -> bool {
+    pub(super) fn checks_each_record(&self, owned: &Pattern) -> bool {
         self.node.may(Action::Publish, owned) != Ok(Extent::All)
     }
 

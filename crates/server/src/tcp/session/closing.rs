@@ -11,20 +11,20 @@ use crate::tcp::session::access::LoginState;
 use crate::tcp::session::{ConnectionLost, Phase, Session};
 
 /// How long a client has to read pending output, ms.
-const FAREWELL_MS: u32 = 1_000;
-/// Maximum time that a session waits for responses that it owes, ms. No command takes longer.
-const ANSWERS_MS_MAX: u32 = 7_000;
+const CLOSE_TIMEOUT_MS: u32 = 1_000;
+/// Maximum time that a session waits until every request has its response, ms. No command takes longer.
+const RESPONSES_MS_MAX: u32 = 7_000;
 /// Time after which clients should reconnect when the node stops, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// Whether GOODBYE must still be sent, once all accepted requests have their responses.
-    owes_goodbye: bool,
+    goodbye_pending: bool,
     /// How long the session has waited for responses, ms.
     waited_ms: u32,
     /// Whether the session has shut down its sending direction.
-    ended_writing: bool,
+    has_shut_down: bool,
     /// Whether the time to close is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
@@ -38,7 +38,7 @@ impl Session {
             Phase::Closing(_) => return,
         };
         match self.phase {
-            Phase::Open => self.session_trace.cut_off(&in_words(refused), self.behind()),
+            Phase::Open => self.session_trace.cut_off(&in_words(refused), self.lag_max()),
             _ => self.session_trace.connection_refused(&in_words(refused)),
         }
         self.outbound.push(message);
@@ -46,53 +46,53 @@ impl Session {
     }
 
     /// The largest number of records that the client has still to read in one log.
-    fn behind(&self) -> u64 {
-        self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
+    fn lag_max(&self) -> u64 {
+        self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }
 
     /// Whether the session must close. Connections of other nodes stay open until this node's clients have
     /// disconnected, so that those nodes receive the clients' last records.
     pub(super) fn must_close(&self) -> bool {
-        match self.entrance {
+        match self.login_state {
             LoginState::Node => self.shared.is_stopping_nodes(),
             _ => self.shared.is_stopping(),
         }
     }
 
-    pub(super) fn begin_goodbye(&mut self) {
+    pub(super) fn start_goodbye(&mut self) {
         self.session_trace.node_is_stopping();
         let is_open = matches!(self.phase, Phase::Open);
         self.begin_closing();
         if let Phase::Closing(closing) = &mut self.phase {
-            closing.owes_goodbye |= is_open;
+            closing.goodbye_pending |= is_open;
         }
         self.send_goodbye_if_due();
-        if matches!(&self.phase, Phase::Closing(closing) if closing.owes_goodbye) {
-            self.close_timed_out();
+        if matches!(&self.phase, Phase::Closing(closing) if closing.goodbye_pending) {
+            self.on_close_timeout();
         }
     }
 
     fn send_goodbye_if_due(&mut self) {
-        let is_answered = self.control_requests.is_answered() && self.task_requests.is_answered();
+        let all_responded = self.control_requests.all_responded() && self.task_requests.all_responded();
         let Phase::Closing(closing) = &mut self.phase else { return };
-        if is_answered && std::mem::take(&mut closing.owes_goodbye) {
+        if all_responded && std::mem::take(&mut closing.goodbye_pending) {
             let numbers = [ALL_ANSWERED, 0, 0];
             let reason = Refused { numbers, ..Refused::new(ErrorCode::ShuttingDown, "") };
             let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());
             self.outbound.push(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
-            self.alive.set_ms(FAREWELL_MS);
+            self.timer.set_ms(CLOSE_TIMEOUT_MS);
         }
     }
 
     /// Closes the session after its grace period. If responses are still pending, it waits for them, because the client
     /// would otherwise not know the outcomes of its commands.
-    pub(super) fn close_timed_out(&mut self) {
+    pub(super) fn on_close_timeout(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
-        closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
+        closing.is_over = !closing.goodbye_pending || closing.waited_ms >= RESPONSES_MS_MAX;
         if !closing.is_over {
-            let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, FAREWELL_MS);
+            let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, CLOSE_TIMEOUT_MS);
             closing.waited_ms += wait_ms;
-            self.alive.set_ms(wait_ms);
+            self.timer.set_ms(wait_ms);
             // Sends a heartbeat, because the client would otherwise give up the node.
             self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
@@ -100,8 +100,8 @@ impl Session {
 
     /// Refuses the client because the node has reached its limit of connections.
     pub(super) fn refuse_connection(&mut self) {
-        self.say_preamble(Preamble::OURS);
-        self.fail(&self.shared.no_place());
+        self.send_preamble(Preamble::OURS);
+        self.fail(&self.shared.admission_refusal());
     }
 
     /// Stops handling messages and sending records, and only sends pending output.
@@ -110,10 +110,10 @@ impl Session {
             return;
         }
         self.phase = Phase::Closing(Closing::default());
-        self.line.clear();
+        self.channel_queue.clear();
         self.leave_groups();
         self.unread = Vec::new();
-        self.alive.set_ms(FAREWELL_MS);
+        self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 
     /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
@@ -123,14 +123,14 @@ impl Session {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         if self.outbound.is_empty()
             && self.stream.is_flushed()
-            && self.unstored.is_empty()
-            && self.control_requests.is_answered()
-            && self.task_requests.is_answered()
-            && !closing.owes_goodbye
-            && !closing.ended_writing
+            && self.pending_acks.is_empty()
+            && self.control_requests.all_responded()
+            && self.task_requests.all_responded()
+            && !closing.goodbye_pending
+            && !closing.has_shut_down
         {
-            closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| ConnectionLost)?;
+            closing.has_shut_down = true;
+            self.stream.shutdown_write().map_err(|_| ConnectionLost)?;
         }
         Ok(closing.is_over)
     }

@@ -13,11 +13,11 @@ use super::pace::WritePacer;
 use super::plan::{WritePlan, WriteScratch};
 use super::scratch::Scratch;
 use super::translate::position_to_wire;
-use super::{CONTROL_BYTES_MAX, ConnectionLost, Session, TurnProgress};
+use super::{CONTROL_BYTES_MAX, ConnectionLost, RoundProgress, Session};
 use crate::session::pieces::WRITE_BYTES_MAX;
 
 /// Maximum number of channels that share a write.
-const TURN_CHANNELS_MAX: usize = 16;
+const WRITE_CHANNELS_MAX: usize = 16;
 
 impl Session {
     /// Does one write if there is anything to send.
@@ -25,71 +25,71 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, ConnectionLost> {
+    ) -> Result<RoundProgress, ConnectionLost> {
         let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce(cx);
-            self.answer_control();
-            self.answer_tasks();
-            self.deliver();
-            self.choose(&mut scratch.turn, pace);
-            if self.outbound.is_empty() && scratch.turn.is_empty() {
-                return self.poll_flush_taken(cx);
+            self.send_control_results();
+            self.send_task_results();
+            self.deliver_to_members();
+            self.select_channels(&mut scratch.selected, pace);
+            if self.outbound.is_empty() && scratch.selected.is_empty() {
+                return self.poll_flush_buffered(cx);
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
-                    self.resting.wrote(pace);
+                    self.paused_channels.count_write(pace);
                 }
-                return Ok(TurnProgress::Some);
+                return Ok(RoundProgress::Some);
             }
             self.outbound.full = true;
         }
         match self.stream.poll_writable(cx) {
-            Poll::Pending => Ok(TurnProgress::None),
+            Poll::Pending => Ok(RoundProgress::None),
             Poll::Ready(ready) => {
                 ready.map_err(|_| ConnectionLost)?;
                 self.outbound.full = false;
-                Ok(TurnProgress::Some)
+                Ok(RoundProgress::Some)
             }
         }
     }
 
     /// Flushes bytes that were written to the stream but that the socket has not taken.
     #[inline]
-    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, ConnectionLost> {
-        match self.stream.poll_flush_taken(cx) {
+    fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Result<RoundProgress, ConnectionLost> {
+        match self.stream.poll_flush_buffered(cx) {
             Poll::Ready(Err(_)) => Err(ConnectionLost),
-            _ => Ok(TurnProgress::None),
+            _ => Ok(RoundProgress::None),
         }
     }
 
     /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
-    fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
-        turn.clear();
+    fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
+        selected.clear();
         if self.is_closing() || !self.announcing.is_empty() {
             return;
         }
-        for _ in 0..self.line.len() {
-            if turn.len() == TURN_CHANNELS_MAX || self.outbound.control.len() > CONTROL_BYTES_MAX {
+        for _ in 0..self.channel_queue.len() {
+            if selected.len() == WRITE_CHANNELS_MAX || self.outbound.control.len() > CONTROL_BYTES_MAX {
                 return;
             }
-            let Some(number) = self.line.pop_front() else { return };
-            if self.look(number, pace)
+            let Some(number) = self.channel_queue.pop_front() else { return };
+            if self.prepare_channel(number, pace)
                 && let Some(channel) = self.channels.get_mut(&number)
                 // A channel that received credit or is resynchronized may be in the queue twice.
-                && !std::mem::replace(&mut channel.in_turn, true)
+                && !std::mem::replace(&mut channel.is_selected, true)
             {
-                turn.push(number);
+                selected.push(number);
             }
         }
     }
 
     /// Whether the channel has records to send. If it has none, it waits, is paused, needs credit, or has ended.
-    fn look(&mut self, number: u32, pace: &WritePacer) -> bool {
+    fn prepare_channel(&mut self, number: u32, pace: &WritePacer) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
-            if subscription.beginning.is_some() {
+            if subscription.announced_logs.is_some() {
                 // Other logs of the subscription are still being opened. Records are sent only after all logs were
                 // announced.
                 subscription.starved.push(number);
@@ -107,11 +107,11 @@ impl Session {
             }
             match channel.cursor.fill() {
                 ReadOutcome::Records => {
-                    channel.pass_over_lost();
+                    channel.skip_lost();
                     return true;
                 }
                 ReadOutcome::Empty => {
-                    let has_lost = channel.pass_over_lost();
+                    let has_lost = channel.skip_lost();
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
                     } else if has_lost || !channel.is_all_reported() {
@@ -122,7 +122,7 @@ impl Session {
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
                     if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
                         channel.cursor.release();
-                        self.resting.add(number);
+                        self.paused_channels.add(number);
                         return false;
                     }
                     if channel.cursor.arm(&self.waiter, number) {
@@ -145,8 +145,8 @@ impl Session {
                         channel.in_flight = None;
                     }
                     match &notice {
-                        Notice::Gap(gap) => channel.reading.missed(gap.records()),
-                        Notice::Lagging(_) => channel.reading.lagging(),
+                        Notice::Gap(gap) => channel.progress.record_missed(gap.records()),
+                        Notice::Lagging(_) => channel.progress.record_lag_warning(),
                         _ => {}
                     }
                     let version = self.decoder.version();
@@ -170,13 +170,13 @@ impl Session {
 
     /// Does one write. Returns whether the socket took any bytes.
     fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, ConnectionLost> {
-        let WriteScratch { gathered, turn, moves } = scratch;
-        let mut plan = WritePlan::new(gathered, moves, &self.outbound);
-        let share = WRITE_BYTES_MAX / turn.len().max(1);
-        for &number in turn.iter() {
+        let WriteScratch { copied, selected, moves } = scratch;
+        let mut plan = WritePlan::new(copied, moves, &self.outbound);
+        let share = WRITE_BYTES_MAX / selected.len().max(1);
+        for &number in selected.iter() {
             let Some(channel) = self.channels.get(&number) else { continue };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { continue };
-            let debt = if turn.len() == 1 { 0 } else { channel.debt.get() };
+            let debt = if selected.len() == 1 { 0 } else { channel.debt.get() };
             if debt >= share {
                 channel.debt.set(debt - share);
                 continue;
@@ -186,7 +186,8 @@ impl Session {
                 // A started state is sent to its end, whatever the credit is: its bytes were counted at the start.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
-                    let sent = plan.add_runs(number, &channel.cursor, channel.reported, share - debt, credit);
+                    let sent =
+                        plan.add_batches(number, &channel.cursor, channel.reported, share - debt, credit);
                     subscription.sent += sent as u64;
                     sent
                 }
@@ -194,7 +195,7 @@ impl Session {
             channel.debt.set((debt + sent).saturating_sub(share));
         }
         if plan.bytes() == 0 {
-            self.settle(turn, moves, 0);
+            self.advance_cursors(selected, moves, 0);
             return Ok(true);
         }
         let wrote = plan.write(|slices| self.stream.write(slices));
@@ -204,50 +205,50 @@ impl Session {
             Err(_) => return Err(ConnectionLost),
         };
         // If there is no memory for the rest of a record of which a part was sent, the connection must end.
-        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
-        let before_runs = self.outbound.sent(sent);
-        debug_assert!(before_runs <= sent);
-        self.outbound.rest.extend(cut);
-        self.settle(turn, moves, sent);
+        let cut = plan.unsent_rest(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
+        let record_bytes = self.outbound.remove_sent(sent);
+        debug_assert!(record_bytes <= sent);
+        self.outbound.partial.extend(cut);
+        self.advance_cursors(selected, moves, sent);
         Ok(sent > 0)
     }
 
     /// Moves the cursors of the channels past the records that were sent, or whose rest is kept to be sent. Gives back
     /// the credit of the other messages.
-    fn settle(&mut self, turn: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
-        for made in moves {
-            let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
-            let message_bytes = made.bytes.end - made.bytes.start;
-            if made.bytes.start >= sent && message_bytes > 0 {
-                if made.state.is_none()
+    fn advance_cursors(&mut self, selected: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
+        for moved in moves {
+            let Some(channel) = self.channels.get_mut(&moved.channel) else { continue };
+            let message_bytes = moved.bytes.end - moved.bytes.start;
+            if moved.bytes.start >= sent && message_bytes > 0 {
+                if moved.state.is_none()
                     && let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 {
                     subscription.sent -= message_bytes as u64;
                 }
                 channel.stopped = true;
-            } else if let (Some(bytes), false) = (made.state, channel.stopped) {
-                channel.sent_of_state(bytes);
-                channel.touch(made.channel, &mut self.touched);
+            } else if let (Some(bytes), false) = (moved.state, channel.stopped) {
+                channel.record_sent_state(bytes);
+                channel.touch(moved.channel, &mut self.touched);
             } else if !channel.stopped {
                 channel.sent = true;
-                if made.is_reported {
-                    self.session_trace.sent(made.records.into());
-                    channel.cursor.advance(made.records.into(), made.advance_bytes);
+                if moved.is_reported {
+                    self.session_trace.sent(moved.records.into());
+                    channel.cursor.advance(moved.records.into(), moved.advance_bytes);
                     channel.mark_all_reported();
                 } else {
-                    channel.cursor.skip(made.records.into(), made.advance_bytes);
+                    channel.cursor.skip(moved.records.into(), moved.advance_bytes);
                 }
-                channel.touch(made.channel, &mut self.touched);
+                channel.touch(moved.channel, &mut self.touched);
             }
         }
-        for &number in turn {
+        for &number in selected {
             if let Some(channel) = self.channels.get_mut(&number) {
-                channel.in_turn = false;
+                channel.is_selected = false;
                 if std::mem::take(&mut channel.stopped) {
-                    channel.cursor.forget_merged();
+                    channel.cursor.discard_merged();
                 }
                 channel.cursor.release();
-                self.line.push_back(number);
+                self.channel_queue.push_back(number);
             }
         }
     }
@@ -255,7 +256,7 @@ impl Session {
     /// Sends the positions of the channels on which records were sent since the last heartbeat.
     pub(super) fn advance_touched(&mut self) {
         for (&number, channel) in &mut self.channels {
-            if channel.cursor.pass_unwanted() {
+            if channel.cursor.skip_unwanted() {
                 channel.touch(number, &mut self.touched);
             }
         }

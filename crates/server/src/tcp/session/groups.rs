@@ -2,7 +2,7 @@
 //! work groups, the client must also have requested records.
 
 mod member;
-mod writing;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 
 pub(super) use member::GroupMembership;
-use member::{GroupMember, LeaveProgress, TurnOutcome};
+use member::{DeliveryOutcome, GroupMember, LeaveProgress};
 
 impl Session {
     pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
@@ -29,11 +29,11 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        let begun = match self.waited.take() {
+        let joined = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.begin_membership(join),
         };
-        if let Err(refused) = begun {
+        if let Err(refused) = joined {
             self.subscription_ended(number, &refused, 0);
         }
     }
@@ -62,26 +62,27 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.push(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
-        let gives_back =
-            self.from_node && join.kind == GroupKind::Share && join.attempts_max & JoinGroup::GIVES_BACK > 0;
-        let member = GroupMembership::new(group_member, channels, join.credit, gives_back, charge);
+        let returns_unconsumed = self.from_node
+            && join.kind == GroupKind::Share
+            && join.attempts_max & JoinGroup::RETURNS_UNCONSUMED > 0;
+        let member = GroupMembership::new(group_member, channels, join.credit, returns_unconsumed, charge);
         self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
-        self.member_line.push_back(join.subscription);
+        self.member_queue.push_back(join.subscription);
         Ok(())
     }
 
     fn open_membership(&self, join: &JoinGroup<'_>, token: u32) -> Result<GroupMember, Refused> {
-        let (node, news) = (&self.node, (self.waiter.clone(), token));
+        let (node, wakeup) = (&self.node, (self.waiter.clone(), token));
         let joined = match join.kind {
             GroupKind::Share if self.from_node => {
-                self.open_membership_for_node(join, news).map(GroupMember::Share)
+                self.open_membership_for_node(join, wakeup).map(GroupMember::Share)
             }
             GroupKind::Share => node
-                .join_share_waking(join.topic, join.group, &share_options(join), news)
+                .join_share_with_waiter(join.topic, join.group, &share_options(join), wakeup)
                 .map(GroupMember::Share),
             GroupKind::Work => node
-                .join_work_waking(join.topic, join.group, &work_options(join), news)
+                .join_work_with_waiter(join.topic, join.group, &work_options(join), wakeup)
                 .map(GroupMember::Work),
         };
         let group_member = joined.map_err(|error| Refused::from(&error))?;
@@ -98,7 +99,7 @@ impl Session {
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
-        news: (Arc<Waiter>, u32),
+        wakeup: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
         if self.node.topic(join.topic).is_none() {
             return Err(TopicError::Unknown(join.topic.to_owned()).into());
@@ -110,25 +111,25 @@ impl Session {
         let lasting = join.attempts_max & JoinGroup::ENDS_WITH_LAST == 0;
         let for_user = (!join.dead_letter.is_empty()).then(|| join.dead_letter.to_owned());
         let options = ShareOptions { after_epoch, lasting, for_user, ..share_options(join) };
-        self.node.join_share_waking(join.topic, join.group, &options, news)
+        self.node.join_share_with_waiter(join.topic, join.group, &options, wakeup)
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {
         let ended = Refused::new(ErrorCode::Ended, "");
         let Some(member) = self.members.get_mut(&number) else { return };
-        if !member.gives_back {
+        if !member.returns_unconsumed {
             return self.end_membership(number, &ended);
         }
-        if member.ending.is_none() {
-            member.end();
-            return self.member_line.push_back(number);
+        if member.leave_progress.is_none() {
+            member.begin_leaving();
+            return self.member_queue.push_back(number);
         }
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
-            if member.ending != Some(LeaveProgress::Over) {
+            if member.leave_progress != Some(LeaveProgress::Complete) {
                 self.subscription_ended(number, &ended, 0);
             }
-            member.group_member.give_back(&self.node);
+            member.group_member.leave_unconsumed(&self.node);
         }
     }
 
@@ -143,7 +144,7 @@ impl Session {
 
     /// Leaves all groups, so that other members receive the unconsumed records.
     pub(super) fn leave_groups(&mut self) {
-        self.member_line.clear();
+        self.member_queue.clear();
         self.member_tokens.clear();
         let members = std::mem::take(&mut self.members);
         members.into_values().for_each(|member| member.group_member.leave(&self.node));
@@ -172,13 +173,13 @@ impl Session {
                 share.consume(partition as u16, consumed.position.seq);
             }
         }
-        self.member_line.push_back(number);
+        self.member_queue.push_back(number);
     }
 
     pub(super) fn claim(&mut self, claim: Claim) {
         if let Some(member) = self.members.get_mut(&claim.subscription) {
-            member.wanted = member.wanted.max(claim.wanted);
-            self.member_line.push_back(claim.subscription);
+            member.requested = member.requested.max(claim.wanted);
+            self.member_queue.push_back(claim.subscription);
         }
     }
 
@@ -226,32 +227,34 @@ impl Session {
             }
         }
         self.outbound.push(FromNode::Settled(Settled { request, settled, stale: List::new(&stale) }));
-        self.member_line.push_back(subscription);
+        self.member_queue.push_back(subscription);
     }
 
     /// Delivers records to each queued member, one after another.
-    pub(super) fn deliver(&mut self) {
-        for _ in 0..self.member_line.len() {
+    pub(super) fn deliver_to_members(&mut self) {
+        for _ in 0..self.member_queue.len() {
             if self.outbound.control.len() > CONTROL_BYTES_MAX {
                 return;
             }
-            let Some(number) = self.member_line.pop_front() else { return };
+            let Some(number) = self.member_queue.pop_front() else { return };
             let Some(member) = self.members.get_mut(&number) else { continue };
-            match member.turn(&mut self.outbound.control) {
-                TurnOutcome::Waits => {}
-                TurnOutcome::More => self.member_line.push_back(number),
-                TurnOutcome::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Ended, ""), 0),
-                TurnOutcome::Ended(why) => self.membership_ended(number, &why),
+            match member.deliver(&mut self.outbound.control) {
+                DeliveryOutcome::Waiting => {}
+                DeliveryOutcome::More => self.member_queue.push_back(number),
+                DeliveryOutcome::Complete => {
+                    self.subscription_ended(number, &Refused::new(ErrorCode::Ended, ""), 0)
+                }
+                DeliveryOutcome::Ended(why) => self.remove_ended_member(number, &why),
             }
         }
     }
 
     /// Queues all members, because a claim or a delay may have ended.
-    pub(super) fn members_look_again(&mut self) {
-        self.member_line.extend(self.members.keys());
+    pub(super) fn queue_all_members(&mut self) {
+        self.member_queue.extend(self.members.keys());
     }
 
-    fn membership_ended(&mut self, number: u32, why: &SubscribeError) {
+    fn remove_ended_member(&mut self, number: u32, why: &SubscribeError) {
         let Some(member) = self.members.remove(&number) else { return };
         self.member_tokens.remove(&member.channels[0]);
         self.subscription_ended(number, &Refused::from(why), 0);

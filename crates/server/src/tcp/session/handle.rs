@@ -12,11 +12,11 @@ impl Session {
             (Phase::Hello, FromClient::Hello(hello)) => return self.hello(hello),
             (Phase::Open, FromClient::Publish(publish)) => return self.publish(&publish),
             (Phase::Open, message) => {
-                if self.must_wait(&message) {
+                if self.begin_preparation(&message) {
                     return HandleOutcome::Blocked;
                 }
                 self.handle_open(message);
-                self.waited = None;
+                self.prepared = None;
             }
             (_, other) => {
                 self.fail(&protocol(format!("expected HELLO, received {:?}", other.kind())));
@@ -50,8 +50,8 @@ impl Session {
             FromClient::Ack(ack) => self.ack(&ack),
             FromClient::Nack(nack) => self.nack(&nack),
             FromClient::Renew(renew) => self.renew(&renew),
-            FromClient::Control(asked) => self.control(&asked),
-            FromClient::Tasks(asked) => self.tasks(&asked),
+            FromClient::Control(message) => self.control(&message),
+            FromClient::Tasks(message) => self.tasks(&message),
             FromClient::ExpectTopic(expected) => self.expect_topic(&expected),
         }
     }

@@ -15,30 +15,30 @@ impl Session {
             Ok(Some(offered)) => offered,
             Ok(None) => return Decoded::Need(PREAMBLE_BYTES),
             Err(error) => {
-                self.say_preamble(Preamble::OURS);
+                self.send_preamble(Preamble::OURS);
                 self.fail(&protocol(error.to_string()));
                 return Decoded::Need(PREAMBLE_BYTES);
             }
         };
         match Preamble::OURS.negotiate(offered) {
             Ok(version) => {
-                self.say_preamble(Preamble::chosen(version));
+                self.send_preamble(Preamble::chosen(version));
                 self.decoder.set_version(version);
                 self.phase = Phase::Hello;
             }
             Err(refusal) => {
-                self.say_preamble(Preamble::OURS);
+                self.send_preamble(Preamble::OURS);
                 self.fail(&Refused { numbers: refusal.numbers, ..Refused::new(refusal.code, refusal.text) });
             }
         }
         Decoded::Message(HandleOutcome::Handled, PREAMBLE_BYTES)
     }
 
-    pub(super) fn say_preamble(&mut self, answer: Preamble) {
-        self.outbound.control.extend_from_slice(&answer.to_bytes());
+    pub(super) fn send_preamble(&mut self, preamble: Preamble) {
+        self.outbound.control.extend_from_slice(&preamble.to_bytes());
     }
 
-    pub(super) fn welcome(&mut self) {
+    pub(super) fn send_welcome(&mut self) {
         let (node, limits) = (&self.shared.node, &self.shared.limits);
         self.outbound.push(FromNode::Welcome(Welcome {
             node: node.id(),
@@ -54,15 +54,15 @@ impl Session {
             cluster: OptionalText(self.shared.cluster_id().unwrap_or(NO_CLUSTER)),
         }));
         self.phase = Phase::Open;
-        self.alive.set_ms(limits.heartbeat_ms);
+        self.timer.set_ms(limits.heartbeat_ms);
         if self.must_close() {
-            self.begin_goodbye();
+            self.start_goodbye();
         }
     }
 
-    pub(super) fn handshake_took_too_long(&mut self) {
+    pub(super) fn on_handshake_timeout(&mut self) {
         if let Phase::Preamble = self.phase {
-            self.say_preamble(Preamble::OURS);
+            self.send_preamble(Preamble::OURS);
         }
         let waited_ms = u64::from(self.shared.limits.handshake_ms_max);
         self.fail(&Refused { numbers: [waited_ms, 0, 0], ..Refused::new(ErrorCode::Handshake, "") });

@@ -19,7 +19,7 @@ use crate::session::outbound::UnsentPart;
 use crate::session::pieces::Pieces;
 
 /// Maximum number of bytes of one batch; a larger record is sent alone.
-pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
+pub(super) const BATCH_BYTES_MAX: usize = 16 << 10;
 /// How one message, or a number of skipped records, moves a channel's cursor.
 #[derive(Debug, Clone)]
 pub(super) struct CursorMove {
@@ -39,14 +39,13 @@ pub(super) struct CursorMove {
 #[derive(Debug, Default)]
 pub(crate) struct WriteScratch {
     /// Bytes that are not borrowed from a segment: batch headers, and small spans of records.
-    pub(super) gathered: Vec<u8>,
+    pub(super) copied: Vec<u8>,
     /// The channels whose records are in the next write.
-    pub(super) turn: Vec<u32>,
+    pub(super) selected: Vec<u32>,
     /// For each message of the next write, how it moves its channel's cursor.
     pub(super) moves: Vec<CursorMove>,
 }
 
-/// The content of one write.
 pub(super) struct WritePlan<'a, 's> {
     pieces: Pieces<'a, 's>,
     moves: &'s mut Vec<CursorMove>,
@@ -55,12 +54,12 @@ pub(super) struct WritePlan<'a, 's> {
 impl<'a, 's> WritePlan<'a, 's> {
     /// Starts a write with the pending output other than records.
     pub(super) fn new(
-        gathered: &'s mut Vec<u8>,
+        copied: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
         outbound: &'a OutboundBuffer,
     ) -> WritePlan<'a, 's> {
         moves.clear();
-        WritePlan { pieces: Pieces::new(gathered, outbound), moves }
+        WritePlan { pieces: Pieces::new(copied, outbound), moves }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -69,7 +68,7 @@ impl<'a, 's> WritePlan<'a, 's> {
 
     /// Adds batches of the channel, at most `share` bytes and at most the `credit`. Returns the number of bytes that
     /// were added.
-    pub(super) fn add_runs(
+    pub(super) fn add_batches(
         &mut self,
         channel: u32,
         cursor: &'a Cursor,
@@ -80,7 +79,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         let began = self.bytes();
         let mut last = reported.seq;
         let mut next = cursor.next();
-        for span in cursor.spans(RUN_BYTES_MAX) {
+        for span in cursor.spans(BATCH_BYTES_MAX) {
             let sent = self.bytes() - began;
             if !self.pieces.has_room() || sent >= share || sent as u64 >= credit {
                 break;
@@ -96,7 +95,7 @@ impl<'a, 's> WritePlan<'a, 's> {
             let start = self.bytes();
             match span.content {
                 SpanContent::Frames(frames) => {
-                    self.pieces.gather(&run_head(&head(frames.len() as u32)));
+                    self.pieces.put_copy(&run_head(&head(frames.len() as u32)));
                     self.pieces.put(frames);
                 }
                 SpanContent::ByRef { head: frame_head, payload } => {
@@ -122,7 +121,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
         let mut offset = sending.offset;
         while self.pieces.has_room() && self.bytes() - began < share {
-            let bytes = &whole[offset..whole.len().min(offset + RUN_BYTES_MAX)];
+            let bytes = &whole[offset..whole.len().min(offset + BATCH_BYTES_MAX)];
             let part = SnapshotPart {
                 channel,
                 position: position_to_wire(*position),
@@ -132,9 +131,9 @@ impl<'a, 's> WritePlan<'a, 's> {
                 bytes,
             };
             let start = self.bytes();
-            self.pieces.gather(&part.head());
+            self.pieces.put_copy(&part.head());
             self.pieces.put(bytes);
-            self.pieces.gather(&[0; 8][..padded(bytes.len()) - bytes.len()]);
+            self.pieces.put_copy(&[0; 8][..padded(bytes.len()) - bytes.len()]);
             offset += bytes.len();
             let (message, state) = (start..self.bytes(), Some(bytes.len()));
             self.moves.push(CursorMove {
@@ -155,26 +154,25 @@ impl<'a, 's> WritePlan<'a, 's> {
     /// Adds one record whose payload is stored separately.
     fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> BatchHeader) {
         let len = frame_head.len() + payload.len();
-        self.pieces.gather(&run_head(&head(padded(len) as u32)));
-        self.pieces.gather(frame_head);
-        self.pieces.last_gathered(frame_head.len())[5] &= !FLAG_BY_REF;
+        self.pieces.put_copy(&run_head(&head(padded(len) as u32)));
+        self.pieces.put_copy(frame_head);
+        self.pieces.last_copied(frame_head.len())[5] &= !FLAG_BY_REF;
         self.pieces.put_shared(payload);
-        self.pieces.gather(&[0; 8][..padded(len) - len]);
+        self.pieces.put_copy(&[0; 8][..padded(len) - len]);
     }
 
-    /// Calls `write` with the pieces.
     pub(super) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         self.pieces.write(write)
     }
 
     /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
     /// that were sent.
-    pub(super) fn rest_of_cut(
+    pub(super) fn unsent_rest(
         &self,
         sent: usize,
         budget: &Arc<Budget>,
     ) -> Result<Vec<UnsentPart>, BudgetSpent> {
         let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end);
-        cut.map_or_else(|| Ok(Vec::new()), |cut| self.pieces.rest(sent..cut.bytes.end, budget))
+        cut.map_or_else(|| Ok(Vec::new()), |cut| self.pieces.unsent_parts(sent..cut.bytes.end, budget))
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct SessionPublishers {
     /// The topic that the next OPEN_PUBLISHER expects, as EXPECT_TOPIC stated it.
     expected: Option<ExpectedTopic>,
     /// Batches that were appended but not acknowledged yet.
-    unanswered: Vec<Published>,
+    due_acks: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
     /// Whether the user exceeds a publish rate. The session reads nothing until the timer fires.
     pub(super) is_held: bool,
@@ -54,8 +54,8 @@ enum Publisher {
 struct PublisherTarget {
     topic: Arc<Topic>,
     pattern: Option<Pattern>,
-    asked: Pattern,
-    asks_of_each: bool,
+    requested: Pattern,
+    checks_each_record: bool,
 }
 
 /// A publish that waits for room in a reliable topic.
@@ -63,29 +63,29 @@ struct PublisherTarget {
 pub(super) struct Blocked {
     began_ns: u64,
     pub(super) deadline_ns: u64,
-    try_again: bool,
+    retry: bool,
 }
 
 impl SessionPublishers {
     /// Records that a topic has room again.
-    pub(super) fn room(&mut self) {
+    pub(super) fn on_room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
-            blocked.try_again = true;
+            blocked.retry = true;
         }
     }
 
-    /// Checks the permissions of open publishers again. `look` receives the requested pattern and the topic's pattern,
+    /// Checks the permissions of open publishers again. `check` receives the requested pattern and the topic's pattern,
     /// and returns whether each record must be checked. Publishers that have lost all permissions are refused and
     /// returned.
     pub(super) fn recheck(
         &mut self,
-        look: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
+        check: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
     ) -> Vec<(u32, Refused)> {
         let mut refused = Vec::new();
         for (&number, publisher) in &mut self.by_number {
             let Publisher::Open(open) = publisher else { continue };
-            match look(&open.asked, open.pattern.as_ref().unwrap_or(&open.asked)) {
-                Ok(asks_of_each) => open.asks_of_each = asks_of_each,
+            match check(&open.requested, open.pattern.as_ref().unwrap_or(&open.requested)) {
+                Ok(checks_each_record) => open.checks_each_record = checks_each_record,
                 Err(why) => {
                     *publisher = Publisher::Refused;
                     refused.push((number, why));
@@ -96,8 +96,8 @@ impl SessionPublishers {
     }
 
     /// Whether to try the append again. Returns true once for each notification.
-    pub(super) fn may_try_again(&mut self) -> bool {
-        self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.try_again))
+    pub(super) fn take_retry(&mut self) -> bool {
+        self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.retry))
     }
 }
 
@@ -107,7 +107,9 @@ impl Session {
         self.publishing.expected = Some(ExpectedTopic {
             publisher: expect.publisher,
             create: expect.create,
-            acknowledged: acknowledged.map(|of| (of.partition, position_from_wire(of.position))).collect(),
+            acknowledged: acknowledged
+                .map(|record| (record.partition, position_from_wire(record.position)))
+                .collect(),
         });
     }
 
@@ -122,9 +124,10 @@ impl Session {
             let refused = Refused::limit("publishers_max", publishers_max.into());
             return self.refuse_publisher(open.publisher, &refused);
         }
-        let missing = self.if_missing(open.publisher);
-        let expected = self.publishing.expected.take().filter(|of| of.publisher == open.publisher);
-        let found = match self.waited.take() {
+        let missing = self.missing_topic_policy(open.publisher);
+        let expected =
+            self.publishing.expected.take().filter(|expected| expected.publisher == open.publisher);
+        let found = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.find_topic(open.subject, missing),
         };
@@ -134,13 +137,13 @@ impl Session {
             }
             // The client expects a topic of this name that was created with a configuration, but meanwhile the node has
             // created another one automatically.
-            Some(expected) if !expected.create && self.node.makes_by_itself(&found.topic) => {
+            Some(expected) if !expected.create && self.node.would_auto_create(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }
             _ => Ok(found),
         });
         match found {
-            Ok(found) => self.publisher_opened(open, found, expected.as_ref()),
+            Ok(found) => self.finish_opening(open, found, expected.as_ref()),
             Err(refused) => {
                 self.publishing.by_number.insert(open.publisher, Publisher::Refused);
                 self.refuse_publisher(open.publisher, &refused);
@@ -149,53 +152,50 @@ impl Session {
     }
 
     /// The policy if the publisher's topic does not exist.
-    pub(super) fn if_missing(&self, publisher: u32) -> MissingTopicPolicy {
-        let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
+    pub(super) fn missing_topic_policy(&self, publisher: u32) -> MissingTopicPolicy {
+        let expected = self.publishing.expected.as_ref().filter(|expected| expected.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
         if may_create { MissingTopicPolicy::Create } else { MissingTopicPolicy::Refuse }
     }
 
     fn find_topic(&mut self, subject: &str, missing: MissingTopicPolicy) -> Result<PublisherTarget, Refused> {
-        let unsound =
+        let invalid_pattern =
             |error: dunlin::topic::SubjectError| Refused::new(ErrorCode::Subject, error.to_string());
-        if self.inbox.holds(subject) {
+        if self.inbox.contains(subject) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         }
-        let pattern = Pattern::parse(subject).map_err(unsound)?;
-        let reply_inbox = if self.from_node { self.node.reply_inbox_named(subject) } else { None };
+        let pattern = Pattern::parse(subject).map_err(invalid_pattern)?;
+        let reply_inbox = if self.from_node { self.node.reply_inbox_by_name(subject) } else { None };
         let topic = match reply_inbox {
             Some(inbox) => inbox,
             None => self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?,
         };
-        let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
-        let asks_of_each = self.asks_of_each(&owned);
+        let owned = Pattern::parse(topic.pattern()).map_err(invalid_pattern)?;
+        let checks_each_record = self.checks_each_record(&owned);
         let owned = (!owned.is_literal()).then_some(owned);
-        Ok(PublisherTarget { topic, pattern: owned, asked: pattern, asks_of_each })
+        Ok(PublisherTarget { topic, pattern: owned, requested: pattern, checks_each_record })
     }
 
-    fn publisher_opened(
+    fn finish_opening(
         &mut self,
         open: &OpenPublisher<'_>,
         found: PublisherTarget,
         expected: Option<&ExpectedTopic>,
     ) {
-        let PublisherTarget { topic, pattern, asked, asks_of_each } = found;
+        let PublisherTarget { topic, pattern, requested, checks_each_record } = found;
         let producer = self.producer(open.producer);
-        let last_of = |log: &Arc<Log>| match producer {
+        let last_seq_of = |log: &Arc<Log>| match producer {
             NO_PRODUCER => None,
-            producer => log.last_of_producer(producer),
+            producer => log.last_producer_seq(producer),
         };
-        let known: Vec<Option<u64>> = topic.logs().iter().map(last_of).collect();
-        let known_at_all = known.iter().any(Option::is_some);
-        let last_seqs: Vec<u64> = if known_at_all {
-            known.into_iter().map(Option::unwrap_or_default).collect()
-        } else {
-            Vec::new()
-        };
+        let known: Vec<Option<u64>> = topic.logs().iter().map(last_seq_of).collect();
+        let has_known = known.iter().any(Option::is_some);
+        let last_seqs: Vec<u64> =
+            if has_known { known.into_iter().map(Option::unwrap_or_default).collect() } else { Vec::new() };
         if self.decoder.version() >= MessageKind::PublisherTopic.since() {
             self.outbound.push(FromNode::PublisherTopic(PublisherTopic {
                 publisher: open.publisher,
-                by_itself: self.node.makes_by_itself(&topic),
+                created_automatically: self.node.would_auto_create(&topic),
                 keeps_state: topic.logs()[0].is_stateful(),
             }));
         }
@@ -215,13 +215,13 @@ impl Session {
         };
         let claims = if self.from_node { Box::default() } else { topic.claims() };
         for (partition, record) in expected.iter().flat_map(|expected| &expected.acknowledged) {
-            claims.get(usize::from(*partition)).inspect(|claim| claim.acknowledged(*record));
+            claims.get(usize::from(*partition)).inspect(|claim| claim.record_ack(*record));
         }
         let opened = Publisher::Open(Box::new(Open {
             topic,
             pattern,
-            asked,
-            asks_of_each,
+            requested,
+            checks_each_record,
             producer,
             producer_epoch,
             claims,
@@ -240,19 +240,19 @@ impl Session {
     }
 
     pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
-        let taken = self.handle_publish(publish);
-        if !matches!(taken, HandleOutcome::Blocked) {
+        let outcome = self.handle_publish(publish);
+        if !matches!(outcome, HandleOutcome::Blocked) {
             self.publishing.expected = None;
         }
-        taken
+        outcome
     }
 
     fn handle_publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
         let header = &publish.header;
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
-            && let Err(hole) = open.follows(header)
+            && let Err(gap) = open.check_order(header)
         {
-            self.refuse(header, &Refused::from(&hole));
+            self.refuse_publish(header, &Refused::from(&gap));
             return HandleOutcome::Handled;
         }
         let open = match self.publishing.by_number.get(&header.publisher) {
@@ -260,14 +260,17 @@ impl Session {
             Some(Publisher::Refused) => return HandleOutcome::Handled,
             None => {
                 let number = [u64::from(header.publisher), 0, 0];
-                self.refuse(header, &Refused { numbers: number, ..Refused::new(ErrorCode::NotOpen, "") });
+                self.refuse_publish(
+                    header,
+                    &Refused { numbers: number, ..Refused::new(ErrorCode::NotOpen, "") },
+                );
                 return HandleOutcome::Handled;
             }
         };
-        let run = match open.check(publish, &self.node) {
-            Ok(run) => run,
+        let batch = match open.check(publish, &self.node) {
+            Ok(batch) => batch,
             Err(refused) => {
-                self.refuse(header, &refused);
+                self.refuse_publish(header, &refused);
                 return HandleOutcome::Handled;
             }
         };
@@ -275,20 +278,20 @@ impl Session {
             && let Err(refused) = self.admit_publish(header.count, publish.frames.len())
         {
             self.slow_down(&refused);
-            self.refuse(header, &refused);
+            self.refuse_publish(header, &refused);
             return HandleOutcome::Handled;
         }
         let now_ns = now_ns();
-        match self.append(open, publish, run, now_ns) {
+        match self.append(open, publish, batch, now_ns) {
             Ok(receipt) => {
                 let log = Arc::clone(&open.topic.logs()[usize::from(receipt.partition)]);
                 self.appended(publish, receipt, &log);
             }
-            Err(full) if full.may_pass() => return self.wait_for_room(header, now_ns, full),
+            Err(full) if full.is_retryable() => return self.wait_for_room(header, now_ns, full),
             Err(error) => {
                 self.publishing.blocked = None;
                 let refused = Refused::from(&error);
-                self.refuse(header, &refused);
+                self.refuse_publish(header, &refused);
                 if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
                     // If the node still uses this connection, it will connect again.
                     self.fail(&refused);
@@ -304,7 +307,7 @@ impl Session {
         &self,
         open: &Open,
         publish: &wire::Publish<'_>,
-        run: CheckedBatch<'_>,
+        batch: CheckedBatch<'_>,
         now_ns: u64,
     ) -> Result<Receipt, PublishError> {
         let header = &publish.header;
@@ -315,21 +318,21 @@ impl Session {
         });
         let evicts = open.topic.config().reliable.is_some_and(|r| r.on_full == OnFull::Evict);
         let expected = self.publishing.expected.as_ref();
-        let expected = expected.filter(|of| of.publisher == header.publisher && self.from_node);
-        let of_run = expected.and_then(|expected| expected.claim(header.partition));
+        let expected = expected.filter(|expected| expected.publisher == header.publisher && self.from_node);
+        let expected_claim = expected.and_then(|expected| expected.claim(header.partition));
         let append = BatchAppend {
-            run,
-            claim: of_run.as_ref().or(open.claim(header)),
+            batch,
+            claim: expected_claim.as_ref().or(open.claim(header)),
             partition: header.partition as usize,
             mark,
             expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
             evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
             relayed: self.from_node,
         };
-        let append_now = || match open.topic.append_run(now_ns, append) {
-            Err(full) if full.may_pass() => {
+        let append_now = || match open.topic.append_batch(now_ns, append) {
+            Err(full) if full.is_retryable() => {
                 open.topic.await_room(header.partition as usize, &self.waiter);
-                open.topic.append_run(now_ns, append)
+                open.topic.append_batch(now_ns, append)
             }
             other => other,
         };
@@ -359,82 +362,81 @@ impl Session {
                 Some(Publisher::Open(open)) => open.claim(header).cloned(),
                 _ => None,
             };
-            let answer =
-                PendingAck { header: *header, published, at: receipt.position, level, is_quiet, claim };
-            return self.unstored.add(log, answer);
+            let ack = PendingAck { header: *header, published, at: receipt.position, level, is_quiet, claim };
+            return self.pending_acks.add(log, ack);
         }
-        match self.publishing.unanswered.last_mut() {
+        match self.publishing.due_acks.last_mut() {
             Some(last)
                 if (last.publisher, last.partition) == (header.publisher, header.partition)
                     && !self.from_node =>
             {
                 *last = published;
             }
-            _ => self.publishing.unanswered.push(published),
+            _ => self.publishing.due_acks.push(published),
         }
     }
 
     /// Sends the acknowledgements that have become due since the last call.
     pub(super) fn acknowledge(&mut self) {
-        for published in self.publishing.unanswered.drain(..) {
+        for published in self.publishing.due_acks.drain(..) {
             self.outbound.push(FromNode::Published(published));
         }
         self.acknowledge_stored();
     }
 
     fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, full: PublishError) -> HandleOutcome {
-        let patience = self.patience_of(header.publisher);
+        let wait_max = self.wait_max_of(header.publisher);
         let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
             began_ns: now_ns,
-            deadline_ns: now_ns + patience.as_nanos() as u64,
-            try_again: false,
+            deadline_ns: now_ns + wait_max.as_nanos() as u64,
+            retry: false,
         });
         if now_ns < blocked.deadline_ns {
             let left_ms = (blocked.deadline_ns - now_ns).div_ceil(1_000_000);
-            self.alive.set_ms(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
+            self.timer.set_ms(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
             return HandleOutcome::Blocked;
         }
         let waited = Duration::from_nanos(now_ns - blocked.began_ns);
         self.publishing.blocked = None;
-        self.refuse(header, &Refused::from(&full.after(waited)));
+        self.refuse_publish(header, &Refused::from(&full.with_waited(waited)));
         HandleOutcome::Handled
     }
 
-    fn patience_of(&self, publisher: u32) -> Duration {
+    fn wait_max_of(&self, publisher: u32) -> Duration {
         match self.publishing.by_number.get(&publisher) {
-            Some(Publisher::Open(open)) => open.topic.patience(),
+            Some(Publisher::Open(open)) => open.topic.room_wait_max(),
             _ => Duration::ZERO,
         }
     }
 
     /// Refuses a PUBLISH of an open publisher before it has arrived completely. Returns `false` for any other message.
     pub(super) fn refuse_unfinished(&mut self, message: &[u8], refused: &Refused) -> bool {
-        let header = PublishHeader::of_unfinished(message);
+        let header = PublishHeader::parse_incomplete(message);
         let header = header.filter(|h| self.publishing.by_number.contains_key(&h.publisher));
         let Some(header) = header else { return false };
         if let Some(Publisher::Open(_)) = self.publishing.by_number.get(&header.publisher) {
             // Earlier batches are acknowledged before the refusal.
             self.acknowledge();
-            self.refuse(&header, refused);
+            self.refuse_publish(&header, refused);
         }
         true
     }
 
-    pub(super) fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
+    pub(super) fn refuse_publish(&mut self, header: &PublishHeader, refused: &Refused) {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
-            let comes_again = match open.producer {
+            let is_retried = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
                 // A duplicate whose number the node has forgotten was already appended once, so the next batch does not
                 // depend on it.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
-            if comes_again {
-                open.was_refused(header, self.from_node && refused.code == ErrorCode::OwnerAway);
+            if is_retried {
+                open.record_refusal(header, self.from_node && refused.code == ErrorCode::OwnerAway);
             }
             if open.producer == NO_PRODUCER {
                 // The publisher's batches have no numbers, so the node cannot tell which were sent before the client
                 // received the refusal.
-                open.forget_lost(header);
+                open.discard_lost_state(header);
             }
         }
         self.outbound.push(FromNode::PublishRefused(PublishRefused {

@@ -11,14 +11,12 @@ use dunlin::topic::PublishError;
 use dunlin::wire::{Decoded, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
+use super::preparation::PreparationStatus;
 use super::scratch::{READ_BYTES, Scratch};
-use super::waiting::PreparationStatus;
-use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, Session, TurnProgress};
+use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, RoundProgress, Session};
 
-/// Whether a message was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandleOutcome {
-    /// The message was handled.
     Handled,
     /// The message cannot be handled yet, and must be handled again later.
     Blocked,
@@ -30,60 +28,60 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, ConnectionLost> {
+    ) -> Result<RoundProgress, ConnectionLost> {
         if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
-            return Ok(if self.is_login_pending() { TurnProgress::None } else { TurnProgress::Some });
+            return Ok(if self.is_login_pending() { RoundProgress::None } else { RoundProgress::Some });
         }
-        match self.poll_waiting(cx) {
-            PreparationStatus::No => {}
-            PreparationStatus::Still => return Ok(TurnProgress::None),
+        match self.poll_preparation(cx) {
+            PreparationStatus::None => {}
+            PreparationStatus::Pending => return Ok(RoundProgress::None),
             PreparationStatus::Done => {
                 let unread = std::mem::take(&mut self.unread);
                 self.handle_all(&unread);
-                return Ok(TurnProgress::Some);
+                return Ok(RoundProgress::Some);
             }
         }
-        if self.publishing.may_try_again() {
+        if self.publishing.take_retry() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
-            return Ok(TurnProgress::Some);
+            return Ok(RoundProgress::Some);
         }
         if self.publishing.is_held {
-            return Ok(TurnProgress::None);
+            return Ok(RoundProgress::None);
         }
-        if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_look_ahead() {
-            return Ok(TurnProgress::None);
+        if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_read_ahead() {
+            return Ok(RoundProgress::None);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
-                Poll::Pending => return Ok(TurnProgress::None),
+                Poll::Pending => return Ok(RoundProgress::None),
                 Poll::Ready(ready) => ready.map_err(|_| ConnectionLost)?,
             }
         }
         let read = if self.skip_bytes > 0 {
             self.skip(scratch)
         } else if self.unread_needs > READ_BYTES {
-            self.collect()
+            self.read_large()
         } else {
-            self.read_some(scratch)
+            self.read_buffered(scratch)
         };
         match read {
-            Ok(0) => self.client_ended(),
-            Ok(_) => Ok(TurnProgress::Some),
+            Ok(0) => self.on_client_eof(),
+            Ok(_) => Ok(RoundProgress::Some),
             // The last read emptied the socket, so the session must wait for readiness.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
-                Ok(TurnProgress::Some)
+                Ok(RoundProgress::Some)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(RoundProgress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(RoundProgress::Some),
             Err(_) => Err(ConnectionLost),
         }
     }
 
     /// Whether the client itself could make room for its publish, by consuming records over this connection.
-    fn may_look_ahead(&self) -> bool {
+    fn may_read_ahead(&self) -> bool {
         self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
             && self.subscriptions.values().any(|subscription| subscription.options.registered)
     }
@@ -93,24 +91,25 @@ impl Session {
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
-        self.look_ahead();
+        self.apply_early_credit();
         Ok(read)
     }
 
-    fn look_ahead(&mut self) {
+    fn apply_early_credit(&mut self) {
         let unread = std::mem::take(&mut self.unread);
-        while let Ok(Decoded::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..])
+        while let Ok(Decoded::Message(message, taken)) =
+            self.decoder.next_from_client(&unread[self.scanned_bytes..])
         {
             // The total credit never decreases, so applying the same message again later is harmless.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
-            self.ahead += taken;
+            self.scanned_bytes += taken;
         }
         self.unread = unread;
     }
 
-    fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+    fn read_buffered(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         if self.is_blocked() {
             return self.read_ahead(scratch);
         }
@@ -135,7 +134,7 @@ impl Session {
 
     /// Reads more of one large message. The buffer grows with the bytes that arrive, not with the announced length. If
     /// there is no memory, the publisher is refused, and the connection continues after the message.
-    fn collect(&mut self) -> io::Result<usize> {
+    fn read_large(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
         // Reads enough bytes first to identify the message's publisher.
         let step = if before < RUN_HEAD_BYTES { RUN_HEAD_BYTES } else { before.max(READ_BYTES) };
@@ -171,7 +170,7 @@ impl Session {
     /// Handles all complete messages, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8]) {
         let mut at = 0;
-        (self.unread_needs, self.ahead) = (0, 0);
+        (self.unread_needs, self.scanned_bytes) = (0, 0);
         while !self.is_closing() {
             match self.handle_first(&bytes[at..]) {
                 Decoded::Message(HandleOutcome::Handled, taken) => at += taken,
@@ -183,13 +182,13 @@ impl Session {
             }
         }
         self.acknowledge();
-        self.ask_cluster();
-        self.ask_scheduler();
+        self.propose_control_requests();
+        self.propose_task_requests();
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
         }
-        if self.is_blocked() && self.may_look_ahead() {
-            self.look_ahead();
+        if self.is_blocked() && self.may_read_ahead() {
+            self.apply_early_credit();
         }
     }
 
@@ -209,11 +208,11 @@ impl Session {
 
     /// Ends the session after the client has closed its side. Its earlier messages were handled. A client that still
     /// waits for responses sends LEAVE instead.
-    fn client_ended(&mut self) -> Result<TurnProgress, ConnectionLost> {
+    fn on_client_eof(&mut self) -> Result<RoundProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty();
-                if closing.is_over { Ok(TurnProgress::None) } else { Err(ConnectionLost) }
+                if closing.is_over { Ok(RoundProgress::None) } else { Err(ConnectionLost) }
             }
             _ => Err(ConnectionLost),
         }

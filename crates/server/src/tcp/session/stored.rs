@@ -25,7 +25,7 @@ pub(super) struct PendingAcks(Vec<AckQueue>);
 struct AckQueue {
     publisher: u32,
     log: Arc<Log>,
-    waiting: VecDeque<PendingAck>,
+    pending: VecDeque<PendingAck>,
 }
 
 /// The response to a batch, which is sent when the batch is stored.
@@ -52,7 +52,7 @@ struct AckOutcome {
 
 impl PendingAck {
     /// The acknowledgement with the positions that another owner's receipt has.
-    fn answered(self, receipt: &Receipt) -> Published {
+    fn with_receipt(self, receipt: &Receipt) -> Published {
         Published {
             position: position_to_wire(receipt.position),
             acknowledged: acknowledged_to_wire(receipt.acknowledged),
@@ -67,48 +67,48 @@ impl PendingAcks {
         self.0.is_empty()
     }
 
-    pub(super) fn add(&mut self, log: &Arc<Log>, answer: PendingAck) {
-        let publisher = answer.published.publisher;
-        let of_lane = |lane: &&mut AckQueue| lane.publisher == publisher && Arc::ptr_eq(&lane.log, log);
-        match self.0.iter_mut().find(of_lane) {
-            Some(lane) => lane.waiting.push_back(answer),
-            None => self.0.push(AckQueue { publisher, log: Arc::clone(log), waiting: [answer].into() }),
+    pub(super) fn add(&mut self, log: &Arc<Log>, ack: PendingAck) {
+        let publisher = ack.published.publisher;
+        let is_same = |queue: &&mut AckQueue| queue.publisher == publisher && Arc::ptr_eq(&queue.log, log);
+        match self.0.iter_mut().find(is_same) {
+            Some(queue) => queue.pending.push_back(ack),
+            None => self.0.push(AckQueue { publisher, log: Arc::clone(log), pending: [ack].into() }),
         }
     }
 
     /// Removes the waiter from all logs when the session ends.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
-        self.0.iter().for_each(|lane| lane.log.leave_stored(waiter));
+        self.0.iter().for_each(|queue| queue.log.cancel_await_stored(waiter));
     }
 }
 
 impl AckQueue {
     /// Takes the batches that were stored or have failed. The waiter is notified when any of the other batches is
     /// stored or fails.
-    fn settle(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
+    fn take_due(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
-        while let Some(first) = self.waiting.front() {
+        while let Some(first) = self.pending.front() {
             match self.log.await_stored(first.at, first.level, waiter, STORED) {
                 AckProgress::Reached => {
-                    let first = self.waiting.pop_front();
-                    let claimed = first.iter().filter_map(|first| Some((first.claim.as_ref()?, first.at)));
-                    claimed.for_each(|(claim, at)| claim.acknowledged(at));
+                    let first = self.pending.pop_front();
+                    let claims = first.iter().filter_map(|first| Some((first.claim.as_ref()?, first.at)));
+                    claims.for_each(|(claim, at)| claim.record_ack(at));
                     outcome.stored.extend(first.map(|first| first.published));
                 }
-                AckProgress::Answered(receipt) => {
-                    let loud = self.waiting.pop_front().filter(|first| !first.is_quiet);
-                    outcome.stored.extend(loud.map(|first| first.answered(&receipt)));
+                AckProgress::ByOwner(receipt) => {
+                    let acknowledged = self.pending.pop_front().filter(|first| !first.is_quiet);
+                    outcome.stored.extend(acknowledged.map(|first| first.with_receipt(&receipt)));
                 }
                 AckProgress::Waiting => break,
                 AckProgress::Failed(error) if first.level == AckLevel::ByOwner => {
                     // Every forwarded batch has a result of its own, so the results of later batches arrive later.
-                    let lost = self.waiting.pop_front().map(|answer| answer.header);
+                    let lost = self.pending.pop_front().map(|ack| ack.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
                     break;
                 }
                 AckProgress::Failed(error) => {
-                    let lost = self.waiting.drain(..).map(|answer| answer.header).collect();
+                    let lost = self.pending.drain(..).map(|ack| ack.header).collect();
                     outcome.refused = Some((Refused::from(&error), lost));
                 }
             }
@@ -118,14 +118,13 @@ impl AckQueue {
 }
 
 impl Session {
-    /// Sends the acknowledgements and refusals that can be sent.
     pub(super) fn acknowledge_stored(&mut self) {
-        if self.unstored.is_empty() {
+        if self.pending_acks.is_empty() {
             return;
         }
         let waiter = Arc::clone(&self.waiter);
-        let outcomes: Vec<_> = self.unstored.0.iter_mut().map(|lane| lane.settle(&waiter)).collect();
-        self.unstored.0.retain(|lane| !lane.waiting.is_empty());
+        let outcomes: Vec<_> = self.pending_acks.0.iter_mut().map(|queue| queue.take_due(&waiter)).collect();
+        self.pending_acks.0.retain(|queue| !queue.pending.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for AckOutcome { stored, refused, .. } in outcomes {
             // One acknowledgement also covers the earlier batches. This does not apply to another node, which forwards
@@ -133,7 +132,7 @@ impl Session {
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {
-                lost.iter().for_each(|header| self.refuse(header, &refused));
+                lost.iter().for_each(|header| self.refuse_publish(header, &refused));
             }
         }
         if more {

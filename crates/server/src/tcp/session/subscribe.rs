@@ -60,11 +60,11 @@ impl Session {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
         let resumed = self.take_resumed(number);
-        let begun = match self.waited.take() {
+        let started = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.begin_subscription(subscribe, resumed),
         };
-        match begun {
+        match started {
             Ok(subscription) => {
                 self.subscriptions.insert(number, subscription);
                 self.announcing.push_back(number);
@@ -83,7 +83,7 @@ impl Session {
         let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
         let pattern = Pattern::parse(subscribe.pattern)
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-        if self.inbox.holds(subscribe.pattern) {
+        if self.inbox.contains(subscribe.pattern) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         } else if subscribe.pattern.starts_with("_INBOX") {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
@@ -91,15 +91,15 @@ impl Session {
         let resumes = matches!(subscribe.start, StartAt::Resume);
         let follow = self.following.remove(&subscribe.subscription);
         let mut options = options(subscribe, follow, self.stream.protocol());
-        options.here = self.from_node;
-        options.names_subjects = pattern.is_literal();
+        options.local_only = self.from_node;
+        options.is_literal = pattern.is_literal();
         if self.from_node {
             options.protocol = dunlin::NODE_PROTOCOL;
         }
         let (waiter, arrivals) = (&self.waiter, &self.new_logs);
-        let listed = if self.from_node { NewLogs::listed_for_node } else { NewLogs::listed };
+        let listed = if self.from_node { NewLogs::with_arrivals_for_node } else { NewLogs::with_arrivals };
         let newcomers = || listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
-        let missing = self.if_unknown(options.start, resumes);
+        let missing = self.unknown_topic_policy(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
         Ok(Subscription {
@@ -113,14 +113,14 @@ impl Session {
             unannounced: VecDeque::from(selected.logs),
             resumed: resumes
                 .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.shared.node.budget()))),
-            beginning: Some(0),
+            announced_logs: Some(0),
             _charge: charge,
         })
     }
 
     /// The policy if a subscription's topic does not exist.
-    pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> MissingTopicPolicy {
-        if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, goes_on) }
+    pub(super) fn unknown_topic_policy(&self, start: Start, resumes: bool) -> MissingTopicPolicy {
+        if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, resumes) }
     }
 
     /// Whether a subscription or a membership already has this number.
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Queues the subscriptions that must read topics which were created later.
-    pub(super) fn take_newcomers(&mut self) {
+    pub(super) fn queue_new_logs(&mut self) {
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
             let Some(newcomers) = &subscription.newcomers else { continue };
@@ -170,8 +170,8 @@ impl Session {
                     self.announcing.pop_front();
                 }
                 None => {
-                    if let Some(logs) = subscription.beginning.take() {
-                        self.line.extend(subscription.starved.drain(..));
+                    if let Some(logs) = subscription.announced_logs.take() {
+                        self.channel_queue.extend(subscription.starved.drain(..));
                         let subscribed = Subscribed { subscription: number, logs };
                         self.outbound.push(FromNode::Subscribed(subscribed));
                     }
@@ -185,13 +185,13 @@ impl Session {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
         // A resumed subscription treats a log without a position as a new log.
-        let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
-        let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
+        let is_late = subscription.announced_logs.is_none() || subscription.resumed.is_some();
+        let late = is_late.then(|| subscription.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
         let mut cursor = self.node.open_cursor(log, options, start, filter, ConsumeMode::Explicit);
         let channels_max = self.shared.limits.channels_max;
         let charge = self.shared.charge_subscriptions(1, subscription.options.name.len());
-        let refused = match (cursor.take_now(), charge) {
+        let refused = match (cursor.try_take(), charge) {
             (Some(Err(error)), _) | (_, Err(error)) => Refused::from(&error),
             _ if self.channels.len() + self.opening.len() >= channels_max => {
                 Refused::limit("channels_max", channels_max as u64)
@@ -246,21 +246,21 @@ impl Session {
             topic: &name.topic,
             subject_prefix: &name.subject_prefix,
         }));
-        if let Some(logs) = &mut subscription.beginning {
+        if let Some(logs) = &mut subscription.announced_logs {
             *logs += 1;
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
-        let reading = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
+        let progress = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
         let debt = Default::default();
         let opened = Channel {
             subscription: number,
             cursor,
             reported,
-            reading,
+            progress,
             debt,
             stopped: false,
-            in_turn: false,
+            is_selected: false,
             sent: false,
             touched: false,
             sending: None,
@@ -268,7 +268,7 @@ impl Session {
             _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
-        self.line.push_back(channel);
+        self.channel_queue.push_back(channel);
     }
 
     pub(super) fn credit(&mut self, credit: &Credit<'_>) {
@@ -277,7 +277,7 @@ impl Session {
         };
         subscription.granted = subscription.granted.max(credit.granted);
         if subscription.may_send() {
-            self.line.extend(subscription.starved.drain(..));
+            self.channel_queue.extend(subscription.starved.drain(..));
         }
         for consumed in credit.consumed.iter() {
             let number = consumed.channel;
@@ -288,7 +288,7 @@ impl Session {
                 channel.cursor.consume(consumed.position.seq.min(channel.reported.seq));
                 let consumed = position_from_wire(consumed.position);
                 if channel.in_flight.take_if(|sent| *sent <= consumed).is_some() {
-                    self.line.push_back(number);
+                    self.channel_queue.push_back(number);
                 }
             }
         }
@@ -309,9 +309,9 @@ impl Session {
         // The channel may have ended since the client sent this message.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
-        let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
-        channel.cursor.rouse(&self.waiter, resync.channel);
-        channel.cursor.resync(how);
+        let target = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
+        channel.cursor.disarm(&self.waiter, resync.channel);
+        channel.cursor.resync(target);
         channel.reported = if resync.state { channel.cursor.read_through() } else { after };
         (channel.in_flight, channel.touched, channel.stopped) = (None, false, false);
         self.channel_last += 1;
@@ -333,7 +333,7 @@ impl Session {
             subject_prefix: &name.subject_prefix,
         }));
         self.channels.insert(number, channel);
-        self.line.push_back(number);
+        self.channel_queue.push_back(number);
     }
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
@@ -351,7 +351,7 @@ impl Session {
         for channel in subscription.channels {
             if let Entry::Occupied(entry) = self.channels.entry(channel) {
                 let mut cursor = entry.remove().cursor;
-                behind = behind.max(cursor.behind());
+                behind = behind.max(cursor.lag());
                 cursor.leave(&self.waiter, channel);
             }
         }
@@ -369,7 +369,7 @@ impl Session {
     pub(super) fn end_channel(&mut self, number: u32) {
         let Some(mut channel) = self.channels.remove(&number) else { return };
         channel.cursor.leave(&self.waiter, number);
-        let lost = channel.cursor.was_lost();
+        let lost = channel.cursor.has_ended_at_gap();
         let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
         subscription.channels.retain(|&other| other != number);
         let more = subscription.newcomers.is_some()
@@ -387,7 +387,7 @@ impl Subscription {
     /// The start position in a log whose channel is about to be opened.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
-        let newcomer = self.options.of_newcomer(log).1;
+        let newcomer = self.options.for_new_log(log).1;
         match &mut self.resumed {
             Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
@@ -395,7 +395,7 @@ impl Subscription {
                 None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,
                 None => Start::Earliest,
             },
-            None if self.beginning.is_none() => newcomer,
+            None if self.announced_logs.is_none() => newcomer,
             None => self.options.start,
         }
     }
@@ -431,7 +431,7 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> Subscri
         registered: subscribe.registered,
         conflate: false,
         test_loss_every: None,
-        here: false,
-        names_subjects: false,
+        local_only: false,
+        is_literal: false,
     }
 }

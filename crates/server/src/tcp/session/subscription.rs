@@ -12,9 +12,8 @@ use dunlin::topic::{
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
 use hashbrown::HashMap;
 
-use super::plan::RUN_BYTES_MAX;
+use super::plan::BATCH_BYTES_MAX;
 
-/// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) pattern: Pattern,
@@ -22,7 +21,6 @@ pub(super) struct Subscription {
     pub(super) channels: Vec<u32>,
     /// Total number of bytes for which the client has granted credit.
     pub(super) granted: u64,
-    /// Total number of bytes that were sent.
     pub(super) sent: u64,
     /// Channels that have records but wait for credit.
     pub(super) starved: Vec<u32>,
@@ -33,17 +31,14 @@ pub(super) struct Subscription {
     /// The client's positions at the end of its last connection, if the subscription is resumed.
     pub(super) resumed: Option<ResumePositions>,
     /// Number of logs announced so far; `None` once all existing logs were announced.
-    pub(super) beginning: Option<u32>,
-    /// Memory that is charged for the subscription.
+    pub(super) announced_logs: Option<u32>,
     pub(super) _charge: Charge,
 }
 
-/// A channel whose start position is being looked up.
 #[derive(Debug)]
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) cursor: CursorFuture,
-    /// Memory that is charged for the channel.
     pub(super) charge: Charge,
 }
 
@@ -79,13 +74,13 @@ pub(super) struct Channel {
     /// The client's position when it has read everything that was sent.
     pub(super) reported: Position,
     /// Progress of the channel, shown to operators.
-    pub(super) reading: Arc<SubscriberProgress>,
-    /// Bytes that were sent in addition to the channel's share. The channel skips turns until they are compensated.
+    pub(super) progress: Arc<SubscriberProgress>,
+    /// Bytes that were sent in addition to the channel's share. The channel skips writes until they are compensated.
     pub(super) debt: Cell<usize>,
     /// Whether the socket did not take all of the channel's part of the last write.
     pub(super) stopped: bool,
     /// Whether records of the channel are in the write that is being built.
-    pub(super) in_turn: bool,
+    pub(super) is_selected: bool,
     /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
     /// Whether the next heartbeat has the channel's position.
@@ -94,7 +89,6 @@ pub(super) struct Channel {
     pub(super) sending: Option<SnapshotTransfer>,
     /// With conflation: the position up to which records were sent that the client has not consumed yet.
     pub(super) in_flight: Option<Position>,
-    /// Memory that is charged for the channel.
     pub(super) _charge: Charge,
 }
 
@@ -109,7 +103,7 @@ impl SnapshotTransfer {
     /// Number of bytes of the messages that are still to be sent.
     pub(super) fn message_bytes(&self) -> u64 {
         let rest = self.snapshot.bytes.len() - self.offset;
-        let parts = rest.div_ceil(RUN_BYTES_MAX).max(1);
+        let parts = rest.div_ceil(BATCH_BYTES_MAX).max(1);
         (parts * SNAPSHOT_HEAD_BYTES + rest.next_multiple_of(8)) as u64
     }
 }
@@ -129,7 +123,7 @@ impl Channel {
     /// Records that the client knows the channel's position.
     pub(super) fn mark_all_reported(&mut self) {
         self.reported = self.read_through();
-        self.reading.at(self.reported);
+        self.progress.set_position(self.reported);
         self.in_flight = self.cursor.is_conflated().then_some(self.reported);
     }
 
@@ -140,17 +134,17 @@ impl Channel {
 
     /// Treats records that are dropped on purpose (for tests) as sent, without a notice to the client. Returns whether
     /// there were any.
-    pub(super) fn pass_over_lost(&mut self) -> bool {
-        let given = self.cursor.prev_seq();
-        let has_lost = self.reported.epoch == self.cursor.next().epoch && given > self.reported.seq;
+    pub(super) fn skip_lost(&mut self) -> bool {
+        let read_seq = self.cursor.prev_seq();
+        let has_lost = self.reported.epoch == self.cursor.next().epoch && read_seq > self.reported.seq;
         if has_lost {
-            self.reported.seq = given;
+            self.reported.seq = read_seq;
         }
         has_lost
     }
 
     /// Records that more bytes of the state were sent.
-    pub(super) fn sent_of_state(&mut self, bytes: usize) {
+    pub(super) fn record_sent_state(&mut self, bytes: usize) {
         let Some(sending) = &mut self.sending else { return };
         sending.offset += bytes;
         if sending.offset == sending.snapshot.bytes.len() {

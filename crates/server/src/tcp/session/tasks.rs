@@ -9,8 +9,8 @@
 //! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; [`WORKERS_MAX`]
 //! workers. Further ones are refused.
 
-mod answers;
 mod rechecking;
+mod results;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,37 +29,33 @@ use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
 
 /// Token with which results and orders notify the session's waiter.
-pub(super) const TASKED: u32 = u32::MAX - 8;
+pub(super) const TASK_RESULT: u32 = u32::MAX - 8;
 
 /// Maximum number of requests of one session that have no response yet.
 const REQUESTS_MAX: usize = 4_096;
 /// Maximum size of the requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of workers of one session.
 const WORKERS_MAX: usize = 4_096;
 /// Maximum number of tenants of which a session remembers that they exist.
-const TENANTS_KEPT_MAX: usize = 10_000;
+const KNOWN_TENANTS_MAX: usize = 10_000;
 /// Maximum number of bytes of orders in one message; a larger order is sent alone.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
-/// The task requests of one session, and its workers.
 #[derive(Debug, Default)]
 pub(super) struct TaskRequests {
     commands: Commands,
-    of_commands: Vec<CommandBatch>,
-    questions: Vec<(PendingRequest, Bytes)>,
+    command_batches: Vec<CommandBatch>,
+    queries: Vec<(PendingRequest, Bytes)>,
     outcomes: OutcomeQueue,
-    unanswered: usize,
-    unanswered_bytes: usize,
+    pending_count: usize,
+    pending_bytes: usize,
     /// Tenants of which the session knows that they exist.
-    tenants: HashSet<Vec<u8>>,
-    outlet: Option<Arc<OrderQueue>>,
-    /// The scheduler of the session's workers.
+    known_tenants: HashSet<Vec<u8>>,
+    order_queue: Option<Arc<OrderQueue>>,
     scheduler: Weak<Tasks>,
     /// Whether a worker's heartbeat is among the collected commands.
-    beats: bool,
+    has_heartbeats: bool,
     workers: Arc<AtomicUsize>,
-    /// The attached workers, by number.
     attached: HashMap<u64, AttachedWorker>,
     /// Workers that have lost their permission. They receive no more orders.
     revoked: HashSet<u64>,
@@ -67,14 +63,12 @@ pub(super) struct TaskRequests {
     attaching: Vec<AbortHandle>,
 }
 
-/// The number and size of a request.
 #[derive(Debug, Clone, Copy)]
 struct PendingRequest {
     number: u32,
     bytes: usize,
 }
 
-/// A worker that is attached over this session.
 #[derive(Debug)]
 struct AttachedWorker {
     /// The request that attached the worker.
@@ -91,7 +85,6 @@ struct CommandBatch {
     is_own: Vec<bool>,
 }
 
-/// The result of a request that is not sent yet.
 #[derive(Debug)]
 struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
@@ -100,7 +93,7 @@ enum ResponseContent {
     /// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome) for each command.
     CommandOutcome(Vec<Bytes>),
     /// A query, which can be evaluated from now on.
-    Question(Bytes),
+    Query(Bytes),
     /// The worker is attached; it runs tasks of these tenants, or of all tenants if there are none.
     Attached(AttachResponse, Vec<Vec<u8>>),
 }
@@ -111,90 +104,90 @@ fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
     outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, came: impl Iterator<Item = RequestOutcome>) {
-    lock(outcomes).extend(came);
-    waiter.notify(TASKED);
+fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, new: impl Iterator<Item = RequestOutcome>) {
+    lock(outcomes).extend(new);
+    waiter.notify(TASK_RESULT);
 }
 
 impl Session {
-    pub(super) fn tasks(&mut self, asked: &wire::Tasks<'_>) {
-        if let Err(refused) = self.take_tasks(asked) {
-            self.refuse_tasks(asked.request, &refused);
+    pub(super) fn tasks(&mut self, message: &wire::Tasks<'_>) {
+        if let Err(refused) = self.accept_tasks(message) {
+            self.refuse_tasks(message.request, &refused);
         }
     }
 
-    fn take_tasks(&mut self, asked: &wire::Tasks<'_>) -> Result<(), Refused> {
-        if let Some(Err(refused)) = self.waited.take() {
+    fn accept_tasks(&mut self, message: &wire::Tasks<'_>) -> Result<(), Refused> {
+        if let Some(Err(refused)) = self.prepared.take() {
             return Err(refused);
         }
-        let request = PendingRequest { number: asked.request, bytes: asked.bytes.0.len() };
-        if self.task_requests.unanswered >= REQUESTS_MAX {
+        let request = PendingRequest { number: message.request, bytes: message.bytes.0.len() };
+        if self.task_requests.pending_count >= REQUESTS_MAX {
             return Err(Refused::limit("task_requests_max", REQUESTS_MAX as u64));
         }
-        if self.task_requests.unanswered_bytes + request.bytes > REQUEST_BYTES_MAX {
+        if self.task_requests.pending_bytes + request.bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
-        match asked.kind {
-            TasksKind::Commands => self.take_task_commands(request, asked.bytes.0)?,
-            TasksKind::Attach => self.take_worker(request, asked.bytes.0)?,
-            TasksKind::Question | TasksKind::StaleQuestion => {
-                TaskQuery::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
-                let bytes = Bytes::copy_from_slice(asked.bytes.0);
-                if asked.kind == TasksKind::Question {
-                    self.task_requests.questions.push((request, bytes));
+        match message.kind {
+            TasksKind::Commands => self.accept_task_commands(request, message.bytes.0)?,
+            TasksKind::Attach => self.accept_worker(request, message.bytes.0)?,
+            TasksKind::Query | TasksKind::StaleQuery => {
+                TaskQuery::decode(message.bytes.0).map_err(|error| protocol(error.to_string()))?;
+                let bytes = Bytes::copy_from_slice(message.bytes.0);
+                if message.kind == TasksKind::Query {
+                    self.task_requests.queries.push((request, bytes));
                 } else {
                     lock(&self.task_requests.outcomes)
-                        .push_back(RequestOutcome(request, Ok(ResponseContent::Question(bytes))));
+                        .push_back(RequestOutcome(request, Ok(ResponseContent::Query(bytes))));
                 }
             }
         }
-        self.task_requests.unanswered += 1;
-        self.task_requests.unanswered_bytes += request.bytes;
+        self.task_requests.pending_count += 1;
+        self.task_requests.pending_bytes += request.bytes;
         Ok(())
     }
 
     /// Takes all commands of a request, or refuses the request and takes none.
-    fn take_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let (mut taken, mut is_own) = (Commands::default(), Vec::new());
+    fn accept_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
+        let (mut accepted, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("the commands are incomplete");
-        let mut found = Vec::new();
+        let mut new_tenants = Vec::new();
         while !rest.is_empty() {
             let (len, after) = rest.split_first_chunk().ok_or_else(short)?;
             let (bytes, after) =
                 after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
             rest = after;
             let command = TaskCommand::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-            self.task_requests.beats |= matches!(command, TaskCommand::Beat { .. });
-            self.take_task_command((command, bytes), &rule, &mut taken, &mut is_own, &mut found)?;
+            self.task_requests.has_heartbeats |= matches!(command, TaskCommand::Renew { .. });
+            self.accept_task_command((command, bytes), &rule, &mut accepted, &mut is_own, &mut new_tenants)?;
         }
-        for bytes in taken.iter() {
+        for bytes in accepted.iter() {
             self.task_requests.commands.push(bytes);
         }
-        if self.task_requests.tenants.len() + found.len() <= TENANTS_KEPT_MAX {
-            self.task_requests.tenants.extend(found);
+        if self.task_requests.known_tenants.len() + new_tenants.len() <= KNOWN_TENANTS_MAX {
+            self.task_requests.known_tenants.extend(new_tenants);
         }
-        self.task_requests.of_commands.push(CommandBatch { request, is_own });
+        self.task_requests.command_batches.push(CommandBatch { request, is_own });
         Ok(())
     }
 
-    fn take_task_command<'c>(
+    fn accept_task_command<'c>(
         &self,
         (mut command, bytes): (TaskCommand<'c>, &[u8]),
         rule: &'c TaskRule,
-        taken: &mut Commands,
+        accepted: &mut Commands,
         is_own: &mut Vec<bool>,
-        found: &mut Vec<Vec<u8>>,
+        new_tenants: &mut Vec<Vec<u8>>,
     ) -> Result<(), Refused> {
-        let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
-        if rule.is_bounded() && !self.task_requests.are_own(command.workers(), rule) {
+        let is_named = set_default_tenant(&mut command, rule.tenant.as_bytes());
+        if rule.is_bounded() && !self.task_requests.owns_workers(command.workers(), rule) {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "the worker belongs to another connection"));
         }
         if let TaskCommand::Submit { tenant, ref tasks } = command {
             self.admit_publish(tasks.len() as u32, bytes.len())?;
-            self.found_tenant(tenant, taken, is_own, found);
+            self.create_unknown_tenant(tenant, accepted, is_own, new_tenants);
         } else if let TaskCommand::Schedule { tenant, .. } = command {
-            self.found_tenant(tenant, taken, is_own, found);
+            self.create_unknown_tenant(tenant, accepted, is_own, new_tenants);
         } else if let TaskCommand::Join { .. } = command {
             return Err(Refused::new(
                 wire::ErrorCode::BadTask,
@@ -207,33 +200,35 @@ impl Session {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);
-        self.node.permit_task(rule, &command, as_is, taken).map_err(|error| Refused::from(&error))?;
+        self.node.permit_task(rule, &command, as_is, accepted).map_err(|error| Refused::from(&error))?;
         is_own.push(true);
         Ok(())
     }
 
     /// If the tenant is not known to exist and `auto_create` is set, adds a command that creates it.
-    fn found_tenant(
+    fn create_unknown_tenant(
         &self,
         tenant: &[u8],
-        taken: &mut Commands,
+        accepted: &mut Commands,
         is_own: &mut Vec<bool>,
-        found: &mut Vec<Vec<u8>>,
+        new_tenants: &mut Vec<Vec<u8>>,
     ) {
-        let is_known =
-            || self.task_requests.tenants.contains(tenant) || found.iter().any(|known| known == tenant);
+        let is_known = || {
+            self.task_requests.known_tenants.contains(tenant)
+                || new_tenants.iter().any(|known| known == tenant)
+        };
         if tenant.is_empty() || !self.node.config().auto_create || is_known() {
             return;
         }
-        taken.push_with(|out| TaskCommand::Found { tenant }.encode(out));
+        accepted.push_with(|out| TaskCommand::EnsureTenant { tenant }.encode(out));
         is_own.push(false);
-        found.push(tenant.to_vec());
+        new_tenants.push(tenant.to_vec());
     }
 
-    fn take_worker(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
+    fn accept_worker(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let attach = AttachRequest::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        let mut asked = WorkerAttachment::from(&attach);
-        asked.tenants = self.node.may_work(asked.tenants).map_err(|error| Refused::from(&error))?;
+        let mut attachment = WorkerAttachment::from(&attach);
+        attachment.tenants = self.node.may_work(attachment.tenants).map_err(|error| Refused::from(&error))?;
         let workers = &self.task_requests.workers;
         if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
             return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
@@ -242,20 +237,21 @@ impl Session {
         let tasks = self.scheduler()?;
         let waiter = Arc::clone(&self.waiter);
         self.task_requests.scheduler = Arc::downgrade(&tasks);
-        let outlet = self.task_requests.outlet.get_or_insert_with(|| OrderQueue::new(waiter, TASKED));
-        let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.task_requests.outcomes));
+        let order_queue =
+            self.task_requests.order_queue.get_or_insert_with(|| OrderQueue::new(waiter, TASK_RESULT));
+        let (order_queue, outcomes) = (Arc::downgrade(order_queue), Arc::clone(&self.task_requests.outcomes));
         let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.task_requests.workers));
-        let tenants = asked.tenants.clone();
+        let tenants = attachment.tenants.clone();
         let attaching = tokio::spawn(async move {
-            let Some(outlet) = outlet.upgrade() else { return };
-            let mut is_told = false;
-            let attached = tasks.attach(&asked, &outlet, |attached| {
-                is_told = true;
+            let Some(order_queue) = order_queue.upgrade() else { return };
+            let mut is_reported = false;
+            let attached = tasks.attach(&attachment, &order_queue, |attached| {
+                is_reported = true;
                 let outcome = RequestOutcome(request, Ok(ResponseContent::Attached(attached, tenants)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
-            if let (Err(error), false) = (attached, is_told) {
+            if let (Err(error), false) = (attached, is_reported) {
                 workers.fetch_sub(1, Ordering::Relaxed);
                 let outcome = RequestOutcome(request, Err(Refused::from(&error)));
                 push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
@@ -271,106 +267,109 @@ impl Session {
     }
 
     /// Proposes the collected commands, and catches up for the collected queries.
-    pub(super) fn ask_scheduler(&mut self) {
-        if self.task_requests.of_commands.is_empty() && self.task_requests.questions.is_empty() {
+    pub(super) fn propose_task_requests(&mut self) {
+        if self.task_requests.command_batches.is_empty() && self.task_requests.queries.is_empty() {
             return;
         }
         let commands = std::mem::take(&mut self.task_requests.commands);
-        let of_commands = std::mem::take(&mut self.task_requests.of_commands);
-        let questions = std::mem::take(&mut self.task_requests.questions);
+        let command_batches = std::mem::take(&mut self.task_requests.command_batches);
+        let queries = std::mem::take(&mut self.task_requests.queries);
         let tasks = match self.scheduler() {
             Ok(tasks) => tasks,
             Err(refused) => {
-                let requests = of_commands.into_iter().map(|batch| batch.request);
-                let requests = requests.chain(questions.into_iter().map(|(request, _)| request));
+                let requests = command_batches.into_iter().map(|batch| batch.request);
+                let requests = requests.chain(queries.into_iter().map(|(request, _)| request));
                 let mut outcomes = lock(&self.task_requests.outcomes);
                 outcomes.extend(requests.map(|request| RequestOutcome(request, Err(refused.clone()))));
                 return;
             }
         };
         let (outcomes, waiter) = (&self.task_requests.outcomes, &self.waiter);
-        if !of_commands.is_empty() {
+        if !command_batches.is_empty() {
             let (tasks, outcomes, waiter) = (Arc::clone(&tasks), Arc::clone(outcomes), Arc::clone(waiter));
-            let heard =
-                self.task_requests.outlet.clone().filter(|_| std::mem::take(&mut self.task_requests.beats));
+            let renewed = self
+                .task_requests
+                .order_queue
+                .clone()
+                .filter(|_| std::mem::take(&mut self.task_requests.has_heartbeats));
             tokio::spawn(async move {
-                let answers = tasks.propose_known(commands).await;
-                push_outcomes(&outcomes, &waiter, each(of_commands, answers).into_iter());
-                if let Some(outlet) = heard {
+                let results = tasks.propose_decoded(commands).await;
+                push_outcomes(&outcomes, &waiter, outcomes_of(command_batches, results).into_iter());
+                if let Some(order_queue) = renewed {
                     // If this fails, the workers' leases end at their usual time.
-                    let _ = tasks.heard(&outlet).await;
+                    let _ = tasks.refresh_leases(&order_queue).await;
                 }
             });
         }
-        if !questions.is_empty() {
+        if !queries.is_empty() {
             let (outcomes, waiter) = (Arc::clone(outcomes), Arc::clone(waiter));
             tokio::spawn(async move {
                 let caught_up = tasks.catch_up().await.map_err(|error| Refused::from(&error));
-                let came = questions.into_iter().map(|(request, bytes)| {
-                    RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Question(bytes)))
+                let new = queries.into_iter().map(|(request, bytes)| {
+                    RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Query(bytes)))
                 });
-                push_outcomes(&outcomes, &waiter, came);
+                push_outcomes(&outcomes, &waiter, new);
             });
         }
     }
 
     /// Sends results, and then orders, as far as there is room.
-    pub(super) fn answer_tasks(&mut self) {
+    pub(super) fn send_task_results(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(RequestOutcome(request, content)) = lock(&self.task_requests.outcomes).pop_front()
             else {
-                return self.say_orders();
+                return self.send_orders();
             };
-            self.task_requests.unanswered -= 1;
-            self.task_requests.unanswered_bytes -= request.bytes;
-            let said = content.and_then(|content| match content {
-                ResponseContent::CommandOutcome(answers) => {
-                    self.say_tasked(request.number, &answers::write_all(&answers));
+            self.task_requests.pending_count -= 1;
+            self.task_requests.pending_bytes -= request.bytes;
+            let sent = content.and_then(|content| match content {
+                ResponseContent::CommandOutcome(results) => {
+                    self.send_task_result(request.number, &results::write_all(&results));
                     Ok(())
                 }
-                ResponseContent::Question(bytes) => self.say_task_found(request.number, &bytes),
+                ResponseContent::Query(bytes) => self.send_task_query_result(request.number, &bytes),
                 ResponseContent::Attached(attached, tenants) => {
                     let worker = AttachedWorker { request: request.number, tenants };
                     self.task_requests.revoked.remove(&attached.worker);
                     self.task_requests.attached.insert(attached.worker, worker);
                     let mut out = Vec::new();
                     attached.encode(&mut out);
-                    self.say_tasked(request.number, &out);
+                    self.send_task_result(request.number, &out);
                     // The users file may have changed while the worker was being attached.
                     self.recheck_workers();
                     Ok(())
                 }
             });
-            if let Err(refused) = said {
+            if let Err(refused) = sent {
                 self.refuse_tasks(request.number, &refused);
             }
         }
     }
 
-    fn say_task_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
+    fn send_task_query_result(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
         let mut query = TaskQuery::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let rule = self.node.task_rule();
         if !rule.manage {
-            ask_of_tenant(&mut query, rule.tenant.as_bytes());
+            limit_query_to_tenant(&mut query, rule.tenant.as_bytes());
         }
-        self.node.may_ask_of_tasks(&query).map_err(|error| Refused::from(&error))?;
+        self.node.may_query_tasks(&query).map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
         self.scheduler()?.answer(&query).map_err(|error| Refused::from(&error))?.encode(&mut out);
-        self.say_tasked(request, &out);
+        self.send_task_result(request, &out);
         Ok(())
     }
 
-    fn say_tasked(&mut self, request: u32, bytes: &[u8]) {
+    fn send_task_result(&mut self, request: u32, bytes: &[u8]) {
         self.outbound.push(FromNode::TasksResult(TasksResult { request, bytes: LongBytes(bytes) }));
     }
 
-    fn say_orders(&mut self) {
-        let Some(outlet) = self.task_requests.outlet.clone() else { return };
-        while self.outbound.control.len() <= CONTROL_BYTES_MAX && !outlet.is_empty() {
+    fn send_orders(&mut self) {
+        let Some(order_queue) = self.task_requests.order_queue.clone() else { return };
+        while self.outbound.control.len() <= CONTROL_BYTES_MAX && !order_queue.is_empty() {
             let mut out = Vec::new();
             WorkerOrder::begin(&mut out);
             let none = out.len();
-            outlet.take(|order| {
+            order_queue.take(|order| {
                 if !self.task_requests.revoked.contains(&order.worker()) {
                     order.encode(&mut out);
                 }
@@ -391,12 +390,12 @@ impl Session {
 
 impl TaskRequests {
     /// Whether all requests have their results.
-    pub(super) fn is_answered(&self) -> bool {
-        self.unanswered == 0
+    pub(super) fn all_responded(&self) -> bool {
+        self.pending_count == 0
     }
 
     /// Whether these workers belong to this connection, and run tasks only of tenants that the user may work for.
-    fn are_own(&self, workers: &[u64], rule: &TaskRule) -> bool {
+    fn owns_workers(&self, workers: &[u64], rule: &TaskRule) -> bool {
         workers
             .iter()
             .all(|worker| self.attached.get(worker).is_some_and(|worker| rule.serves(&worker.tenants)))
@@ -406,16 +405,19 @@ impl TaskRequests {
 impl Drop for TaskRequests {
     fn drop(&mut self) {
         self.attaching.iter().for_each(AbortHandle::abort);
-        let Some(outlet) = self.outlet.take().filter(|outlet| outlet.has_workers()) else { return };
+        let Some(order_queue) = self.order_queue.take().filter(|order_queue| order_queue.has_workers())
+        else {
+            return;
+        };
         if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
             // If this fails, the workers' leases end at their usual time.
-            runtime.spawn(async move { tasks.connection_ended(&outlet).await });
+            runtime.spawn(async move { tasks.connection_ended(&order_queue).await });
         }
     }
 }
 
 /// Sets the user's tenant in a command that names no tenant. Returns whether it named none.
-fn name_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
+fn set_default_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
     match command {
         TaskCommand::Submit { tenant, .. }
         | TaskCommand::Redrive { tenant, .. }
@@ -433,7 +435,7 @@ fn name_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
 }
 
 /// Sets the user's tenant in a query that names no tenant. Otherwise the query would cover all tenants.
-fn ask_of_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
+fn limit_query_to_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     match query {
         TaskQuery::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
         TaskQuery::Queues { tenant } | TaskQuery::Tenants { tenant } if tenant.is_empty() => *tenant = own,
@@ -441,18 +443,18 @@ fn ask_of_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     }
 }
 
-fn each(batches: Vec<CommandBatch>, answers: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
-    match answers {
-        Ok(answers) => {
-            let mut answers = answers.into_iter();
-            let of = |CommandBatch { request, is_own }: CommandBatch| {
+fn outcomes_of(batches: Vec<CommandBatch>, results: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
+    match results {
+        Ok(results) => {
+            let mut results = results.into_iter();
+            let outcome_of = |CommandBatch { request, is_own }: CommandBatch| {
                 // A command without a result gets empty bytes, so that the order of the results is kept.
-                let mut next = || answers.next().unwrap_or_default();
+                let mut next = || results.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));
-                let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));
+                let own = own.filter_map(|(is_own, result)| is_own.then_some(result));
                 RequestOutcome(request, Ok(ResponseContent::CommandOutcome(own.collect())))
             };
-            batches.into_iter().map(of).collect()
+            batches.into_iter().map(outcome_of).collect()
         }
         Err(error) => {
             let refused = Refused::from(&error);

@@ -16,8 +16,8 @@ use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
 use super::Session;
 use super::access::LoginState;
+use super::preparation::Preparation;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
-use super::waiting::Preparation;
 use crate::figures::{
     ClusterFigures, FiguresRequest, OwnerFigures, SUBSCRIBERS_SHOWN, TopicClients, TopicFigures,
 };
@@ -34,11 +34,11 @@ const TEST_LOSS_EVERY: &str = "test_loss_every";
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
-        let created = self.waited.take().unwrap_or_else(|| {
+        let created = self.prepared.take().unwrap_or_else(|| {
             let created = self.node.create_topic(create.config.name, self.config_of(create), create.or_same);
             created.map(drop).map_err(|error| Refused::from(&error))
         });
-        self.answer(create.request, created);
+        self.send_outcome(create.request, created);
     }
 
     pub(super) fn config_of(&self, create: &CreateTopic<'_>) -> TopicConfig {
@@ -46,33 +46,36 @@ impl Session {
     }
 
     pub(super) fn create_topic_with(&mut self, create: &CreateTopicWith<'_>) {
-        let created = self.waited.take().unwrap_or_else(|| {
+        let created = self.prepared.take().unwrap_or_else(|| {
             let created = self
-                .config_with(create)
+                .config_with_settings(create)
                 .and_then(|config| self.node.create_topic(create.config.name, config, create.or_same));
             created.map(drop).map_err(|error| Refused::from(&error))
         });
-        self.answer(create.request, created);
+        self.send_outcome(create.request, created);
     }
 
-    pub(super) fn config_with(&self, create: &CreateTopicWith<'_>) -> Result<TopicConfig, TopicError> {
+    pub(super) fn config_with_settings(
+        &self,
+        create: &CreateTopicWith<'_>,
+    ) -> Result<TopicConfig, TopicError> {
         let mut config = config_from_wire(&create.config, &self.node.config().topic);
         if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
             config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
         }
-        set(&mut config, create.settings.iter()).map_err(TopicError::Config)?;
+        apply_settings(&mut config, create.settings.iter()).map_err(TopicError::Config)?;
         Ok(config)
     }
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
         if let Some(subject) = describe.topic.strip_prefix(HAS_SUBSCRIBER) {
-            return self.answer_subscriber_query(describe.request, subject);
+            return self.send_subscriber_query_result(describe.request, subject);
         }
         if let Some(pattern) = describe.topic.strip_prefix(INTEREST) {
             return self.describe_interest(describe.request, pattern);
         }
         let Some(topic) = self.node.topic(describe.topic) else {
-            return self.refuse_request(describe.request, &self.node.why_missing(describe.topic));
+            return self.refuse_request(describe.request, &self.node.missing_topic_error(describe.topic));
         };
         let mut settings = settings_of(&topic, !self.shared.is_elsewhere(&topic));
         if let Some(owner) = self.shared.owner_of(&topic) {
@@ -85,15 +88,15 @@ impl Session {
 
     /// Reports to a requester whether its subject has a subscriber, before the node creates anything for the
     /// request.
-    fn answer_subscriber_query(&mut self, request: u32, subject: &str) {
-        let heard = match self.waited.take() {
-            Some(heard) => heard,
+    fn send_subscriber_query_result(&mut self, request: u32, subject: &str) {
+        let result = match self.prepared.take() {
+            Some(result) => result,
             // The result is available without waiting.
             None => self
                 .query_subscribers(subject)
-                .and_then(|mut query| subscriber_or_refusal(subject, query.take_now().unwrap_or(Ok(true)))),
+                .and_then(|mut query| subscriber_or_refusal(subject, query.try_take().unwrap_or(Ok(true)))),
         };
-        match heard {
+        match result {
             Ok(()) => {
                 let settings = List::new(&[]);
                 self.outbound.push(FromNode::Settings(Settings { request, settings }));
@@ -107,12 +110,12 @@ impl Session {
         let parsed = Subject::parse(subject);
         let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         self.node.may_publish(subject).map_err(|error| Refused::from(&error))?;
-        Ok(self.node.is_heard_async(&Pattern::from(subject)))
+        Ok(self.node.has_subscriber_async(&Pattern::from(subject)))
     }
 
     /// Responds to another node's query whether this node has subscribers.
     fn describe_interest(&mut self, request: u32, pattern: &str) {
-        let is_node = matches!(self.entrance, LoginState::Node) || self.shared.access.is_none();
+        let is_node = matches!(self.login_state, LoginState::Node) || self.shared.access.is_none();
         let pattern = match Pattern::parse(pattern) {
             Ok(pattern) if is_node => pattern,
             Ok(_) => {
@@ -124,23 +127,23 @@ impl Session {
                 return self.refuse_request(request, &refused);
             }
         };
-        let mut interest = self.node.interest_here(&pattern);
+        let mut interest = self.node.local_interest(&pattern);
         let user = self.shared.access.as_ref().and_then(|access| access.user_of_inbox(pattern.as_str()));
         interest.inbox_user = user.or(interest.inbox_user);
-        let settings = interest::settings_of(&interest);
+        let settings = interest::encode_interest(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
         self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
         let deleted = self
-            .waited
+            .prepared
             .take()
             .unwrap_or_else(|| self.node.delete_topic(delete.topic).map_err(|error| Refused::from(&error)));
-        self.answer(delete.request, deleted);
+        self.send_outcome(delete.request, deleted);
     }
 
-    fn answer(&mut self, request: u32, outcome: Result<(), Refused>) {
+    fn send_outcome(&mut self, request: u32, outcome: Result<(), Refused>) {
         match outcome {
             Ok(()) => self.outbound.push(FromNode::Done { request }),
             Err(refused) => self.refuse_request(request, &refused),
@@ -163,25 +166,31 @@ impl Session {
                 }
             },
         };
-        let fit = self.lines_that_fit();
+        let fit = self.lines_max();
         let topics_max = fit.min(list.topics_max as usize);
         let page = self.node.topics(pattern.as_ref(), list.after, topics_max);
-        let answers = self.take_figures();
-        let mut lines: Vec<_> =
-            page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
+        let cluster_figures = self.take_figures();
+        let mut lines: Vec<_> = page
+            .topics
+            .iter()
+            .map(|topic| topic_line(topic, &cluster_figures.of(&self.shared, topic)))
+            .collect();
         // Puts the topics that could not be opened at the end of the list.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
-        let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
-            (Some(pattern), Ok(name)) => pattern.matches(name),
-            (pattern, _) => pattern.is_none(),
-        };
-        lines.extend(refused.iter().filter(is_wanted).take(fit - lines.len().min(fit)).map(refused_line));
+        let matches_pattern =
+            |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
+                (Some(pattern), Ok(name)) => pattern.matches(name),
+                (pattern, _) => pattern.is_none(),
+            };
+        lines.extend(
+            refused.iter().filter(matches_pattern).take(fit - lines.len().min(fit)).map(refused_topic_line),
+        );
         let topics = Topics { request: list.request, more: page.more, topics: List::new(&lines) };
         self.outbound.push(FromNode::Topics(topics));
     }
 
     /// Number of lines that fit in one message. A line takes at most two names and 64 bytes.
-    fn lines_that_fit(&self) -> usize {
+    fn lines_max(&self) -> usize {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
 
@@ -191,7 +200,7 @@ impl Session {
             "" => None,
             pattern => Some(Pattern::parse(pattern).ok()?),
         };
-        let topics_max = self.lines_that_fit().min(list.topics_max as usize);
+        let topics_max = self.lines_max().min(list.topics_max as usize);
         self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
     }
 
@@ -202,12 +211,12 @@ impl Session {
 
     fn figures_for(&self, topics: impl FnOnce() -> Vec<Arc<Topic>>) -> Option<Preparation> {
         let names = || topics().iter().map(|topic| topic.name().to_owned()).collect();
-        let asked =
-            self.shared.ask_for_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() })?;
+        let request =
+            self.shared.request_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() })?;
         let figures = Arc::clone(&self.figures);
         Some(Box::pin(async move {
-            let answers = asked.await;
-            *figures.lock().unwrap_or_else(PoisonError::into_inner) = answers;
+            let cluster_figures = request.await;
+            *figures.lock().unwrap_or_else(PoisonError::into_inner) = cluster_figures;
             Ok(())
         }))
     }
@@ -218,10 +227,10 @@ impl Session {
 
     pub(super) fn describe_topic(&mut self, describe: NamedTopic<'_>) {
         let Some(topic) = self.node.topic(describe.topic) else {
-            return self.refuse_request(describe.request, &self.node.why_missing(describe.topic));
+            return self.refuse_request(describe.request, &self.node.missing_topic_error(describe.topic));
         };
-        let TopicFigures { held, users } = self.take_figures().of(&self.shared, &topic);
-        let (logs, infos) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
+        let TopicFigures { owner, clients } = self.take_figures().of(&self.shared, &topic);
+        let (logs, infos) = owner.map(|owner| (owner.logs, owner.groups)).unwrap_or_default();
         let logs: Vec<_> = logs.into_iter().map(|(partition, info)| log_state(partition, info)).collect();
         let groups: Vec<_> = infos.iter().map(group_state).collect();
         let unknown = TopicClients {
@@ -229,8 +238,8 @@ impl Session {
             subscribers_total: UNKNOWN_COUNT,
             ..TopicClients::default()
         };
-        let users = users.unwrap_or(unknown);
-        let subscribers: Vec<_> = users
+        let clients = clients.unwrap_or(unknown);
+        let subscribers: Vec<_> = clients
             .subscribers
             .iter()
             .take(SUBSCRIBERS_SHOWN)
@@ -239,8 +248,8 @@ impl Session {
         self.outbound.push(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
-            publishers: users.publishers,
-            subscribers_total: users.subscribers_total,
+            publishers: clients.publishers,
+            subscribers_total: clients.subscribers_total,
             logs: List::new(&logs),
             subscribers: List::new(&subscribers),
             groups: List::new(&groups),
@@ -252,13 +261,16 @@ impl Session {
 /// exist.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
-    is_heard: Result<bool, TopicError>,
+    has_subscriber: Result<bool, TopicError>,
 ) -> Result<(), Refused> {
-    if is_heard.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
+    if has_subscriber.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
 /// Applies settings, given as names and values, to a configuration.
-fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>) -> Result<(), ConfigError> {
+fn apply_settings<'a>(
+    config: &mut TopicConfig,
+    settings: impl Iterator<Item = Setting<'a>>,
+) -> Result<(), ConfigError> {
     let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
         if !seen.insert(setting.name) {
@@ -348,7 +360,7 @@ fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
 }
 
 /// The line for a topic that could not be opened. It has no partitions.
-fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
+fn refused_topic_line(refused: &RefusedTopic) -> TopicLine<'_> {
     TopicLine {
         name: &refused.name,
         pattern: &refused.pattern,
@@ -361,16 +373,16 @@ fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
     }
 }
 
-fn line<'t>(topic: &'t Topic, TopicFigures { held, users }: &TopicFigures) -> TopicLine<'t> {
+fn topic_line<'t>(topic: &'t Topic, TopicFigures { owner, clients }: &TopicFigures) -> TopicLine<'t> {
     TopicLine {
         name: topic.name(),
         pattern: topic.pattern(),
         partitions: topic.config().partitions,
         reliable: topic.config().reliable.is_some(),
-        records: held.as_ref().map_or(UNKNOWN, OwnerFigures::records),
-        bytes: held.as_ref().map_or(UNKNOWN, OwnerFigures::bytes),
-        appended: held.as_ref().map_or(UNKNOWN, OwnerFigures::appended),
-        subscribers: users.as_ref().map_or(UNKNOWN_COUNT, |users| users.subscribers_total),
+        records: owner.as_ref().map_or(UNKNOWN, OwnerFigures::records),
+        bytes: owner.as_ref().map_or(UNKNOWN, OwnerFigures::bytes),
+        appended: owner.as_ref().map_or(UNKNOWN, OwnerFigures::appended),
+        subscribers: clients.as_ref().map_or(UNKNOWN_COUNT, |clients| clients.subscribers_total),
     }
 }
 

@@ -33,23 +33,23 @@ pub(super) fn acknowledged_to_wire(acknowledged: AckLevel) -> AckKind {
 
 /// Converts a topic's settings. Zero stands for the node's default.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
-    let mut made = defaults.clone();
-    made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
-    made.partitions = config.partitions.max(1);
+    let mut converted = defaults.clone();
+    converted.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
+    converted.partitions = config.partitions.max(1);
     if config.retain_bytes > 0 {
-        made.retention.bytes = config.retain_bytes;
+        converted.retention.bytes = config.retain_bytes;
     }
     if config.retain_records > 0 {
-        made.retention.records = Some(config.retain_records);
+        converted.retention.records = Some(config.retain_records);
     }
     if config.retain_ms > 0 {
-        made.retention.age = Some(Duration::from_millis(config.retain_ms));
+        converted.retention.age = Some(Duration::from_millis(config.retain_ms));
     }
     if config.record_bytes_max > 0 {
-        made.record_bytes_max = config.record_bytes_max;
+        converted.record_bytes_max = config.record_bytes_max;
     }
-    made.reliable = (config.reliable_subscribers_max > 0).then(|| reliable_from_wire(config));
-    made
+    converted.reliable = (config.reliable_subscribers_max > 0).then(|| reliable_from_wire(config));
+    converted
 }
 
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {

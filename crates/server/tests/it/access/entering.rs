@@ -19,13 +19,13 @@ fn valid_credentials_are_accepted_on_every_listener() {
         client.publisher("a").unwrap();
     }
     for authorization in [bearer(token), basic("ana", PASSWORD)] {
-        let answer = guarded.http("POST", "/v1/topics/a", &authorization, b"x");
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = guarded.http("POST", "/v1/topics/a", &authorization, b"x");
+        assert_eq!(response.status, 200, "{response:?}");
     }
     for credentials in
         [format!(",\"auth_token\":\"{token}\""), format!(",\"user\":\"ana\",\"pass\":\"{PASSWORD}\"")]
     {
-        guarded.nats(&credentials).settle();
+        guarded.nats(&credentials).ping();
     }
     assert_eq!(guarded.metric("ana", "dunlin_logins_total{outcome=\"failed\"}"), 0.0);
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
@@ -48,7 +48,7 @@ fn nats_client_with_an_nkey_signs_its_nonce() {
     let pair = ring::signature::Ed25519KeyPair::from_seed_unchecked(NKEY_SEED).unwrap();
     let connect = |peer: &mut NatsPeer, nonce: &str| {
         let signature = URL_SAFE_NO_PAD.encode(pair.sign(nonce.as_bytes()));
-        peer.say(&format!("CONNECT {{\"verbose\":false,\"nkey\":\"{NKEY}\",\"sig\":\"{signature}\"}}"));
+        peer.send_line(&format!("CONNECT {{\"verbose\":false,\"nkey\":\"{NKEY}\",\"sig\":\"{signature}\"}}"));
     };
     let (mut right, mut wrong) = (NatsPeer::raw(&guarded.server), NatsPeer::raw(&guarded.server));
     let (nonce, other) = (nonce_of(&mut right), nonce_of(&mut wrong));
@@ -76,11 +76,11 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     }
     for wrong in [String::new(), bearer("dunlin_guess"), basic("bob", "guess"), "Digest x".to_owned()] {
         for path in ["/v1/topics", "/metrics", "/v1/subscriptions", "/v1/topics/a/events"] {
-            let answer = guarded.http("GET", path, &wrong, b"");
+            let response = guarded.http("GET", path, &wrong, b"");
             // From the fifth failure on, the throttle may refuse the attempt.
-            assert!([401, 429].contains(&answer.status), "{path} {wrong:?}: {answer:?}");
-            let challenge = answer.headers.iter().any(|(name, _)| name == "www-authenticate");
-            assert_eq!(challenge, answer.status == 401, "{answer:?}");
+            assert!([401, 429].contains(&response.status), "{path} {wrong:?}: {response:?}");
+            let challenge = response.headers.iter().any(|(name, _)| name == "www-authenticate");
+            assert_eq!(challenge, response.status == 401, "{response:?}");
         }
     }
     for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
@@ -92,7 +92,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     }
     let mut peer = crate::nats_peer::NatsPeer::raw(&guarded.server);
     assert!(peer.line().contains("\"auth_required\":true"));
-    peer.say("SUB a 1");
+    peer.send_line("SUB a 1");
     assert_eq!(peer.line(), "-ERR 'Authorization Violation'", "nothing goes before CONNECT");
 }
 
@@ -186,11 +186,11 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
         .strip_prefix("-ERR 'too many failed logins, try again in ")
         .and_then(|rest| rest.strip_suffix(" s'"));
     assert!(seconds.is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 0), "{line}");
-    let answer = guarded.http("GET", "/v1/topics", &basic("bob", PASSWORD), b"");
-    assert_eq!((answer.status, answer.code().as_str()), (429, "RATE_LIMIT"), "{answer:?}");
+    let response = guarded.http("GET", "/v1/topics", &basic("bob", PASSWORD), b"");
+    assert_eq!((response.status, response.code().as_str()), (429, "RATE_LIMIT"), "{response:?}");
     assert!(
-        answer.headers.iter().any(|(name, seconds)| name == "retry-after" && seconds != "0"),
-        "{answer:?}"
+        response.headers.iter().any(|(name, seconds)| name == "retry-after" && seconds != "0"),
+        "{response:?}"
     );
     let refused = refusal(guarded.connect(Credentials::password("bob", PASSWORD.as_bytes())));
     assert!(refused.code == ErrorCode::RateLimit && refused.numbers[0] > 0, "{refused:?}");
@@ -215,10 +215,10 @@ fn request_with_two_credentials_is_refused() {
     let guarded = Guarded::new(USERS);
     let (password, token) = (basic("ana", PASSWORD), bearer("dunlin_guess"));
     let mut peer = HttpPeer::connect(guarded.address(Protocol::Http));
-    let answer =
+    let response =
         peer.request("GET", "/v1/topics", &[("authorization", &password), ("authorization", &token)], b"");
-    assert_eq!(answer.status, 401, "{answer:?}");
-    assert!(String::from_utf8_lossy(&answer.body).contains("more than one"), "{answer:?}");
+    assert_eq!(response.status, 401, "{response:?}");
+    assert!(String::from_utf8_lossy(&response.body).contains("more than one"), "{response:?}");
 }
 
 #[test]

@@ -71,8 +71,8 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
             guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
         }
         let mut client = connect(&guarded.server).await;
-        let asked = of(&bearer(&TOKEN.0), subscribe(&[">"], At::Earliest(true)));
-        let mut stream = client.subscribe(asked).await.unwrap().into_inner();
+        let request = of(&bearer(&TOKEN.0), subscribe(&[">"], At::Earliest(true)));
+        let mut stream = client.subscribe(request).await.unwrap().into_inner();
         let began = next(&mut stream).await.unwrap();
         assert!(
             matches!(&began, v1::subscribe_response::Event::Subscribed(s) if s.logs.len() == 1),
@@ -154,8 +154,8 @@ fn subscription_of_another_user_is_reported_as_missing() {
             [("ana", "billing"), ("ana", reference.as_str()), ("bob", reference.as_str())]
         {
             let foreign = of(&as_user(user), unsubscribe("rata", subscription));
-            let answer = broker.unsubscribe(foreign).await.unwrap().into_inner();
-            assert_eq!(answer, missing, "{user} {subscription}");
+            let response = broker.unsubscribe(foreign).await.unwrap().into_inner();
+            assert_eq!(response, missing, "{user} {subscription}");
         }
         // The same subscription name means another subscription for each user.
         let ended = of(&as_user("bob"), unsubscribe("rata", "billing"));

@@ -28,15 +28,15 @@ fn kv_of(guarded: &Guarded, user: &str) -> Kv {
     guarded.by_password(user).kv()
 }
 
-fn forbidden<T: std::fmt::Debug>(asked: Result<T, KvError>) {
-    match asked {
+fn forbidden<T: std::fmt::Debug>(result: Result<T, KvError>) {
+    match result {
         Err(error) => assert_eq!(error.code(), Some(ErrorCode::Forbidden), "{error:?}"),
         other => panic!("{other:?}"),
     }
 }
 
 /// A change as text: its revision, and each key with its value, or with a minus if it was deleted.
-fn told(watch: &mut Watch) -> String {
+fn next_change(watch: &mut Watch) -> String {
     let change = watch.next_timeout(PATIENCE).unwrap().expect("a change");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let event = |event: &KeyChange| match event {
@@ -141,10 +141,10 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
     let mut now = ana.watch("a/1", WatchFrom::Now).unwrap();
     write_all(&root);
-    assert_eq!([told(&mut now), told(&mut now)], ["1 a/1=seen", "5 -a/1"]);
+    assert_eq!([next_change(&mut now), next_change(&mut now)], ["1 a/1=seen", "5 -a/1"]);
     let (epoch, _) = ana.revision().unwrap();
     let mut past = ana.watch("a/2", WatchFrom::Revision { epoch, revision: 1 }).unwrap();
-    assert_eq!(told(&mut past), "4 a/2=both");
+    assert_eq!(next_change(&mut past), "4 a/2=both");
     for denied in ["", "a/", "a/s", "b/", "a/secret"] {
         let WatchError::Kv(refused) = ana.watch(denied, WatchFrom::Oldest).unwrap_err() else { panic!() };
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
@@ -152,10 +152,10 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
     // A subscriber of the topic of changes receives the same keys and no others.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
-    let seen = raw(&guarded.by_password("ana"), options.clone(), 5);
-    assert_eq!(seen, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
-    let seen = raw(&guarded.by_password("root"), options.clone(), 5);
-    assert_eq!(seen.len(), 5);
+    let received = raw(&guarded.by_password("ana"), options.clone(), 5);
+    assert_eq!(received, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
+    let received = raw(&guarded.by_password("root"), options.clone(), 5);
+    assert_eq!(received.len(), 5);
     let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
     assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
 
@@ -165,14 +165,14 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     forbidden(ana.put("a/1", ""));
     root.put("a/x1", "hidden").unwrap();
     root.put("a/x2", "seen").unwrap();
-    assert_eq!(told(&mut later), "7 a/x2=seen");
+    assert_eq!(next_change(&mut later), "7 a/x2=seen");
 }
 
 /// The revisions and keys that a subscriber of the topic of changes receives, up to a revision.
 fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     use dunlin::topic::{Event, Notice, Subscribe};
     let mut subscriber = client.subscribe("$kv", options).unwrap();
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     loop {
         match subscriber.next_timeout(PATIENCE).unwrap().expect("it goes on") {
             Event::Record(record) => {
@@ -182,9 +182,9 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
                         String::from_utf8_lossy(key).into_owned()
                     }
                 });
-                seen.push(format!("{} {}", record.seq(), keys.collect::<Vec<_>>().join(" ")));
+                received.push(format!("{} {}", record.seq(), keys.collect::<Vec<_>>().join(" ")));
                 if record.seq() == last {
-                    return seen;
+                    return received;
                 }
             }
             Event::Notice(Notice::Advance { .. }) => {}
@@ -197,15 +197,15 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 fn http_user_reaches_only_the_keys_it_is_allowed() {
     let guarded = Guarded::new(USERS);
     let root = kv_of(&guarded, "root");
-    let ask = |user: &str, method: &str, path: &str, body: &str| {
-        let answer = guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes());
-        (answer.status, answer)
+    let request = |user: &str, method: &str, path: &str, body: &str| {
+        let response = guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes());
+        (response.status, response)
     };
-    assert_eq!(ask("ana", "PUT", "/v1/kv/a/1", "x").0, 200);
-    assert_eq!(ask("ana", "GET", "/v1/kv/a/1", "").0, 200);
-    assert_eq!(ask("ana", "GET", "/v1/kv?start=a/&end=a/s", "").0, 200);
-    let lease = ask("ana", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).1.json()["lease"].clone();
-    assert_eq!(ask("ana", "PUT", &format!("/v1/locks/a%2Fgate?lease={lease}"), "").0, 200);
+    assert_eq!(request("ana", "PUT", "/v1/kv/a/1", "x").0, 200);
+    assert_eq!(request("ana", "GET", "/v1/kv/a/1", "").0, 200);
+    assert_eq!(request("ana", "GET", "/v1/kv?start=a/&end=a/s", "").0, 200);
+    let lease = request("ana", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).1.json()["lease"].clone();
+    assert_eq!(request("ana", "PUT", &format!("/v1/locks/a%2Fgate?lease={lease}"), "").0, 200);
     let mixed = json!({"then": [{"put": {"key": "a/2", "value": ""}}, {"get": {"key": "b/1"}}]}).to_string();
     for (method, path, body) in [
         ("GET", "/v1/kv/b/1", ""),
@@ -224,14 +224,14 @@ fn http_user_reaches_only_the_keys_it_is_allowed() {
         ("PUT", &format!("/v1/locks/gate?lease={lease}&wait"), ""),
         ("DELETE", &format!("/v1/locks/gate?lease={lease}"), ""),
     ] {
-        let (status, answer) = ask("ana", method, path, body);
-        assert_eq!((status, answer.code().as_str()), (403, "FORBIDDEN"), "{method} {path}");
+        let (status, response) = request("ana", method, path, body);
+        assert_eq!((status, response.code().as_str()), (403, "FORBIDDEN"), "{method} {path}");
     }
-    assert_eq!(ask("guest", "GET", "/v1/kv/a/1", "").0, 403);
-    assert_eq!(ask("guest", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).0, 403);
+    assert_eq!(request("guest", "GET", "/v1/kv/a/1", "").0, 403);
+    assert_eq!(request("guest", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).0, 403);
     let nothing = r#"{"compare":[],"then":[],"else":[]}"#;
-    assert_eq!(ask("guest", "POST", "/v1/kv", nothing).0, 403);
-    assert_eq!(ask("ana", "POST", "/v1/kv", nothing).0, 200);
+    assert_eq!(request("guest", "POST", "/v1/kv", nothing).0, 403);
+    assert_eq!(request("ana", "POST", "/v1/kv", nothing).0, 200);
     assert_eq!(root.prefix("a/2").unwrap().len() + root.prefix("b/").unwrap().len(), 0);
 
     root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
@@ -304,12 +304,12 @@ fn grpc_user_reaches_only_the_keys_it_is_allowed() {
 
         root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
         let mut changes = kv.watch(ana(watch("a/", "a/s"))).await.unwrap().into_inner();
-        let mut seen = Vec::new();
-        while seen.len() < 2 {
+        let mut received = Vec::new();
+        while received.len() < 2 {
             let change = changes.message().await.unwrap().unwrap();
-            seen.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
+            received.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
         }
-        assert_eq!(seen, ["a/1", "a/1"]);
+        assert_eq!(received, ["a/1", "a/1"]);
         guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
         let ended = loop {
             match changes.message().await {
@@ -396,7 +396,7 @@ fn lease_of_another_user_is_reported_missing_on_every_listener() {
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
     let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));
     let lease = bob.lease(PATIENCE).unwrap();
-    bob.put_under("b/up", "1", lease.id()).unwrap();
+    bob.put_with_lease("b/up", "1", lease.id()).unwrap();
     let _lock = bob.lock("b/m", &lease, b"h").unwrap();
     let (foreign, missing) = (lease.id(), lease.id() + 1_000);
 
@@ -425,14 +425,14 @@ fn lease_of_another_user_is_reported_missing_on_every_listener() {
         ("PUT", "/v1/locks/a%2Fx?lease=LEASE"),
         ("PUT", "/v1/locks/a%2Fx?lease=LEASE&wait"),
     ] {
-        let ask = |lease: u64| {
+        let request = |lease: u64| {
             let path = path.replace("LEASE", &lease.to_string());
-            let answer = guarded.http(method, &path, &basic("ana", PASSWORD), b"");
-            (answer.status, answer.code())
+            let response = guarded.http(method, &path, &basic("ana", PASSWORD), b"");
+            (response.status, response.code())
         };
-        let asked = ask(foreign);
-        assert_eq!(asked, ask(missing), "{method} {path}");
-        assert!(asked.0 >= 400, "{method} {path}: {asked:?}");
+        let result = request(foreign);
+        assert_eq!(result, request(missing), "{method} {path}");
+        assert!(result.0 >= 400, "{method} {path}: {result:?}");
     }
     run(async {
         let mut kv = connect_kv(&guarded.server).await;

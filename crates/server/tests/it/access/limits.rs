@@ -7,7 +7,7 @@ use dunlin_client::{Client, Credentials, Group, GroupOptions};
 use dunlin_wait::until;
 
 use super::{Guarded, PASSWORD, basic, refusal};
-use crate::nats_refusals::reported;
+use crate::nats_refusals::permission_violation;
 
 #[test]
 fn publish_over_the_rate_is_refused_with_a_retry_time() {
@@ -24,10 +24,13 @@ fn publish_over_the_rate_is_refused_with_a_retry_time() {
         }
         other => panic!("{other:?}"),
     }
-    let answer = (0..1_000).map(|_| guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), b"x"));
-    let answer = answer.into_iter().find(|answer| answer.status != 200).unwrap();
-    assert_eq!(answer.status, 429, "{answer:?}");
-    assert!(answer.headers.iter().any(|(name, value)| name == "retry-after" && value == "1"), "{answer:?}");
+    let response = (0..1_000).map(|_| guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), b"x"));
+    let response = response.into_iter().find(|response| response.status != 200).unwrap();
+    assert_eq!(response.status, 429, "{response:?}");
+    assert!(
+        response.headers.iter().any(|(name, value)| name == "retry-after" && value == "1"),
+        "{response:?}"
+    );
 }
 
 #[test]
@@ -39,19 +42,19 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     let last = |topic: &str| guarded.node.topic(topic).map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
     // 150 records are more than the user may publish in one second.
     ana.send("PUB slow 1\r\nx\r\n".repeat(150).as_bytes());
-    ana.settle();
+    ana.ping();
     assert_eq!(last("slow"), 150, "none was refused");
     // At one record a second, 600 records take ten minutes. Other users do not wait for them.
     guarded.rewrite(&users.replace("= 100\n", "= 1\n"));
     ana.send("PUB slow 1\r\nx\r\n".repeat(600).as_bytes());
     (0..20).for_each(|_| bob.publish("free", "x"));
-    bob.settle();
+    bob.ping();
     assert_eq!(last("free"), 20);
     assert!(last("slow") < 750, "the limit holds");
     // Once the limit is removed, no publish waits.
     guarded.rewrite(&users.replace("publish_records_per_s = 100\n", ""));
     ana.send("PUB slow 1\r\nx\r\n".repeat(10_000).as_bytes());
-    ana.settle();
+    ana.ping();
     assert_eq!(last("slow"), 10_750);
 }
 
@@ -66,9 +69,9 @@ fn nats_client_refused_over_its_rate_stays_connected() {
     nats.publish("a", &large);
     nats.publish("a", "over");
     let line = nats.line();
-    let text = reported(&line, "Publish", "a");
+    let text = permission_violation(&line, "Publish", "a");
     assert!(text.contains("publish_bytes_per_s of 100 is reached; retry in"), "{text}");
-    nats.settle();
+    nats.ping();
     assert_eq!(guarded.node.topic("a").unwrap().logs()[0].info().next_seq - 1, 1);
 }
 
@@ -95,8 +98,8 @@ fn users_of_a_tenant_share_its_byte_rate() {
     );
     let mut statuses = Vec::new();
     for user in ["ana", "bob"] {
-        let answer = guarded.http("POST", "/v1/topics/acme.a", &basic(user, PASSWORD), &[0; 900_000]);
-        statuses.push((answer.status, String::from_utf8_lossy(&answer.body).into_owned()));
+        let response = guarded.http("POST", "/v1/topics/acme.a", &basic(user, PASSWORD), &[0; 900_000]);
+        statuses.push((response.status, String::from_utf8_lossy(&response.body).into_owned()));
     }
     assert_eq!(statuses[0].0, 200, "what is larger than a second's worth passes once: {statuses:?}");
     assert_eq!(statuses[1].0, 429, "{statuses:?}");
@@ -133,11 +136,11 @@ fn idle_topics_of_a_tenant_expire_to_allow_new_ones() {
     let ana = basic("ana", PASSWORD);
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
-    let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
+    let response = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
     // On a slow machine, the idle time of one second may already have passed.
-    if answer.status != 200 {
-        assert_eq!(answer.status, 429, "{answer:?}");
-        assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");
+    if response.status != 200 {
+        assert_eq!(response.status, 429, "{response:?}");
+        assert!(String::from_utf8_lossy(&response.body).contains("topics"), "{response:?}");
     }
     until("the topic that nobody uses goes", || guarded.node.topic("acme.used").is_none());
     assert!(guarded.node.topic("acme.kept").is_some(), "what was created on purpose stays");
@@ -167,8 +170,8 @@ fn topic_created_explicitly_does_not_expire() {
     let (ana, root) = (basic("ana", PASSWORD), basic("root", PASSWORD));
     assert_eq!(guarded.http("POST", "/v1/topics/acme.anew", &ana, b"x").status, 200);
     guarded.http("DELETE", "/v1/topics/acme.anew", &root, b"");
-    let anew = guarded.http("PUT", "/v1/topics/acme.anew", &root, b"{\"retention\":{\"records\":7}}");
-    assert_eq!(anew.status, 201, "{anew:?}");
+    let recreated = guarded.http("PUT", "/v1/topics/acme.anew", &root, b"{\"retention\":{\"records\":7}}");
+    assert_eq!(recreated.status, 201, "{recreated:?}");
     assert_eq!(guarded.http("POST", "/v1/topics/acme.made", &ana, b"x").status, 200);
     let created = guarded.http("PUT", "/v1/topics/acme.made", &ana, b"{}");
     assert!([200, 201].contains(&created.status), "{created:?}");
@@ -187,11 +190,11 @@ fn tenant_memory_is_bounded_without_affecting_others() {
     );
     let filled = (0..200).find_map(|number| {
         let path = format!("/v1/topics/small.t{number}");
-        let answer = guarded.http("POST", &path, &basic("ana", PASSWORD), &[0; 4_096]);
-        (answer.status != 200).then_some(answer)
+        let response = guarded.http("POST", &path, &basic("ana", PASSWORD), &[0; 4_096]);
+        (response.status != 200).then_some(response)
     });
-    let answer = filled.expect("200 topics of a segment each are more than 200 kB");
-    assert!([429, 503].contains(&answer.status), "{answer:?}");
+    let response = filled.expect("200 topics of a segment each are more than 200 kB");
+    assert!([429, 503].contains(&response.status), "{response:?}");
     assert_eq!(guarded.http("POST", "/v1/topics/free", &basic("bob", PASSWORD), b"x").status, 200);
 }
 
@@ -221,7 +224,8 @@ fn one_tenant_cannot_use_up_the_limit_of_waiting_subscriptions() {
     let of_acme = format!("[users.ana]\ntenant = \"acme\"\n{may}");
     let limits = NodeLimits { watchers_max: 40, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
-    let guarded = Guarded::over(node, &format!("[tenants.evil]\n[tenants.acme]\n{users}{of_acme}"), |_| ());
+    let guarded =
+        Guarded::with_node(node, &format!("[tenants.evil]\n[tenants.acme]\n{users}{of_acme}"), |_| ());
     let clients = ["eve1", "eve2"].map(|user| guarded.by_password(user));
     let subscribe = |client: &Client, pattern: &str| client.subscribe(pattern, Default::default());
     let mut subscribers = Vec::new();
@@ -252,28 +256,29 @@ fn one_tenant_cannot_use_up_all_groups() {
     let groups_max = 40;
     let limits = NodeLimits { groups_max, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
-    let guarded = Guarded::over(node, &format!("[tenants.evil]\n[tenants.acme]\n{of_evil}{of_acme}"), |_| ());
+    let guarded =
+        Guarded::with_node(node, &format!("[tenants.evil]\n[tenants.acme]\n{of_evil}{of_acme}"), |_| ());
     let join = |client: &Client, topic: &str, name: &str| {
         let group = Group { topic, name };
         client.join(group, GroupOptions::default()).map(|member| member.leave())
     };
-    let mut made = 0;
+    let mut joined_count = 0;
     for user in users {
         let client = guarded.by_password(user);
         let refused = (0..groups_max).find_map(|number| {
             let joined = join(&client, "evil.jobs", &format!("{user}-{number}"));
-            made += usize::from(joined.is_ok());
+            joined_count += usize::from(joined.is_ok());
             joined.err()
         });
         let refused = refused.unwrap().to_string();
         let limit = if user == "eve4" { "groups_of_tenant_max" } else { "groups_of_user_max" };
         assert!(refused.contains(limit), "{user}: {refused}");
     }
-    assert_eq!(made, 30);
+    assert_eq!(joined_count, 30);
     join(&guarded.by_password("eve4"), "evil.jobs", "eve1-0")
         .expect("they may go on in those that there are");
     join(&guarded.by_password("ana"), "acme.jobs", "first").expect("the others have room");
     let mut ana = guarded.nats_by_password("ana");
-    ana.say("SUB acme.jobs workers 1");
-    ana.settle();
+    ana.send_line("SUB acme.jobs workers 1");
+    ana.ping();
 }

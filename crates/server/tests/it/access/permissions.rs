@@ -13,8 +13,8 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\
                      groups = [\">\"]\nsurveys = true\n";
 
 /// The text of the `FORBIDDEN` error that the client received; panics for any other result.
-fn forbidden<T: std::fmt::Debug>(asked: Result<T, CallError>) -> String {
-    match asked {
+fn forbidden<T: std::fmt::Debug>(result: Result<T, CallError>) -> String {
+    match result {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Forbidden, text, .. })) => text,
         other => panic!("{other:?}"),
     }
@@ -31,23 +31,23 @@ fn denied_publish_is_refused_and_appends_nothing() {
             }
             other => panic!("{other:?}"),
         }
-        let answer = guarded.http("POST", &format!("/v1/topics/{denied}"), &basic("ana", PASSWORD), b"x");
-        assert_eq!(answer.status, 403, "{answer:?}");
-        assert!(String::from_utf8_lossy(&answer.body).contains("publish to"), "{answer:?}");
+        let response = guarded.http("POST", &format!("/v1/topics/{denied}"), &basic("ana", PASSWORD), b"x");
+        assert_eq!(response.status, 403, "{response:?}");
+        assert!(String::from_utf8_lossy(&response.body).contains("publish to"), "{response:?}");
     }
     let mut nats = guarded.nats_by_password("ana");
     for denied in ["secret.a", "orders.secret.a", "other"] {
-        nats.say(&format!("PUB {denied} 1\r\nx"));
+        nats.send_line(&format!("PUB {denied} 1\r\nx"));
         assert_eq!(nats.line(), format!("-ERR 'Permissions Violation for Publish to \"{denied}\"'"));
-        nats.say(&format!("PUB {denied} _INBOX.a 1\r\nx"));
+        nats.send_line(&format!("PUB {denied} _INBOX.a 1\r\nx"));
         assert_eq!(
             nats.line(),
             format!("-ERR 'Permissions Violation for Publish to \"{denied}\"'"),
             "who may not ask is not told whether somebody listens"
         );
     }
-    nats.say("PUB orders.eu 1\r\nx");
-    nats.settle();
+    nats.send_line("PUB orders.eu 1\r\nx");
+    nats.ping();
     assert!(guarded.node.topic("orders.eu").is_some());
     for denied in ["secret.a", "orders.secret.a", "other"] {
         assert!(guarded.node.topic(denied).is_none(), "{denied}");
@@ -88,15 +88,15 @@ fn denied_subscription_is_refused() {
     for denied in ["secret.a", "secret.*", "orders.secret.>", "_INBOX.>"] {
         let refused = ana.subscribe(denied, SubscribeOptions::default()).unwrap_err();
         assert!(matches!(refused, SubscribeError::Forbidden(_)), "{denied}: {refused:?}");
-        let answer = guarded.http(
+        let response = guarded.http(
             "GET",
             &format!("/v1/topics/{}/events", denied.replace('>', "%3E")),
             &basic("ana", PASSWORD),
             b"",
         );
-        assert_eq!(answer.status, 403, "{denied}: {answer:?}");
+        assert_eq!(response.status, 403, "{denied}: {response:?}");
         let mut nats = guarded.nats_by_password("ana");
-        nats.say(&format!("SUB {denied} 1"));
+        nats.send_line(&format!("SUB {denied} 1"));
         assert_eq!(nats.line(), format!("-ERR 'Permissions Violation for Subscription to \"{denied}\"'"));
     }
 }
@@ -113,8 +113,8 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut tcp = ana.subscribe(">", options).unwrap();
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("SUB > 1");
-    nats.settle();
+    nats.send_line("SUB > 1");
+    nats.ping();
     let publish = |subject: &str, payload: &str| {
         guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
     };
@@ -127,7 +127,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     }
     publish("orders.eu", "end");
     publish("plain.after", "over");
-    let wanted: Vec<String> = (0..50).map(|round| format!("e{round}")).collect();
+    let expected: Vec<String> = (0..50).map(|round| format!("e{round}")).collect();
     let plain: Vec<String> = (0..50).map(|round| format!("p{round}")).collect();
     let mut got = Vec::new();
     // The subscription reads two logs, whose last records may arrive in any order.
@@ -141,7 +141,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let of = |prefix: char| {
         got.iter().filter(|p| p.starts_with(prefix) && *p != "end").cloned().collect::<Vec<_>>()
     };
-    assert_eq!(of('e'), wanted);
+    assert_eq!(of('e'), expected);
     assert_eq!(of('p'), plain);
     let mut by_nats = Vec::new();
     while by_nats.len() < 102 {
@@ -151,7 +151,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     }
     assert_eq!(
         by_nats.iter().filter(|p| p.starts_with('e') && *p != "end").cloned().collect::<Vec<_>>(),
-        wanted
+        expected
     );
 }
 
@@ -220,13 +220,13 @@ fn group_needs_permission_to_read_its_whole_topic() {
     assert!(matches!(join("orders.eu", "others"), Err(SubscribeError::Forbidden(_))));
     assert!(matches!(join("secret.plans", "workers"), Err(SubscribeError::Forbidden(_))));
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("SUB orders.eu others 1");
+    nats.send_line("SUB orders.eu others 1");
     assert_eq!(
         nats.line(),
         "-ERR 'Permissions Violation for Subscription to \"orders.eu\" using queue \"others\"'"
     );
-    nats.say("SUB orders.eu workers 2");
-    nats.settle();
+    nats.send_line("SUB orders.eu workers 2");
+    nats.ping();
 }
 
 #[test]
@@ -234,13 +234,13 @@ fn denied_group_is_refused_before_its_topic_exists() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     for subject in ["orders.later", "orders.*"] {
-        nats.say(&format!("SUB {subject} others 1"));
+        nats.send_line(&format!("SUB {subject} others 1"));
         let refused =
             format!("-ERR 'Permissions Violation for Subscription to \"{subject}\" using queue \"others\"'");
         assert_eq!(nats.line(), refused);
     }
-    nats.say("SUB orders.later workers 2");
-    nats.settle();
+    nats.send_line("SUB orders.later workers 2");
+    nats.ping();
     // Joining a group over TCP creates the topic; a refused join must not create it.
     let ana = guarded.by_password("ana");
     let join = |name| ana.join(Group { topic: "orders.later", name }, GroupOptions::default()).map(drop);
@@ -255,8 +255,8 @@ fn denied_group_is_refused_before_its_topic_exists() {
 fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("SUB later.* workers 1");
-    nats.settle();
+    nats.send_line("SUB later.* workers 1");
+    nats.ping();
     let topic = TopicConfig { pattern: Some("later.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("later", topic, false).unwrap();
     assert_eq!(
@@ -265,7 +265,7 @@ fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
          no permission to join group \"workers.of.later.+\"'"
     );
     // Checks that no other operation was refused, and that the connection continues.
-    nats.settle();
+    nats.ping();
 }
 
 #[test]
@@ -285,23 +285,23 @@ fn replies_reach_only_the_user_of_the_request() {
         "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",
     );
     let mut answers = guarded.nats_by_password("answers");
-    answers.say("SUB ask 1");
-    answers.settle();
+    answers.send_line("SUB ask 1");
+    answers.ping();
     let mut asks = guarded.nats_by_password("asks");
-    asks.say("SUB _INBOX.own.* 1\r\nPUB ask _INBOX.own.1 1\r\n?");
-    asks.settle();
+    asks.send_line("SUB _INBOX.own.* 1\r\nPUB ask _INBOX.own.1 1\r\n?");
+    asks.ping();
     let request = answers.message();
     let reply = request.reply.unwrap();
     // A responder that received the inbox's name may publish to the inbox, but not read it.
-    answers.say("SUB _INBOX.own.> 2");
+    answers.send_line("SUB _INBOX.own.> 2");
     assert_eq!(answers.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.own.>\"'");
-    answers.say(&format!("PUB {reply} 1\r\n!"));
-    answers.settle();
+    answers.send_line(&format!("PUB {reply} 1\r\n!"));
+    answers.ping();
     assert_eq!(asks.message().payload, b"!");
     // Another connection of the same user may use the inbox too, as clients do after they reconnect.
     let mut again = guarded.nats_by_password("asks");
-    again.say("SUB _INBOX.own.* 1");
-    again.settle();
+    again.send_line("SUB _INBOX.own.* 1");
+    again.ping();
     // The same rules apply to Dunlin's own protocol.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
@@ -309,9 +309,9 @@ fn replies_reach_only_the_user_of_the_request() {
     let request = answers.message();
     let reply = request.reply.unwrap();
     let inbox = reply.rsplit_once('.').unwrap().0;
-    answers.say(&format!("SUB {inbox}.> 3"));
+    answers.send_line(&format!("SUB {inbox}.> 3"));
     assert!(answers.line().starts_with("-ERR 'Permissions Violation"));
-    answers.say(&format!("PUB {reply} 1\r\n!"));
+    answers.send_line(&format!("PUB {reply} 1\r\n!"));
     assert_eq!(waiting.join().unwrap().unwrap().payload, b"!"[..]);
 }
 
@@ -328,15 +328,15 @@ fn survey_shows_a_user_only_data_of_its_own_tenant() {
     let _own = ana.subscribe("acme.mine", named("subscriber-of-ana")).unwrap();
     let _others = bob.subscribe("other.plans", named("subscriber-of-bob")).unwrap();
     let text = |user: &str, path: &str| {
-        let answer = guarded.http("GET", path, &basic(user, PASSWORD), b"");
-        assert_eq!(answer.status, 200, "{answer:?}");
-        String::from_utf8(answer.body).unwrap()
+        let response = guarded.http("GET", path, &basic(user, PASSWORD), b"");
+        assert_eq!(response.status, 200, "{response:?}");
+        String::from_utf8(response.body).unwrap()
     };
     for path in ["/metrics", "/v1/subscriptions"] {
-        let seen = text("ana", path);
-        assert!(seen.contains("acme.mine") && seen.contains("subscriber-of-ana"), "{seen}");
+        let received = text("ana", path);
+        assert!(received.contains("acme.mine") && received.contains("subscriber-of-ana"), "{received}");
         for hidden in ["other", "subscriber-of-bob", "default", "process_", "dunlin_logins"] {
-            assert!(!seen.contains(hidden), "{hidden} in {seen}");
+            assert!(!received.contains(hidden), "{hidden} in {received}");
         }
         let all = text("root", path);
         assert!(all.contains("acme.mine") && all.contains("subscriber-of-bob"), "{all}");

@@ -15,10 +15,10 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"acme.>\"]\nc
 /// The producer id that both users choose. Each protocol uses another id, counted from this one.
 const PRODUCER: u64 = 7;
 
-type Publishes = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
+type PublishFn = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
 
 /// Publishes the first record of the user's producer over HTTP; returns whether it was deduplicated.
-fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Protocol::Http));
     let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
     let epoch = epoch.to_string();
@@ -28,15 +28,15 @@ fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
         ("dunlin-producer-epoch", &epoch),
         ("dunlin-producer-seq", "1"),
     ];
-    let answer = peer.request("POST", &format!("/v1/topics/{subject}"), &headers, b"x");
-    match answer.status {
-        200 => Ok(answer.json()["duplicate"] == true),
-        _ => Err(answer.code()),
+    let response = peer.request("POST", &format!("/v1/topics/{subject}"), &headers, b"x");
+    match response.status {
+        200 => Ok(response.json()["duplicate"] == true),
+        _ => Err(response.code()),
     }
 }
 
 /// Publishes the first record of the user's producer over gRPC; returns whether it was deduplicated.
-fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
         let mut request = Request::new(v1::PublishRequest { producer, ..publish(subject, "x") });
@@ -49,7 +49,7 @@ fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
 }
 
 /// Publishes the first record of the user's producer with the Rust client; returns whether it was deduplicated.
-fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+fn publish_over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let identity = Some(Identity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = guarded.by_password(user).publisher_with(subject, options).unwrap();
@@ -63,7 +63,9 @@ fn two_users_with_the_same_producer_id_are_two_producers() {
     let created =
         guarded.http("PUT", "/v1/topics/acme.all", &basic("ana", PASSWORD), br#"{"pattern":"acme.>"}"#);
     assert!(created.status < 300, "{created:?}");
-    for (protocol, publish) in [("HTTP", over_http as Publishes), ("gRPC", over_grpc), ("TCP", over_tcp)] {
+    for (protocol, publish) in
+        [("HTTP", publish_over_http as PublishFn), ("gRPC", publish_over_grpc), ("TCP", publish_over_tcp)]
+    {
         let published =
             [("cid", "acme.orders.z", u32::MAX - 1), ("ana", "acme.pay", 1), ("ana", "acme.pay", 1)]
                 .map(|(user, subject, epoch)| publish(&guarded, user, subject, epoch));

@@ -7,7 +7,7 @@ use dunlin::wire::ErrorCode;
 use dunlin_client::{Credentials, Group, GroupOptions};
 use dunlin_wait::{Deadline, until};
 
-use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, end_of, read_to, refusal};
+use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, read_subscribe_error, read_to, refusal};
 
 fn users(subscribe_deny: &str, publish: &str, groups: &str) -> String {
     format!(
@@ -23,18 +23,18 @@ fn subscription_ends_with_a_reason_when_its_permission_ends() {
     let ana = guarded.by_password("ana");
     let mut ended = ana.subscribe("secret.a", SubscribeOptions::default()).unwrap();
     let mut member = ana.join(Group { topic: "secret.a", name: "g" }, GroupOptions::default()).unwrap();
-    let mut goes_on = ana.subscribe("plain", SubscribeOptions::default()).unwrap();
+    let mut continues = ana.subscribe("plain", SubscribeOptions::default()).unwrap();
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("SUB secret.a 1\r\nSUB plain 2");
-    nats.settle();
+    nats.send_line("SUB secret.a 1\r\nSUB plain 2");
+    nats.ping();
     guarded.rewrite(&users("\"secret.>\"", "\">\"", "\">\""));
-    assert!(matches!(end_of(&mut ended), SubscribeError::Forbidden(_)));
+    assert!(matches!(read_subscribe_error(&mut ended), SubscribeError::Forbidden(_)));
     let why = member.next_timeout(PATIENCE).unwrap_err();
     assert!(matches!(why, SubscribeError::Forbidden(_)), "{why:?}");
     assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"secret.a\"'");
     guarded.node.publisher("secret.a").unwrap().publish(b"hidden").unwrap();
     guarded.node.publisher("plain").unwrap().publish(b"seen").unwrap();
-    assert_eq!(read_to(&mut goes_on, "seen"), ["seen"]);
+    assert_eq!(read_to(&mut continues, "seen"), ["seen"]);
     assert_eq!(nats.message().payload, b"seen");
 }
 
@@ -47,8 +47,8 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
     let ana = guarded.by_password("ana");
     let mut tcp = ana.subscribe(">", SubscribeOptions::default()).unwrap();
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("SUB > 1");
-    nats.settle();
+    nats.send_line("SUB > 1");
+    nats.ping();
     let publish = |subject: &str, payload: &str| {
         guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
     };
@@ -76,12 +76,12 @@ fn publisher_is_refused_after_its_permission_ends() {
     let mut publisher = ana.publisher("a").unwrap();
     publisher.publish(b"x").unwrap();
     let mut nats = guarded.nats_by_password("ana");
-    nats.say("PUB a 1\r\nx");
-    nats.settle();
+    nats.send_line("PUB a 1\r\nx");
+    nats.ping();
     guarded.rewrite(&users("", "\"b\"", ""));
     let refused = publisher.publish(b"y").unwrap_err();
     assert!(matches!(refused, PublishError::Forbidden(_)), "{refused:?}");
-    nats.say("PUB a 1\r\ny");
+    nats.send_line("PUB a 1\r\ny");
     assert_eq!(nats.line(), "-ERR 'Permissions Violation for Publish to \"a\"'");
     let count: u64 = guarded.node.topic("a").unwrap().logs().iter().map(|log| log.last().seq).sum();
     assert_eq!(count, 2);
@@ -123,7 +123,7 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
     let year = Duration::from_secs(365 * 86_400);
     for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
         let lease = kv.lease(year).unwrap();
-        kv.put_under(key, "1", lease.id()).unwrap();
+        kv.put_with_lease(key, "1", lease.id()).unwrap();
         // Prevents the client from ending the lease.
         std::mem::forget(lease);
     }
@@ -138,10 +138,10 @@ fn session_ends_when_its_own_credentials_are_removed() {
     let guarded = Guarded::new(both);
     let mut by_password = guarded.nats_by_password("ana");
     let mut by_token = guarded.nats(&format!(",\"auth_token\":\"{}\"", TOKEN.0));
-    by_token.settle();
+    by_token.ping();
     guarded.rewrite(&both.replace("tokens = [\"DIGEST\"]", ""));
     assert_eq!(by_token.line(), "-ERR 'User Authentication Revoked'");
-    by_password.settle();
+    by_password.ping();
     let refused = refusal(guarded.connect(Credentials::token(TOKEN.0.as_str())));
     assert_eq!(refused.code, ErrorCode::Unauthenticated);
 }
@@ -158,13 +158,13 @@ fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     assert!(error.contains("users.toml: the file is empty"), "{error}");
     std::fs::write(
         &guarded.file,
-        format!("{}\n", dunlin_server::access::UserDirectory::with_end("").lines().next().unwrap()),
+        format!("{}\n", dunlin_server::access::UserDirectory::with_end_line("").lines().next().unwrap()),
     )
     .unwrap();
     let error = guarded.server.reload_users().unwrap_err().to_string();
     assert!(error.contains("users.toml: the file is cut off"), "{error}");
-    nats.say("PUB a 1\r\nx");
-    nats.settle();
+    nats.send_line("PUB a 1\r\nx");
+    nats.ping();
     guarded.by_password("ana");
     // The node must notice by itself that the file has changed.
     std::fs::write(&guarded.file, "# nobody\n").unwrap();

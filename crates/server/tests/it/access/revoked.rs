@@ -14,7 +14,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 use v1::start::At;
 
-use super::{Guarded, PASSWORD, PATIENCE, basic, end_of};
+use super::{Guarded, PASSWORD, PATIENCE, basic, read_subscribe_error};
 use crate::grpc::kv::{connect_kv, refused};
 use crate::grpc::{connect, next, publish, run, subscribe};
 use crate::http::peer::Peer as HttpPeer;
@@ -37,72 +37,76 @@ fn ana<T>(message: T) -> Request<T> {
 
 /// Creates a lease of `ana` that is not renewed.
 fn lease(guarded: &Guarded) -> u64 {
-    let asked = br#"{"ttl_ms":3600000}"#;
-    let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), asked);
+    let body = br#"{"ttl_ms":3600000}"#;
+    let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), body);
     granted.json()["lease"].as_u64().unwrap()
 }
 
 /// Number of locks for which `ana` waits.
-fn waits(guarded: &Guarded) -> usize {
+fn count_waits(guarded: &Guarded) -> usize {
     guarded.node.control().unwrap().with(|state| state.waits_of_user(b"ana").len()).unwrap()
 }
 
 /// A function in which `ana` waits for a lock. It returns the error that ends the wait.
-type Waits = fn(&Guarded) -> String;
+type LockWait = fn(&Guarded) -> String;
 
-fn over_tcp(guarded: &Guarded) -> String {
+fn lock_over_tcp(guarded: &Guarded) -> String {
     let kv = guarded.by_password("ana").kv();
     let lease = kv.lease(PATIENCE).unwrap();
     kv.lock("gate", &lease, b"").unwrap_err().code().unwrap().to_string()
 }
 
-fn over_http(guarded: &Guarded) -> String {
+fn lock_over_http(guarded: &Guarded) -> String {
     let path = format!("/v1/locks/gate?wait&lease={}", lease(guarded));
     guarded.http("PUT", &path, &basic("ana", PASSWORD), b"").code()
 }
 
-fn over_grpc(guarded: &Guarded) -> String {
+fn lock_over_grpc(guarded: &Guarded) -> String {
     let lease = lease(guarded);
     let mut code = String::new();
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
-        let asked = v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
-        code = refused(kv.lock(ana(asked)).await).1;
+        let lock = v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
+        code = refused(kv.lock(ana(lock)).await).1;
     });
     code
 }
 
-/// `ana` waits for a lock that `root` holds, once by each function of `ways`. Then `after` becomes the users file, and
-/// each wait must end with an error of `with`.
-fn lock_waits_end(ways: &[Waits], after: &str, with: &[&str]) {
+/// `ana` waits for a lock that `root` holds, once by each function of `lock_waits`. Then `after` becomes the users
+/// file, and each wait must end with an error of `codes`.
+fn assert_lock_waits_end(lock_waits: &[LockWait], after: &str, codes: &[&str]) {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
     let held = root.lease(PATIENCE).unwrap();
     let lock = root.lock("gate", &held, b"").unwrap();
     thread::scope(|scope| {
-        let waiting: Vec<_> = ways.iter().map(|waits| scope.spawn(|| waits(&guarded))).collect();
-        until("ana waits in all ways", || waits(&guarded) == ways.len());
+        let waiting: Vec<_> = lock_waits.iter().map(|wait| scope.spawn(|| wait(&guarded))).collect();
+        until("ana waits in all ways", || count_waits(&guarded) == lock_waits.len());
         guarded.rewrite(after);
         for ended in waiting {
             let code = ended.join().unwrap();
-            assert!(with.contains(&code.as_str()), "{code}");
+            assert!(codes.contains(&code.as_str()), "{code}");
         }
     });
-    until("nothing of ana's waits", || waits(&guarded) == 0);
+    until("nothing of ana's waits", || count_waits(&guarded) == 0);
     lock.release().unwrap();
     assert_eq!(root.holder("gate").unwrap(), None, "nobody was given the lock");
 }
 
 #[test]
 fn lock_wait_ends_when_its_permission_is_revoked() {
-    lock_waits_end(&[over_tcp, over_http, over_grpc], &users("keys = [\"a/*\"]"), &["FORBIDDEN"]);
+    assert_lock_waits_end(
+        &[lock_over_tcp, lock_over_http, lock_over_grpc],
+        &users("keys = [\"a/*\"]"),
+        &["FORBIDDEN"],
+    );
 }
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
     // The test does not cover Dunlin's own protocol: the node closes such a connection, and the wait may end before the
     // session notices the change.
-    lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
+    assert_lock_waits_end(&[lock_over_http, lock_over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
 #[test]
@@ -116,12 +120,12 @@ fn lock_wait_of_a_disconnected_client_ends_without_permission() {
     for count in 1..=2 {
         let mut peer = HttpPeer::connect(guarded.address(Protocol::Http));
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
-        until("it waits beside those whose clients are gone", || waits(&guarded) == count);
+        until("it waits beside those whose clients are gone", || count_waits(&guarded) == count);
     }
     // The change concerns another permission, so the waits must keep their places.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
-    until("nothing waits", || waits(&guarded) == 0);
+    until("nothing waits", || count_waits(&guarded) == 0);
     lock.release().unwrap();
     assert_eq!(root.holder("gate").unwrap(), None);
 }
@@ -141,10 +145,10 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
         let path = format!("/v1/topics/{}/events", topic.replace('>', "%3E"));
         let mut events = HttpPeer::connect(http).events(&path, &[("authorization", &authorization)]);
         let mut socket = Socket::json_as(http, &json!({"user": "ana", "password": PASSWORD}));
-        socket.say(&json!({"op": "subscribe", "id": 1, "pattern": topic}));
-        while socket.hear()["op"] != "subscribed" {}
+        socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": topic}));
+        while socket.receive_json()["op"] != "subscribed" {}
         let mut nats = guarded.nats_by_password("ana");
-        nats.say(&format!("SUB {topic} 1\r\nPING"));
+        nats.send_line(&format!("SUB {topic} 1\r\nPING"));
         loop {
             // Records that the node itself publishes may arrive first.
             let line = nats.line();
@@ -155,8 +159,8 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
         }
         run(async {
             let mut grpc = connect(&guarded.server).await;
-            let asked = ana(subscribe(&[topic], At::Latest(true)));
-            let mut stream = grpc.subscribe(asked).await.unwrap().into_inner();
+            let subscription = ana(subscribe(&[topic], At::Latest(true)));
+            let mut stream = grpc.subscribe(subscription).await.unwrap().into_inner();
             assert!(matches!(next(&mut stream).await.unwrap(), v1::subscribe_response::Event::Subscribed(_)));
             guarded.rewrite(&users(""));
             let ended = loop {
@@ -166,16 +170,16 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
             };
             assert_eq!(ended.code(), Code::PermissionDenied, "{topic}: {ended:?}");
         });
-        let ended = end_of(&mut tcp);
+        let ended = read_subscribe_error(&mut tcp);
         assert!(matches!(ended, SubscribeError::Forbidden(_)), "{topic}: {ended:?}");
         let ended = loop {
-            let told = events.next().unwrap();
-            if told.event == "end" {
-                break told.data;
+            let event = events.next().unwrap();
+            if event.event == "end" {
+                break event.data;
             }
         };
         assert!(ended.contains("FORBIDDEN"), "{topic}: {ended}");
-        assert_eq!(end_of_reading(&mut socket)["title"], "FORBIDDEN", "{topic}");
+        assert_eq!(read_until_end(&mut socket)["title"], "FORBIDDEN", "{topic}");
         let refused = loop {
             let line = nats.line();
             if line.starts_with("-ERR") {
@@ -202,12 +206,12 @@ fn system_subject_without_permission_is_refused_everywhere() {
     for (id, subject) in subjects.into_iter().enumerate() {
         client.subscribe(subject, SubscribeOptions::default()).unwrap_err();
         let path = format!("/v1/topics/{}/events", subject.replace('>', "%3E"));
-        let answer = guarded.http("GET", &path, &authorization, b"");
-        assert!([400, 403].contains(&answer.status), "{subject}: {answer:?}");
-        socket.say(&json!({"op": "subscribe", "id": id + 1, "pattern": subject}));
-        let said = socket.hear();
-        assert!(said["title"] == "FORBIDDEN" || said["title"] == "SUBJECT", "{subject}: {said}");
-        nats.say(&format!("SUB {subject} 1\r\nPING"));
+        let reply = guarded.http("GET", &path, &authorization, b"");
+        assert!([400, 403].contains(&reply.status), "{subject}: {reply:?}");
+        socket.send_json(&json!({"op": "subscribe", "id": id + 1, "pattern": subject}));
+        let message = socket.receive_json();
+        assert!(message["title"] == "FORBIDDEN" || message["title"] == "SUBJECT", "{subject}: {message}");
+        nats.send_line(&format!("SUB {subject} 1\r\nPING"));
         let line = nats.line();
         let text = format!("-ERR 'Permissions Violation for Subscription to \"{subject}\"");
         assert!(line.starts_with(&text), "{subject}: {line}");
@@ -232,19 +236,19 @@ fn nats_key_subscription_survives_reloads_that_keep_permission() {
     let mut nats = guarded.nats_by_password("ana");
     nats.subscribe("$kv 1");
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
-    nats.settle();
+    nats.ping();
     guarded.rewrite(&users(""));
-    nats.say("PING");
+    nats.send_line("PING");
     assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"$kv\"'");
     assert_eq!(nats.line(), "PONG");
 }
 
 /// How a subscription of a JSON WebSocket ends.
-fn end_of_reading(socket: &mut Socket) -> Value {
+fn read_until_end(socket: &mut Socket) -> Value {
     loop {
-        let said = socket.hear();
-        if said["op"] == "end" {
-            return said;
+        let message = socket.receive_json();
+        if message["op"] == "end" {
+            return message;
         }
     }
 }
@@ -254,8 +258,8 @@ fn grpc_watch_of_keys_ends_if_permission_is_revoked() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
-        let asked = v1::WatchRequest { key: "a".into(), ..Default::default() };
-        let mut changes = kv.watch(ana(asked)).await.unwrap().into_inner();
+        let watch = v1::WatchRequest { key: "a".into(), ..Default::default() };
+        let mut changes = kv.watch(ana(watch)).await.unwrap().into_inner();
         let kept = tokio_stream::once(v1::LeaseKeepAliveRequest { lease: 99 });
         let kept = kept.chain(tokio_stream::pending());
         let mut kept = kv.lease_keep_alive(ana(kept)).await.unwrap().into_inner();
@@ -298,14 +302,14 @@ fn pending_grpc_request_ends_when_its_user_is_removed() {
         let mut client = connect(&guarded.server).await;
         let v1::PublishRequest { subject, record, .. } = publish("svc", "x");
         let hour_ms = Duration::from_secs(3_600).as_millis() as u32;
-        let asked = ana(v1::RequestRequest { subject, record, timeout_ms: hour_ms });
-        let asking = tokio::spawn(async move { client.request(asked).await });
-        let heard = tokio::task::spawn_blocking(move || {
+        let request = ana(v1::RequestRequest { subject, record, timeout_ms: hour_ms });
+        let requester = tokio::spawn(async move { client.request(request).await });
+        let received_text = tokio::task::spawn_blocking(move || {
             while !matches!(service.next_timeout(PATIENCE), Ok(Some(dunlin::topic::Event::Record(_)))) {}
         });
-        heard.await.unwrap();
+        received_text.await.unwrap();
         guarded.rewrite(ROOT);
-        let ended = asking.await.unwrap().unwrap_err();
+        let ended = requester.await.unwrap().unwrap_err();
         assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
     });
 }
@@ -320,7 +324,7 @@ fn refusal_of_a_lock_wait_does_not_close_the_connection() {
     let lease = kv.lease(PATIENCE).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| kv.lock("gate", &lease, b"").map(drop));
-        until("ana waits", || waits(&guarded) == 1);
+        until("ana waits", || count_waits(&guarded) == 1);
         guarded.rewrite(&users("keys = [\"a/*\"]"));
         assert_eq!(waiting.join().unwrap().unwrap_err().code(), Some(ErrorCode::Forbidden));
     });

@@ -50,14 +50,15 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Checks that the rows of a section name each item of `there` exactly once, and nothing else.
-fn check_section(rows: &[Row], section: &str, there: &[String]) {
+/// Checks that the rows of a section name each item of `expected` exactly once, and nothing else.
+fn check_section(rows: &[Row], section: &str, expected: &[String]) {
     let of_section = rows.iter().filter(|row| row.section == section);
     let named: Vec<&String> = of_section.flat_map(|row| &row.what).collect();
     assert_eq!(named.len(), named.iter().collect::<BTreeSet<_>>().len(), "{section}: twice in {named:?}");
-    let (named, there): (BTreeSet<_>, BTreeSet<_>) = (named.into_iter().collect(), there.iter().collect());
-    let missing: Vec<_> = there.difference(&named).collect();
-    let unknown: Vec<_> = named.difference(&there).collect();
+    let (named, expected): (BTreeSet<_>, BTreeSet<_>) =
+        (named.into_iter().collect(), expected.iter().collect());
+    let missing: Vec<_> = expected.difference(&named).collect();
+    let unknown: Vec<_> = named.difference(&expected).collect();
     assert!(
         missing.is_empty() && unknown.is_empty(),
         "{section}: without a row {missing:?}, not there {unknown:?}"
@@ -79,8 +80,8 @@ fn routes() -> Vec<String> {
         let (_, rest) = route.split_once("paths::").unwrap();
         let path = path_of(rest.split(|c: char| !c.is_ascii_uppercase()).next().unwrap());
         for method in ["get", "put", "post", "delete"] {
-            let is_there = [".", "("].iter().any(|before| route.contains(&format!("{before}{method}(")));
-            routes.extend(is_there.then(|| format!("{} {path}", method.to_uppercase())));
+            let is_present = [".", "("].iter().any(|before| route.contains(&format!("{before}{method}(")));
+            routes.extend(is_present.then(|| format!("{} {path}", method.to_uppercase())));
         }
     }
     routes
@@ -160,8 +161,8 @@ fn permission_docs_name_existing_functions_and_tests() {
     }
     for row in rows() {
         for function in &row.checked_in {
-            let is_there = ["(", "<"].iter().any(|after| node.contains(&format!("fn {function}{after}")));
-            assert!(is_there, "{:?} is checked in {function}", row.what);
+            let is_present = ["(", "<"].iter().any(|after| node.contains(&format!("fn {function}{after}")));
+            assert!(is_present, "{:?} is checked in {function}", row.what);
         }
         assert!(!row.test.is_empty(), "{:?} has no test", row.what);
         for test in &row.test {
@@ -184,14 +185,14 @@ fn anonymous_clients_reach_only_the_routes_listed_as_open() {
         let stranger = guarded.http(method, &path, "", b"");
         assert_eq!(stranger.status != 401, is_open(&route), "{route}: {stranger:?}");
         // An empty list counts as a refusal; the error for an invalid request does too.
-        let nobody = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
+        let unprivileged = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
         let is_list = matches!(route.as_str(), "GET /v1/topics");
         assert_eq!(
-            nobody.status < 400,
+            unprivileged.status < 400,
             is_open(&route) && path != "/v1/ws" || is_list,
-            "{route}: {nobody:?}"
+            "{route}: {unprivileged:?}"
         );
-        assert!(!is_list || nobody.text().contains("[]"), "{route}: {nobody:?}");
+        assert!(!is_list || unprivileged.text().contains("[]"), "{route}: {unprivileged:?}");
     }
     crate::grpc::run(async {
         let address = guarded.address(Protocol::Grpc);
@@ -200,8 +201,8 @@ fn anonymous_clients_reach_only_the_routes_listed_as_open() {
         for (call, path) in calls() {
             client.ready().await.unwrap();
             let codec = tonic_prost::ProstCodec::<(), ()>::default();
-            let asked = client.unary(tonic::Request::new(()), path.parse().unwrap(), codec).await;
-            let code = asked.map_or_else(|refused| refused.code(), |_| tonic::Code::Ok);
+            let request = client.unary(tonic::Request::new(()), path.parse().unwrap(), codec).await;
+            let code = request.map_or_else(|refused| refused.code(), |_| tonic::Code::Ok);
             assert_eq!(code, tonic::Code::Unauthenticated, "{call}");
         }
     });

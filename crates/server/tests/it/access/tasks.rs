@@ -23,31 +23,31 @@ const USERS: &str = "[tenants.acme]\n[tenants.other]\n\
 #[test]
 fn http_user_reaches_only_the_tasks_of_its_tenant() {
     let guarded = Guarded::new(USERS);
-    let ask = |user: &str, method: &str, path: &str, body: &str| {
+    let request = |user: &str, method: &str, path: &str, body: &str| {
         guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes())
     };
     let one = json!({"kind": "k"}).to_string();
-    let own = ask("ana", "POST", "/v1/tasks", &one);
+    let own = request("ana", "POST", "/v1/tasks", &one);
     assert_eq!(own.status, 201, "{own:?}");
     let own = format!("/v1/tasks/{}", own.json()["task"].as_str().unwrap());
-    assert_eq!(ask("ana", "GET", &own, "").json()["tenant"], "acme");
-    assert_eq!(ask("ana", "POST", "/v1/tasks?tenant=other", &one).status, 403);
-    assert_eq!(ask("guest", "POST", "/v1/tasks", &one).status, 403);
+    assert_eq!(request("ana", "GET", &own, "").json()["tenant"], "acme");
+    assert_eq!(request("ana", "POST", "/v1/tasks?tenant=other", &one).status, 403);
+    assert_eq!(request("guest", "POST", "/v1/tasks", &one).status, 403);
     assert_eq!(guarded.http("POST", "/v1/tasks", "", one.as_bytes()).status, 401);
-    let others = ask("root", "POST", "/v1/tasks?tenant=other", &one);
+    let others = request("root", "POST", "/v1/tasks?tenant=other", &one);
     assert_eq!(others.status, 201, "{others:?}");
     let others = format!("/v1/tasks/{}", others.json()["task"].as_str().unwrap());
-    assert_eq!(ask("ana", "GET", &others, "").status, 403);
-    assert_eq!(ask("ana", "DELETE", &others, "").status, 403);
-    assert_eq!(ask("walt", "GET", &own, "").json()["tenant"], "acme");
-    assert_eq!(ask("walt", "GET", &others, "").status, 403);
-    assert_eq!(ask("walt", "DELETE", &own, "").status, 403);
-    assert_eq!(ask("ana", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 1);
-    assert_eq!(ask("root", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 2);
+    assert_eq!(request("ana", "GET", &others, "").status, 403);
+    assert_eq!(request("ana", "DELETE", &others, "").status, 403);
+    assert_eq!(request("walt", "GET", &own, "").json()["tenant"], "acme");
+    assert_eq!(request("walt", "GET", &others, "").status, 403);
+    assert_eq!(request("walt", "DELETE", &own, "").status, 403);
+    assert_eq!(request("ana", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 1);
+    assert_eq!(request("root", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 2);
 }
 
-fn refusal_of<T: std::fmt::Debug>(asked: Result<T, TasksError>) -> ErrorCode {
-    match asked {
+fn refusal_of<T: std::fmt::Debug>(result: Result<T, TasksError>) -> ErrorCode {
+    match result {
         Err(TasksError::Refused(refused)) => refused.code,
         other => panic!("{other:?}"),
     }
@@ -69,16 +69,16 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     everybodys.next(PATIENCE).unwrap_err();
     assert_eq!(everybodys.error().unwrap().code(), Some(ErrorCode::Forbidden));
     let attachment = walt.attach(options(&[])).unwrap();
-    let given = attachment.next(PATIENCE).unwrap().expect("a task");
-    assert_eq!((given.task(), given.tenant()), (own, &b"acme"[..]));
-    attachment.complete(&given, b"done", &Default::default());
+    let assigned = attachment.next(PATIENCE).unwrap().expect("a task");
+    assert_eq!((assigned.task(), assigned.tenant()), (own, &b"acme"[..]));
+    attachment.complete(&assigned, b"done", &Default::default());
     attachment.flush(PATIENCE);
     assert_eq!(attachment.load().answered, 1);
     // The other tenant's task is older than this one, and would otherwise be assigned first.
     let second = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
-    let given = attachment.next(PATIENCE).unwrap().expect("a task");
-    assert_eq!(given.task(), second);
-    attachment.complete(&given, b"done", &Default::default());
+    let assigned = attachment.next(PATIENCE).unwrap().expect("a task");
+    assert_eq!(assigned.task(), second);
+    attachment.complete(&assigned, b"done", &Default::default());
     attachment.flush(PATIENCE);
     assert!(walt.get(own).is_ok());
     assert_eq!(refusal_of(walt.get(others)), ErrorCode::Forbidden);
@@ -87,10 +87,10 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
 
     // A worker must not use the worker id of another user.
     let at_large = root.attach(options(&[])).unwrap();
-    let given = at_large.next(PATIENCE).unwrap().expect("a task");
-    assert_eq!(given.task(), others);
+    let assigned = at_large.next(PATIENCE).unwrap().expect("a task");
+    assert_eq!(assigned.task(), others);
     let worker = root.get(others).unwrap().worker.unwrap();
-    for command in [TaskCommand::Leave { worker }, TaskCommand::Beat { workers: vec![worker] }] {
+    for command in [TaskCommand::Leave { worker }, TaskCommand::Renew { workers: vec![worker] }] {
         assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
     }
 }
@@ -152,22 +152,22 @@ fn worker_ends_when_its_permission_is_taken_away() {
         let options = WorkerOptions { kinds, slots: 2, ..WorkerOptions::default() };
         let attachment = walt.attach(options.clone()).unwrap();
         let held = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
-        let given = attachment.next(PATIENCE).unwrap().expect("a task");
-        assert_eq!(given.task(), held);
+        let assigned = attachment.next(PATIENCE).unwrap().expect("a task");
+        assert_eq!(assigned.task(), held);
         let worker = root.get(held).unwrap().worker.unwrap();
         guarded.rewrite(&after);
         attachment.next(PATIENCE).unwrap_err();
         assert_eq!(attachment.error().unwrap().code(), Some(ErrorCode::Forbidden));
-        let extend = TaskCommand::Extend { worker, task: held, token: given.token(), timeout_ms: 1 };
-        for command in [TaskCommand::Beat { workers: vec![worker] }, extend] {
+        let extend = TaskCommand::Extend { worker, task: held, token: assigned.token(), timeout_ms: 1 };
+        for command in [TaskCommand::Renew { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
         // Another worker receives the new task, and the task that the first worker had.
         let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
         let other = root.attach(options).unwrap();
-        let mut given = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());
-        given.sort_unstable();
-        assert_eq!(given, [held, fresh]);
+        let mut assigned = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());
+        assigned.sort_unstable();
+        assert_eq!(assigned, [held, fresh]);
     }
 }
 
@@ -186,7 +186,7 @@ fn publish_to(subject: &str) -> NewTask<'_> {
 }
 
 /// Waits until a task is over.
-fn end_of_task(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) {
+fn wait_for_end(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) {
     let view = find(format!("the end of task {task}"), || {
         let view = tasks.get(task).unwrap();
         view.stage.is_over().then_some(view)
@@ -208,7 +208,7 @@ fn publishing_task_needs_the_submitters_permission() {
     let forged = NewTask { subject: &forged, ..NewTask::new(b"publish", b"") };
     assert_eq!(refusal_of(ana.submit("acme", forged)), ErrorCode::Subject);
     let task = ana.submit("acme", publish_to("acme.open")).unwrap().task;
-    assert_eq!(end_of_task(&ana, task).0, TaskStage::Completed);
+    assert_eq!(wait_for_end(&ana, task).0, TaskStage::Completed);
 
     let body = json!({"kind": "publish", "subject": "admin.cmd"}).to_string();
     let http =
@@ -243,15 +243,15 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
     guarded.rewrite(&publishing("\"acme.open\""));
     let worker =
         root.attach(WorkerOptions { kinds: vec!["k".to_owned()], ..WorkerOptions::default() }).unwrap();
-    let given = worker.next(PATIENCE).unwrap().expect("a task");
-    worker.complete(&given, b"", &Default::default());
-    assert_eq!(end_of_task(&root, open).0, TaskStage::Completed);
-    let (stage, why) = end_of_task(&root, shut);
+    let assigned = worker.next(PATIENCE).unwrap().expect("a task");
+    worker.complete(&assigned, b"", &Default::default());
+    assert_eq!(wait_for_end(&root, open).0, TaskStage::Completed);
+    let (stage, why) = wait_for_end(&root, shut);
     assert_eq!(stage, TaskStage::Dead);
     assert!(why.contains("no permission to publish to \"acme.shut\""), "{why}");
     guarded.rewrite(&publishing("").replace("[users.ana]", "[users.anna]"));
     root.retry(shut).unwrap();
-    let (stage, why) = end_of_task(&root, shut);
+    let (stage, why) = wait_for_end(&root, shut);
     assert_eq!(stage, TaskStage::Dead);
     assert!(why.contains("user \"ana\" no longer exists"), "{why}");
 }

@@ -50,10 +50,10 @@ fn permission_to_watch_a_world_does_not_allow_commands() {
     WorldRequest::Spawn(new).encode(&mut bytes);
     let mut requester = guarded.by_password("maker").requester();
     let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
-    let answer = WorldResponse::decode(&reply.payload).unwrap();
+    let response = WorldResponse::decode(&reply.payload).unwrap();
     assert!(
-        matches!(answer, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("no process that responds owns region 2")),
-        "{answer:?}"
+        matches!(response, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("no process that responds owns region 2")),
+        "{response:?}"
     );
     assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));
     assert!(matches!(commands(maker), Err(CommandError::Refused(why)) if why.contains("no permission")));

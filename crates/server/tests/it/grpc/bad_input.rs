@@ -5,14 +5,14 @@ use tonic::Code;
 
 use super::*;
 
-fn raw(server: &Server) -> TcpStream {
+fn open_stream(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(grpc_address(server)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
 /// All bytes that the node sends until it closes the connection.
-fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
+fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     // A reset of the connection counts as its end.
     let _ = stream.read_to_end(&mut all);
@@ -22,11 +22,11 @@ fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
 #[test]
 fn http1_request_at_the_grpc_listener_gets_505() {
     let (_node, server) = serve_grpc();
-    let mut stream = raw(&server);
+    let mut stream = open_stream(&server);
     stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
-    let answer = to_the_end(stream);
-    assert!(answer.starts_with(b"HTTP/1.1 505 "), "{}", String::from_utf8_lossy(&answer));
-    let text = String::from_utf8(answer).unwrap();
+    let response = read_to_end(stream);
+    assert!(response.starts_with(b"HTTP/1.1 505 "), "{}", String::from_utf8_lossy(&response));
+    let text = String::from_utf8(response).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(
         head.contains(&format!("content-length: {}\r\n", body.len()))
@@ -38,9 +38,9 @@ fn http1_request_at_the_grpc_listener_gets_505() {
 #[test]
 fn unfinished_http2_preface_ends_the_connection() {
     let (_node, server) = serve_grpc_with(|config| config.limits.handshake_ms_max = 100);
-    let mut stream = raw(&server);
+    let mut stream = open_stream(&server);
     stream.write_all(b"PRI * HTT").unwrap();
-    assert_eq!(to_the_end(stream), b"");
+    assert_eq!(read_to_end(stream), b"");
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn garbage_ends_only_the_connection_that_sent_it() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let mut stream = raw(&server);
+        let mut stream = open_stream(&server);
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         stream.write_all(&[0xff; 4_096]).unwrap();
-        tokio::task::spawn_blocking(move || to_the_end(stream)).await.unwrap();
+        tokio::task::spawn_blocking(move || read_to_end(stream)).await.unwrap();
         client.publish(publish("t", "x")).await.unwrap();
     });
 }
@@ -87,8 +87,8 @@ fn unknown_grpc_call_is_unimplemented() {
         for path in ["/dunlin.v1.Dunlin/Fly", "/nobody.Home/Call", "/nonsense"] {
             let codec: tonic_prost::ProstCodec<v1::PublishRequest, v1::PublishResponse> = Default::default();
             let path = path.parse().unwrap();
-            let answer = grpc.unary(tonic::Request::new(publish("t", "x")), path, codec).await;
-            assert_eq!(answer.unwrap_err().code(), Code::Unimplemented);
+            let response = grpc.unary(tonic::Request::new(publish("t", "x")), path, codec).await;
+            assert_eq!(response.unwrap_err().code(), Code::Unimplemented);
             grpc.ready().await.unwrap();
         }
     });
@@ -104,8 +104,8 @@ fn invalid_protobuf_message_fails_only_its_call() {
         let wrong = v1::Draft { payload: vec![0xff, 0xfe].into(), ..Default::default() };
         let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
         let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
-        let answer = grpc.unary(tonic::Request::new(wrong), path, codec).await;
-        assert_eq!(answer.unwrap_err().code(), Code::Internal);
+        let response = grpc.unary(tonic::Request::new(wrong), path, codec).await;
+        assert_eq!(response.unwrap_err().code(), Code::Internal);
     });
 }
 
@@ -148,10 +148,10 @@ fn unfinished_grpc_message_ends_its_call() {
         let mut client = client.ready().await.unwrap();
         let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
-        let (answer, mut sending) = client.send_request(request, false).unwrap();
+        let (response, mut sending) = client.send_request(request, false).unwrap();
         // Sends the header of a message of 16 bytes, and only two of these bytes.
         sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
-        let mut body = answer.await.unwrap().into_body();
+        let mut body = response.await.unwrap().into_body();
         assert!(body.data().await.is_none(), "only the end follows");
         let trailers = body.trailers().await.unwrap().unwrap();
         assert_eq!(trailers["grpc-status"], "8");

@@ -17,7 +17,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// A connection on which the test controls every frame.
-async fn bare(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
+async fn connect_h2(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
     let mut builder = h2::client::Builder::new();
     change(&mut builder);
@@ -26,12 +26,12 @@ async fn bare(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) ->
     client.ready().await.unwrap()
 }
 
-fn call(name: &str) -> http::Request<()> {
+fn new_request(name: &str) -> http::Request<()> {
     let request = http::Request::post(format!("http://node/dunlin.v1.Dunlin/{name}"));
     request.header("content-type", "application/grpc").body(()).unwrap()
 }
 
-fn framed(flag: u8, message: &[u8]) -> Bytes {
+fn grpc_frame(flag: u8, message: &[u8]) -> Bytes {
     let mut bytes = vec![flag];
     bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
     bytes.extend_from_slice(message);
@@ -41,15 +41,15 @@ fn framed(flag: u8, message: &[u8]) -> Bytes {
 /// The gRPC status of a call with this body; `None` without a response.
 async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> Option<Code> {
     *client = client.clone().ready().await.ok()?;
-    let (answer, mut sending) = client.send_request(call(name), false).ok()?;
+    let (response, mut sending) = client.send_request(new_request(name), false).ok()?;
     // The call may be refused before the whole body was sent.
     let _ = sending.send_data(body, true);
-    let answer = answer.await.ok()?;
+    let response = response.await.ok()?;
     let code = |headers: &http::HeaderMap| Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()));
-    if let Some(code) = code(answer.headers()) {
+    if let Some(code) = code(response.headers()) {
         return Some(code);
     }
-    let mut body = answer.into_body();
+    let mut body = response.into_body();
     // Only the first response of a stream matters; the rest ends with the call.
     if let Some(Ok(data)) = body.data().await {
         body.flow_control().release_capacity(data.len()).unwrap();
@@ -67,13 +67,14 @@ async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> 
 fn message_marked_compressed_is_refused_without_decoding() {
     run(async {
         let (_node, server) = serve_grpc();
-        let mut client = bare(&server, |_| ()).await;
+        let mut client = connect_h2(&server, |_| ()).await;
         // A gzip stream that would expand to a multiple of its size.
         let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1_000]].concat();
-        let refused = status_of(&mut client, "Publish", framed(1, &bomb)).await;
+        let refused = status_of(&mut client, "Publish", grpc_frame(1, &bomb)).await;
         assert!(refused.is_some_and(|code| code != Code::Ok), "{refused:?}");
-        let taken = status_of(&mut client, "Publish", framed(0, &publish("t", "x").encode_to_vec())).await;
-        assert_eq!(taken, Some(Code::Ok), "the connection continues");
+        let accepted =
+            status_of(&mut client, "Publish", grpc_frame(0, &publish("t", "x").encode_to_vec())).await;
+        assert_eq!(accepted, Some(Code::Ok), "the connection continues");
     });
 }
 
@@ -81,14 +82,15 @@ fn message_marked_compressed_is_refused_without_decoding() {
 fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();
-        let mut client = bare(&server, |_| ()).await;
+        let mut client = connect_h2(&server, |_| ()).await;
         // Field 1 with a text of two bytes that are not UTF-8.
         for name in ["Publish", "Request", "CreateTopic", "ListTopics", "Subscribe", "JoinGroup"] {
-            let refused = status_of(&mut client, name, framed(0, &[0x0a, 2, 0xff, 0xfe])).await;
+            let refused = status_of(&mut client, name, grpc_frame(0, &[0x0a, 2, 0xff, 0xfe])).await;
             assert!(refused.is_some_and(|code| code != Code::Ok), "{name}: {refused:?}");
         }
-        let taken = status_of(&mut client, "Publish", framed(0, &publish("t", "x").encode_to_vec())).await;
-        assert_eq!(taken, Some(Code::Ok));
+        let accepted =
+            status_of(&mut client, "Publish", grpc_frame(0, &publish("t", "x").encode_to_vec())).await;
+        assert_eq!(accepted, Some(Code::Ok));
         assert_eq!(node.topic("t").unwrap().logs()[0].info().next_seq, 2);
     });
 }
@@ -99,7 +101,7 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut other = connect(&server).await;
-        let right: [(&str, Vec<u8>); 6] = [
+        let valid: [(&str, Vec<u8>); 6] = [
             ("Publish", publish("t", "payload").encode_to_vec()),
             ("PublishBatch", {
                 let requests = vec![publish("t", "one"), publish("u", "two")];
@@ -116,19 +118,19 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
             ),
             ("DescribeTopic", v1::DescribeTopicRequest { name: "t".to_owned() }.encode_to_vec()),
         ];
-        let mut client = bare(&server, |_| ()).await;
+        let mut client = connect_h2(&server, |_| ()).await;
         for seed in 1..=300u64 {
-            let (name, right) = &right[seed as usize % right.len()];
-            let wrong = damaged(right, seed);
-            let status = status_of(&mut client, name, framed(0, &wrong)).await;
-            assert!(status.is_some(), "{name}, seed {seed}: no answer to {wrong:?}");
+            let (name, valid) = &valid[seed as usize % valid.len()];
+            let invalid = corrupt(valid, seed);
+            let status = status_of(&mut client, name, grpc_frame(0, &invalid)).await;
+            assert!(status.is_some(), "{name}, seed {seed}: no answer to {invalid:?}");
         }
         other.publish(publish("other", "x")).await.unwrap();
     });
 }
 
 /// The bytes after a few were changed, removed or inserted.
-fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
+fn corrupt(valid: &[u8], seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |bound: usize| {
         random ^= random << 13;
@@ -136,16 +138,16 @@ fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
         random ^= random << 17;
         (random % bound.max(1) as u64) as usize
     };
-    let mut wrong = right.to_vec();
+    let mut invalid = valid.to_vec();
     for _ in 0..=below(4) {
-        let at = below(wrong.len());
+        let at = below(invalid.len());
         match below(3) {
-            0 if !wrong.is_empty() => wrong[at] = below(256) as u8,
-            1 if !wrong.is_empty() => drop(wrong.remove(at)),
-            _ => wrong.insert(at, below(256) as u8),
+            0 if !invalid.is_empty() => invalid[at] = below(256) as u8,
+            1 if !invalid.is_empty() => drop(invalid.remove(at)),
+            _ => invalid.insert(at, below(256) as u8),
         }
     }
-    wrong
+    invalid
 }
 
 #[test]
@@ -154,18 +156,18 @@ fn unresponsive_grpc_client_is_disconnected() {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.keep_alive_ms = 200);
         let mut other = connect(&server).await;
         let address = grpc_address(&server);
-        let cut_off = tokio::task::spawn_blocking(move || {
+        let disconnected = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
-            let mut all = Vec::new();
+            let mut received = Vec::new();
             // A reset of the connection counts as its end; a timeout does not.
-            match stream.read_to_end(&mut all) {
+            match stream.read_to_end(&mut received) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
             }
         });
-        assert!(cut_off.await.unwrap(), "the client was never cut off");
+        assert!(disconnected.await.unwrap(), "the client was never cut off");
         other.publish(publish("t", "x")).await.unwrap();
     });
 }
@@ -177,12 +179,14 @@ fn thousands_of_reset_calls_keep_no_memory_and_delay_no_others() {
         let mut other = connect(&server).await;
         let before = node.budget().used();
         for _ in 0..5 {
-            let mut client = bare(&server, |_| ()).await;
+            let mut client = connect_h2(&server, |_| ()).await;
             for _ in 0..2_000 {
                 // The node may have closed the connection already.
                 let Ok(ready) = client.clone().ready().await else { break };
                 client = ready;
-                let Ok((_, mut sending)) = client.send_request(call("PublishStream"), false) else { break };
+                let Ok((_, mut sending)) = client.send_request(new_request("PublishStream"), false) else {
+                    break;
+                };
                 sending.send_reset(Reason::CANCEL);
             }
             other.publish(publish("t", "x")).await.unwrap();
@@ -197,8 +201,9 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.streams_max = 2);
         let (mut greedy, mut other) = (connect(&server).await, connect(&server).await);
-        let (first, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
-        let (_second, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (first, _) = start_subscription(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (_second, _) =
+            start_subscription(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
         // The thread that serves both connections must still serve the calls of the other one.
         for _ in 0..100 {
@@ -215,15 +220,16 @@ fn subscriber_with_a_zero_window_delays_no_others() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;
-        let (mut stream, _) = begun(&mut other, subscribe(&["t"], At::Latest(true))).await.unwrap();
-        let mut client = bare(&server, |builder| {
+        let (mut stream, _) =
+            start_subscription(&mut other, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let mut client = connect_h2(&server, |builder| {
             builder.initial_window_size(0);
         })
         .await;
-        let (answer, mut sending) = client.send_request(call("Subscribe"), false).unwrap();
+        let (response, mut sending) = client.send_request(new_request("Subscribe"), false).unwrap();
         let request = subscribe(&["t"], At::Earliest(true)).encode_to_vec();
-        sending.send_data(framed(0, &request), true).unwrap();
-        let _answer = answer.await.unwrap();
+        sending.send_data(grpc_frame(0, &request), true).unwrap();
+        let _response = response.await.unwrap();
         let before = node.budget().used();
         for _ in 0..200 {
             other.publish(publish("t", vec![7; 10_000])).await.unwrap();

@@ -36,8 +36,8 @@ fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
 }
 
 /// The gRPC code of a refusal, and its name in the table of errors.
-pub(crate) fn refused<T: std::fmt::Debug>(asked: Result<Response<T>, Status>) -> (Code, String) {
-    row(&asked.map(|answer| answer.into_inner()).unwrap_err())
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> (Code, String) {
+    row(&result.map(|response| response.into_inner()).unwrap_err())
 }
 
 fn row(status: &Status) -> (Code, String) {
@@ -49,7 +49,7 @@ fn moved() -> (Code, String) {
 }
 
 /// The next change as text: its revision, and each key with its value, or with a minus if it was deleted.
-async fn told(stream: &mut Streaming<v1::WatchResponse>) -> String {
+async fn next_change(stream: &mut Streaming<v1::WatchResponse>) -> String {
     let change = stream.message().await.unwrap().expect("the watch continues");
     let event = |event: &v1::KeyEvent| {
         let kv = event.kv.as_ref().unwrap();
@@ -175,28 +175,31 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
         let mut kv = connect_kv(&server).await;
         kv.put(put("a/0", "w")).await.unwrap();
         let mut now = kv.watch(watch("a/", "a0", 0)).await.unwrap().into_inner();
-        assert_eq!(told(&mut now).await, "1 ", "where it stands");
+        assert_eq!(next_change(&mut now).await, "1 ", "where it stands");
         for (key, value) in [("a/1", "x"), ("b/1", "y"), ("a/2", "z")] {
             kv.put(put(key, value)).await.unwrap();
         }
         kv.delete(v1::DeleteRequest { key: "a/1".into(), ..Default::default() }).await.unwrap();
         for change in ["2 a/1=x", "4 a/2=z", "5 -a/1"] {
-            assert_eq!(told(&mut now).await, change);
+            assert_eq!(next_change(&mut now).await, change);
         }
         let mut later = kv.watch(watch("", "\0", 4)).await.unwrap().into_inner();
         for change in ["3 ", "4 a/2=z", "5 -a/1"] {
-            assert_eq!(told(&mut later).await, change);
+            assert_eq!(next_change(&mut later).await, change);
         }
         let oldest = v1::WatchRequest { oldest: true, ..watch("b/1", "", 0) };
         let mut oldest = kv.watch(oldest).await.unwrap().into_inner();
-        assert_eq!((told(&mut oldest).await, told(&mut oldest).await), ("0 ".into(), "3 b/1=y".into()));
+        assert_eq!(
+            (next_change(&mut oldest).await, next_change(&mut oldest).await),
+            ("0 ".into(), "3 b/1=y".into())
+        );
         // A watch whose keys do not change must still receive the current revision.
         let mut quiet = kv.watch(watch("c", "", 0)).await.unwrap().into_inner();
-        assert_eq!(told(&mut quiet).await, "5 ");
+        assert_eq!(next_change(&mut quiet).await, "5 ");
         for _ in 0..1_100 {
             kv.put(put("d", "")).await.unwrap();
         }
-        let progress = told(&mut quiet).await;
+        let progress = next_change(&mut quiet).await;
         assert!(progress.ends_with(' ') && progress != "5 ", "{progress}");
         let ahead = (Code::OutOfRange, "AHEAD".to_owned());
         assert_eq!(refused(kv.watch(watch("a", "", 9_999_999)).await), ahead);
@@ -214,23 +217,23 @@ fn large_revision_reaches_a_watch_in_parts() {
         let puts = keys.iter().map(|key| KeyOperation::Put { key: key.as_bytes(), value: &value, lease: 0 });
         let then = puts.collect();
         let command = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
-        node.control_async().await.unwrap().ask(&command).await.unwrap();
+        node.control_async().await.unwrap().execute(&command).await.unwrap();
         kv.put(put("c/after", "x")).await.unwrap();
         let mut changes = kv.watch(watch("c/", "c0", 1)).await.unwrap().into_inner();
-        assert_eq!(told(&mut changes).await, "0 ", "where it stands");
-        let (mut seen, mut answers) = (Vec::new(), 0);
+        assert_eq!(next_change(&mut changes).await, "0 ", "where it stands");
+        let (mut received, mut acks) = (Vec::new(), 0);
         loop {
             let change = changes.message().await.unwrap().expect("the watch continues");
             assert_eq!(change.revision, 1);
-            answers += 1;
-            seen.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
-            assert_eq!(change.fragment, seen.len() < keys.len(), "more of the revision follows");
+            acks += 1;
+            received.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
+            assert_eq!(change.fragment, received.len() < keys.len(), "more of the revision follows");
             if !change.fragment {
                 break;
             }
         }
-        assert!(answers > 1 && seen == keys);
-        assert_eq!(told(&mut changes).await, "2 c/after=x");
+        assert!(acks > 1 && received == keys);
+        assert_eq!(next_change(&mut changes).await, "2 c/after=x");
     });
 }
 
@@ -247,7 +250,7 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
         }
         let compacted = (Code::OutOfRange, "COMPACTED".to_owned());
         let mut early = kv.watch(watch("a", "", 3)).await.unwrap().into_inner();
-        told(&mut early).await;
+        next_change(&mut early).await;
         let ended = early.message().await.unwrap_err();
         assert_eq!(row(&ended), compacted);
         let numbers = ended.get_details_error_info().unwrap().metadata["numbers"].clone();
@@ -256,13 +259,13 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
         let epoch = kv.status(v1::StatusRequest {}).await.unwrap().into_inner().epoch;
         let mut from = kv.watch(v1::WatchRequest { start_epoch: epoch, ..watch("a", "", oldest) }).await;
         let from = from.as_mut().unwrap().get_mut();
-        told(from).await;
-        assert!(told(from).await.starts_with(&format!("{oldest} a=x")));
+        next_change(from).await;
+        assert!(next_change(from).await.starts_with(&format!("{oldest} a=x")));
         let other = v1::WatchRequest { start_epoch: epoch - 1, ..watch("a", "", oldest) };
         let mut other = kv.watch(other).await.unwrap().into_inner();
         let ended = loop {
             match other.message().await {
-                Ok(answer) => assert!(answer.unwrap().events.is_empty(), "revisions of another epoch"),
+                Ok(response) => assert!(response.unwrap().events.is_empty(), "revisions of another epoch"),
                 Err(ended) => break ended,
             }
         };
@@ -272,10 +275,10 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
 }
 
 /// Waits until the lease waits for a lock.
-async fn until_it_waits(kv: &mut KvClient<Channel>, lease: u64) {
+async fn wait_for_waiter(kv: &mut KvClient<Channel>, lease: u64) {
     until(async || {
-        let asked = kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease });
-        asked.await.unwrap().get_ref().waits > 0
+        let response = kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease });
+        response.await.unwrap().get_ref().waits > 0
     })
     .await;
 }
@@ -298,7 +301,7 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
         assert_eq!(refused(kv.lock(lock(theirs, true)).await), held);
         let mut other = kv.clone();
         let waiting = tokio::spawn(async move { other.lock(lock(theirs, false)).await });
-        until_it_waits(&mut kv, theirs).await;
+        wait_for_waiter(&mut kv, theirs).await;
         let proclaim = |lease| v1::ProclaimRequest { name: "gate".into(), lease, value: "still us".into() };
         kv.proclaim(proclaim(ours)).await.unwrap();
         let not_held = (Code::FailedPrecondition, "LOCK_NOT_HELD".to_owned());
@@ -313,19 +316,19 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
         let second = waiting.await.unwrap().unwrap().into_inner().token;
         assert!(second > first);
 
-        let (asked, asks) = tokio::sync::mpsc::channel(4);
-        let asks = tokio_stream::wrappers::ReceiverStream::new(asks);
-        let mut kept = kv.lease_keep_alive(asks).await.unwrap().into_inner();
+        let (sender, requests) = tokio::sync::mpsc::channel(4);
+        let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+        let mut kept = kv.lease_keep_alive(requests).await.unwrap().into_inner();
         let keep = |lease| v1::LeaseKeepAliveRequest { lease };
-        asked.send(keep(theirs)).await.unwrap();
-        let answer = kept.message().await.unwrap().unwrap();
-        assert_eq!(answer, v1::LeaseKeepAliveResponse { lease: theirs, ended: false });
+        sender.send(keep(theirs)).await.unwrap();
+        let response = kept.message().await.unwrap().unwrap();
+        assert_eq!(response, v1::LeaseKeepAliveResponse { lease: theirs, ended: false });
         kv.lease_revoke(v1::LeaseRevokeRequest { lease: theirs }).await.unwrap();
-        asked.send(keep(theirs)).await.unwrap();
-        asked.send(keep(ours)).await.unwrap();
+        sender.send(keep(theirs)).await.unwrap();
+        sender.send(keep(ours)).await.unwrap();
         assert!(kept.message().await.unwrap().unwrap().ended);
         assert!(!kept.message().await.unwrap().unwrap().ended);
-        drop(asked);
+        drop(sender);
         assert!(kept.message().await.unwrap().is_none());
         let none = kv.leader(v1::LeaderRequest { name: "gate".into() }).await.unwrap().into_inner();
         assert_eq!(none.kv, None, "the key is deleted with its lease");
@@ -348,10 +351,10 @@ fn stopping_server_ends_watches_and_lock_waits() {
         let lock = |lease| v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
         kv.lock(lock(leases[0])).await.unwrap();
         let mut changes = kv.watch(watch("a", "", 0)).await.unwrap().into_inner();
-        told(&mut changes).await;
+        next_change(&mut changes).await;
         let (mut other, theirs) = (kv.clone(), leases[1]);
         let waiting = tokio::spawn(async move { other.lock(lock(theirs)).await });
-        until_it_waits(&mut kv, theirs).await;
+        wait_for_waiter(&mut kv, theirs).await;
         let stopping = std::thread::spawn(move || server.stop());
         let gone = (Code::Unavailable, "SHUTTING_DOWN".to_owned());
         assert_eq!(row(&changes.message().await.unwrap_err()), gone);

@@ -4,7 +4,7 @@ use v1::publish_outcome::Outcome;
 
 use super::*;
 
-fn from_the_first() -> SubscribeOptions {
+fn from_first() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..Default::default() }
 }
 
@@ -33,7 +33,7 @@ fn grpc_record_arrives_with_all_its_fields() {
         assert_eq!((receipt.topic.as_str(), receipt.seq, receipt.duplicate), ("orders", 1, false));
         assert_eq!(receipt.level(), v1::Level::Memory);
 
-        let mut subscriber = node.subscribe("orders.>", &from_the_first()).unwrap();
+        let mut subscriber = node.subscribe("orders.>", &from_first()).unwrap();
         match subscriber.next().unwrap() {
             TopicEvent::Record(record) => {
                 let frame = record.frame;
@@ -45,7 +45,7 @@ fn grpc_record_arrives_with_all_its_fields() {
             other => panic!("{other:?}"),
         }
         let (mut stream, _) =
-            begun(&mut client, subscribe(&["orders.eu.*"], At::Earliest(true))).await.unwrap();
+            start_subscription(&mut client, subscribe(&["orders.eu.*"], At::Earliest(true))).await.unwrap();
         let record = records(&mut stream, 1).await.remove(0);
         assert_eq!((record.subject.as_str(), &record.payload[..]), ("orders.eu.1", &b"hello"[..]));
         assert_eq!((record.reply.as_str(), record.key.as_deref()), ("answers.here", Some(&b"k"[..])));
@@ -124,13 +124,13 @@ fn publish_stream_acks_cumulatively_and_lists_refused_records() {
             ..v1::PublishStreamRequest::default()
         };
         let messages = tokio_stream::iter((0..100).map(message));
-        let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
+        let mut acks = client.publish_stream(messages).await.unwrap().into_inner();
         let (mut through, mut refused, mut last) = (0, Vec::new(), None);
-        while let Some(answer) = answers.message().await.unwrap() {
-            assert!(answer.through > through, "it only grows");
-            through = answer.through;
-            refused.extend(answer.refused);
-            last = answer.last.or(last);
+        while let Some(response) = acks.message().await.unwrap() {
+            assert!(response.through > through, "it only grows");
+            through = response.through;
+            refused.extend(response.refused);
+            last = response.last.or(last);
         }
         assert_eq!((through, last.unwrap().seq), (200, 199));
         assert_eq!((refused.len(), refused[0].index), (1, 7));
@@ -150,10 +150,10 @@ fn publish_stream_reports_the_refusal_for_each_record() {
             ..v1::PublishStreamRequest::default()
         };
         let messages = tokio_stream::iter([message(""), message("a..b"), message(""), message("sound")]);
-        let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
+        let mut acks = client.publish_stream(messages).await.unwrap().into_inner();
         let mut refused = Vec::new();
-        while let Some(answer) = answers.message().await.unwrap() {
-            refused.extend(answer.refused);
+        while let Some(response) = acks.message().await.unwrap() {
+            refused.extend(response.refused);
         }
         let texts: Vec<_> = refused
             .iter()
@@ -183,7 +183,7 @@ fn full_reliable_topic_delays_only_its_grpc_publisher() {
             ..Default::default()
         };
         node.create_topic("r", config, false).unwrap();
-        let registered = SubscribeOptions { registered: true, ..from_the_first() };
+        let registered = SubscribeOptions { registered: true, ..from_first() };
         let mut reader = node.subscribe("r", &registered).unwrap();
         let mut client = connect(&server).await;
         let mut other = client.clone();
@@ -221,13 +221,14 @@ fn grpc_publisher_learns_that_its_topic_was_recreated() {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
         let after = |receipt: &v1::Receipt| Some(v1::LastPosition { epoch: receipt.epoch, seq: receipt.seq });
-        let going_on = |last_position| v1::PublishRequest { last_position, ..publish("t", "next") };
+        let next_request = |last_position| v1::PublishRequest { last_position, ..publish("t", "next") };
         let first = client.publish(publish("t", "first")).await.unwrap().into_inner().receipt.unwrap();
         node.delete_topic("t").unwrap();
-        assert_eq!(client.publish(going_on(after(&first))).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(client.publish(next_request(after(&first))).await.unwrap_err().code(), Code::NotFound);
         node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
-        let anew = client.publish(going_on(after(&first))).await.unwrap().into_inner().receipt.unwrap();
-        assert_eq!((first.new_epoch, anew.new_epoch, anew.seq), (false, true, 1));
+        let recreated =
+            client.publish(next_request(after(&first))).await.unwrap().into_inner().receipt.unwrap();
+        assert_eq!((first.new_epoch, recreated.new_epoch, recreated.seq), (false, true, 1));
         let records = vec![v1::Draft::default()];
         let message = |last: &v1::Receipt| v1::PublishStreamRequest {
             subject: "t".to_owned(),
@@ -235,11 +236,11 @@ fn grpc_publisher_learns_that_its_topic_was_recreated() {
             last_position: after(last),
             ..v1::PublishStreamRequest::default()
         };
-        for (last, is_new) in [(&first, true), (&anew, false)] {
+        for (last, is_new) in [(&first, true), (&recreated, false)] {
             let messages = tokio_stream::iter([message(last)]);
-            let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
-            let told = answers.message().await.unwrap().unwrap().last.unwrap();
-            assert_eq!(told.new_epoch, is_new, "{told:?}");
+            let mut acks = client.publish_stream(messages).await.unwrap().into_inner();
+            let receipt = acks.message().await.unwrap().unwrap().last.unwrap();
+            assert_eq!(receipt.new_epoch, is_new, "{receipt:?}");
         }
     });
 }

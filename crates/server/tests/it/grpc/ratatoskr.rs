@@ -20,9 +20,9 @@ fn message(topic: &str, payload: &str) -> rata::PublishRequest {
 
 async fn create(broker: &mut Broker, name: &str) -> String {
     let request = rata::CreateTopicRequest { name: name.to_owned() };
-    let answer = broker.create_topic(request).await.unwrap().into_inner();
-    assert_eq!(answer.created, answer.error.is_empty());
-    answer.error
+    let response = broker.create_topic(request).await.unwrap().into_inner();
+    assert_eq!(response.created, response.error.is_empty());
+    response.error
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn subscription_is_ended_by_its_reference_or_subscriber_id() {
                 topic: "news".to_owned(),
                 subscription_ref: subscription_ref.to_owned(),
             };
-            let answer = broker.unsubscribe(request).await.unwrap().into_inner();
-            assert_eq!((answer.success, answer.error.as_str()), (success, error));
+            let response = broker.unsubscribe(request).await.unwrap().into_inner();
+            assert_eq!((response.success, response.error.as_str()), (success, error));
         }
         let mut streams = streams.into_iter().map(Response::into_inner);
         for mut ended in streams.by_ref().take(2) {

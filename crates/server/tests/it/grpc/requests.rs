@@ -4,14 +4,14 @@ use tonic_types::StatusExt;
 
 use super::*;
 
-fn ask(subject: &str, payload: &str, timeout_ms: u32) -> v1::RequestRequest {
+fn request_message(subject: &str, payload: &str, timeout_ms: u32) -> v1::RequestRequest {
     let v1::PublishRequest { subject, record, .. } = publish(subject, payload);
     v1::RequestRequest { subject, record, timeout_ms }
 }
 
-async fn answered(client: &mut Dunlin, subject: &str, payload: &str) -> String {
-    let answer = client.request(ask(subject, payload, 30_000)).await.unwrap().into_inner();
-    String::from_utf8(answer.reply.unwrap().payload.to_vec()).unwrap()
+async fn request_reply(client: &mut Dunlin, subject: &str, payload: &str) -> String {
+    let response = client.request(request_message(subject, payload, 30_000)).await.unwrap().into_inner();
+    String::from_utf8(response.reply.unwrap().payload.to_vec()).unwrap()
 }
 
 #[test]
@@ -20,23 +20,26 @@ fn responders_in_process_and_over_grpc_answer_requests() {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
         let _inside = node.respond("inside", |mut request| {
-            let answer = request.record().payload().to_ascii_uppercase();
-            request.reply(&answer[..]).unwrap();
+            let response = request.record().payload().to_ascii_uppercase();
+            request.reply(&response[..]).unwrap();
         });
-        assert_eq!(answered(&mut client, "inside", "one").await, "ONE");
+        assert_eq!(request_reply(&mut client, "inside", "one").await, "ONE");
 
-        let mut other = connect(&server).await;
-        let (mut stream, _) = begun(&mut other, subscribe(&["outside"], At::Latest(true))).await.unwrap();
-        let answering = tokio::spawn(async move {
+        let mut responder_client = connect(&server).await;
+        let (mut stream, _) =
+            start_subscription(&mut responder_client, subscribe(&["outside"], At::Latest(true)))
+                .await
+                .unwrap();
+        let responder = tokio::spawn(async move {
             for _ in 0..2 {
-                let asked = records(&mut stream, 1).await.remove(0);
-                let answer = asked.payload.to_ascii_uppercase();
-                other.publish(publish(&asked.reply, answer)).await.unwrap();
+                let request = records(&mut stream, 1).await.remove(0);
+                let response = request.payload.to_ascii_uppercase();
+                responder_client.publish(publish(&request.reply, response)).await.unwrap();
             }
         });
-        assert_eq!(answered(&mut client, "outside", "two").await, "TWO");
-        assert_eq!(answered(&mut client, "outside", "three").await, "THREE");
-        answering.await.unwrap();
+        assert_eq!(request_reply(&mut client, "outside", "two").await, "TWO");
+        assert_eq!(request_reply(&mut client, "outside", "three").await, "THREE");
+        responder.await.unwrap();
     });
 }
 
@@ -46,18 +49,18 @@ fn concurrent_requests_each_get_their_own_reply() {
         let (node, server) = serve_grpc();
         let client = connect(&server).await;
         let _inside = node.respond("echo", |mut request| {
-            let answer = request.record().payload().to_vec();
-            request.reply(&answer[..]).unwrap();
+            let response = request.record().payload().to_vec();
+            request.reply(&response[..]).unwrap();
         });
-        let asking = (0..200).map(|number| {
+        let requests = (0..200).map(|number| {
             let mut client = client.clone();
             tokio::spawn(async move {
                 let text = format!("number {number}");
-                assert_eq!(answered(&mut client, "echo", &text).await, text);
+                assert_eq!(request_reply(&mut client, "echo", &text).await, text);
             })
         });
-        for asking in asking.collect::<Vec<_>>() {
-            asking.await.unwrap();
+        for request in requests.collect::<Vec<_>>() {
+            request.await.unwrap();
         }
     });
 }
@@ -67,7 +70,7 @@ fn grpc_request_without_responder_publishes_nothing() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let refused = client.request(ask("nobody", "x", 30_000)).await.unwrap_err();
+        let refused = client.request(request_message("nobody", "x", 30_000)).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
         assert_eq!(refused.get_details_error_info().unwrap().reason, "NO_RESPONDER");
         let published = node.topic("nobody").map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
@@ -81,18 +84,18 @@ fn unanswered_grpc_request_times_out_and_ignores_a_late_reply() {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
         let mut silent = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
-        let refused = client.request(ask("slow", "x", 50)).await.unwrap_err();
+        let refused = client.request(request_message("slow", "x", 50)).await.unwrap_err();
         assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
         assert_eq!(refused.get_details_error_info().unwrap().reason, "NO_REPLY");
         let reply_to = match silent.next().unwrap() {
-            TopicEvent::Record(asked) => asked.frame.reply().unwrap().to_owned(),
+            TopicEvent::Record(request) => request.frame.reply().unwrap().to_owned(),
             other => panic!("{other:?}"),
         };
         client.publish(publish(&reply_to, "late")).await.unwrap();
         let _inside = node.respond("slow", |mut request| {
             request.reply(&b"in time"[..]).unwrap();
         });
-        assert_eq!(answered(&mut client, "slow", "y").await, "in time");
+        assert_eq!(request_reply(&mut client, "slow", "y").await, "in time");
     });
 }
 
@@ -101,10 +104,10 @@ fn grpc_request_with_reply_subject_or_no_record_is_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let mut named = ask("t", "x", 0);
-        named.record.as_mut().unwrap().reply = "mine".to_owned();
-        assert_eq!(client.request(named).await.unwrap_err().code(), Code::InvalidArgument);
-        let none = v1::RequestRequest { record: None, ..ask("t", "x", 0) };
+        let mut with_reply = request_message("t", "x", 0);
+        with_reply.record.as_mut().unwrap().reply = "mine".to_owned();
+        assert_eq!(client.request(with_reply).await.unwrap_err().code(), Code::InvalidArgument);
+        let none = v1::RequestRequest { record: None, ..request_message("t", "x", 0) };
         assert_eq!(client.request(none).await.unwrap_err().code(), Code::InvalidArgument);
     });
 }
@@ -121,7 +124,7 @@ fn inbox_of_a_grpc_connection_ends_with_the_connection() {
             page.topics.len()
         };
         let mut client = connect(&server).await;
-        assert_eq!(answered(&mut client, "echo", "x").await, "here");
+        assert_eq!(request_reply(&mut client, "echo", "x").await, "here");
         assert_eq!(inboxes(), 1);
         drop(client);
         until(async || inboxes() == 0).await;

@@ -17,7 +17,8 @@ fn stopping_node_ends_every_grpc_stream_as_unavailable() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (mut stream, _) =
+            start_subscription(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let (messages, rest) = tokio::sync::mpsc::channel(1);
         messages
             .send(v1::PublishStreamRequest {
@@ -28,8 +29,8 @@ fn stopping_node_ends_every_grpc_stream_as_unavailable() {
             .await
             .unwrap();
         let rest = tokio_stream::wrappers::ReceiverStream::new(rest);
-        let mut answers = client.publish_stream(rest).await.unwrap().into_inner();
-        assert_eq!(answers.message().await.unwrap().unwrap().through, 1);
+        let mut acks = client.publish_stream(rest).await.unwrap().into_inner();
+        assert_eq!(acks.message().await.unwrap().unwrap().through, 1);
         let stopping = std::thread::spawn(move || server.stop());
         let ended = loop {
             match next(&mut stream).await {
@@ -38,7 +39,7 @@ fn stopping_node_ends_every_grpc_stream_as_unavailable() {
             }
         };
         assert_eq!(ended.code(), Code::Unavailable);
-        assert_eq!(answers.message().await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(acks.message().await.unwrap_err().code(), Code::Unavailable);
         drop(client);
         stopping.join().unwrap();
     });
@@ -52,8 +53,8 @@ fn health_is_reported_for_each_service() {
         for service in ["", "dunlin.v1.Dunlin", "dunlin.v1.Kv", "dunlin.v1.Tasks", "ratatoskr.MessageBroker"]
         {
             let request = HealthCheckRequest { service: service.to_owned() };
-            let answer = health.check(request).await.unwrap().into_inner();
-            assert_eq!(answer.status(), ServingStatus::Serving);
+            let response = health.check(request).await.unwrap().into_inner();
+            assert_eq!(response.status(), ServingStatus::Serving);
         }
         let unknown = HealthCheckRequest { service: "nobody".to_owned() };
         assert_eq!(health.check(unknown).await.unwrap_err().code(), Code::NotFound);

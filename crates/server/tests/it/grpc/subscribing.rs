@@ -3,7 +3,7 @@ use tonic::Code;
 
 use super::*;
 
-fn small(node: &Node, name: &str) {
+fn create_small_topic(node: &Node, name: &str) {
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic(name, TopicConfig { retention, ..Default::default() }, false).unwrap();
 }
@@ -13,7 +13,8 @@ fn grpc_subscriber_gets_records_in_sequence_order() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (mut stream, at) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (mut stream, at) =
+            start_subscription(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
         assert_eq!((at[0].topic.as_str(), at[0].seq), ("t", 0));
         let mut publisher = node.publisher("t").unwrap();
         for number in 0..10_000u64 {
@@ -31,9 +32,10 @@ fn grpc_subscriber_gets_records_in_sequence_order() {
 fn stalled_grpc_subscriber_gets_exact_gaps() {
     run(async {
         let (node, server) = serve_grpc();
-        small(&node, "t");
+        create_small_topic(&node, "t");
         let mut client = connect(&server).await;
-        let (mut stalled, _) = begun(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
+        let (mut stalled, _) =
+            start_subscription(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
         // Publishes more records than all windows and buffers can hold.
         let mut publisher = node.publisher("t").unwrap();
         const PUBLISHED: u64 = 40_000;
@@ -43,14 +45,14 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
                 tokio::task::yield_now().await;
             }
         }
-        let (mut seq, mut gaps, mut given) = (0, 0, 0);
+        let (mut seq, mut gaps, mut received) = (0, 0, 0);
         while seq < PUBLISHED {
             match next(&mut stalled).await.unwrap() {
                 Event::Records(records) => {
                     for record in records.records {
                         assert_eq!(record.seq, seq + 1);
                         assert_eq!(record.payload[..8], record.seq.to_le_bytes());
-                        (seq, given) = (record.seq, given + 1);
+                        (seq, received) = (record.seq, received + 1);
                     }
                 }
                 Event::Gap(gap) => {
@@ -62,7 +64,7 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
             }
         }
         assert!(gaps > 0, "64 KiB of history hold 40 MB");
-        assert_eq!(gaps + given, PUBLISHED);
+        assert_eq!(gaps + received, PUBLISHED);
     });
 }
 
@@ -71,14 +73,16 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (stalled, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (stalled, _) =
+            start_subscription(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..200 {
             publisher.publish(vec![1; 100_000].as_slice()).unwrap();
             tokio::task::yield_now().await;
         }
         // Another stream of the same connection must still be served.
-        let (mut other, _) = begun(&mut client, subscribe(&["quick"], At::Latest(true))).await.unwrap();
+        let (mut other, _) =
+            start_subscription(&mut client, subscribe(&["quick"], At::Latest(true))).await.unwrap();
         node.publisher("quick").unwrap().publish("here").unwrap();
         assert_eq!(records(&mut other, 1).await[0].payload[..], b"here"[..]);
         drop(stalled);
@@ -89,7 +93,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
 fn lost_record_ends_a_subscription_with_on_gap_fail() {
     run(async {
         let (node, server) = serve_grpc();
-        small(&node, "t");
+        create_small_topic(&node, "t");
         let mut publisher = node.publisher("t").unwrap();
         publisher.publish("first").unwrap();
         let epoch = node.topic("t").unwrap().logs()[0].last().epoch;
@@ -100,7 +104,7 @@ fn lost_record_ends_a_subscription_with_on_gap_fail() {
             on_gap: v1::OnGap::Fail.into(),
             ..subscribe(&["t"], At::After(v1::Positions { logs: vec![at] }))
         };
-        let (mut stream, _) = begun(&mut client, request).await.unwrap();
+        let (mut stream, _) = start_subscription(&mut client, request).await.unwrap();
         let ended = loop {
             match next(&mut stream).await {
                 Ok(Event::Gap(gap)) => assert_eq!(gap.first, 2),
@@ -118,7 +122,8 @@ fn later_topics_of_a_pattern_are_read_from_their_first_record() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (mut stream, at) = begun(&mut client, subscribe(&["eu.*"], At::Latest(true))).await.unwrap();
+        let (mut stream, at) =
+            start_subscription(&mut client, subscribe(&["eu.*"], At::Latest(true))).await.unwrap();
         assert!(at.is_empty());
         for number in 0..20 {
             node.publisher(&format!("eu.{number}")).unwrap().publish("hello").unwrap();
@@ -153,13 +158,14 @@ fn subscriber_resumes_at_its_position_in_every_log() {
             (0..10u8).for_each(|number| drop(publisher.publish(&[number])));
         }
         let mut client = connect(&server).await;
-        let (_, mut logs) = begun(&mut client, subscribe(&["m.*"], At::Earliest(true))).await.unwrap();
+        let (_, mut logs) =
+            start_subscription(&mut client, subscribe(&["m.*"], At::Earliest(true))).await.unwrap();
         assert_eq!(logs.len(), 2);
         logs.sort_by(|a, b| a.topic.cmp(&b.topic));
         (logs[0].seq, logs[1].seq) = (7, 10);
         node.publisher("m.c").unwrap().publish("new").unwrap();
         let resume = subscribe(&["m.*"], At::After(v1::Positions { logs }));
-        let (mut stream, _) = begun(&mut client, resume).await.unwrap();
+        let (mut stream, _) = start_subscription(&mut client, resume).await.unwrap();
         let mut payloads: Vec<_> =
             records(&mut stream, 4).await.into_iter().map(|record| record.payload.to_vec()).collect();
         payloads.sort();
@@ -174,12 +180,13 @@ fn resume_position_is_used_when_its_missing_topic_is_created() {
         let mut client = connect(&server).await;
         let lost = v1::LogPosition { epoch: 7, seq: 3, ..Default::default() };
         let resume = || At::After(v1::Positions { logs: vec![lost.clone()] });
-        let (mut plain, at) = begun(&mut client, subscribe(&["t"], resume())).await.unwrap();
+        let (mut plain, at) = start_subscription(&mut client, subscribe(&["t"], resume())).await.unwrap();
         assert!(at.is_empty() && node.topic("t").is_none());
         let follows = |request| v1::SubscribeRequest { on_gap: v1::OnGap::Snapshot.into(), ..request };
-        let (mut state, _) = begun(&mut client, follows(subscribe(&["t"], resume()))).await.unwrap();
+        let (mut state, _) =
+            start_subscription(&mut client, follows(subscribe(&["t"], resume()))).await.unwrap();
         let merges = v1::SubscribeRequest { conflate: true, ..subscribe(&["t"], resume()) };
-        let (mut merged, _) = begun(&mut client, merges).await.unwrap();
+        let (mut merged, _) = start_subscription(&mut client, merges).await.unwrap();
         node.publisher("t").unwrap().publish("new").unwrap();
         match next(&mut plain).await.unwrap() {
             Event::EpochChanged(changed) => assert_eq!((changed.old, changed.last_seen), (7, 3)),
@@ -207,7 +214,8 @@ fn filtered_records_are_skipped_and_counted() {
         let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };
         node.create_topic("all", config, false).unwrap();
         let mut client = connect(&server).await;
-        let (mut stream, _) = begun(&mut client, subscribe(&["all.wanted"], At::Latest(true))).await.unwrap();
+        let (mut stream, _) =
+            start_subscription(&mut client, subscribe(&["all.wanted"], At::Latest(true))).await.unwrap();
         let mut unwanted = node.publisher("all.unwanted").unwrap();
         (0..5).for_each(|_| drop(unwanted.publish("x")));
         match next(&mut stream).await.unwrap() {
@@ -243,7 +251,8 @@ fn state_is_sent_in_parts_before_its_changes() {
             publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
         }
         let mut client = connect(&server).await;
-        let (mut stream, _) = begun(&mut client, subscribe(&["s"], At::Snapshot(true))).await.unwrap();
+        let (mut stream, _) =
+            start_subscription(&mut client, subscribe(&["s"], At::Snapshot(true))).await.unwrap();
         let mut state = Vec::new();
         let position = loop {
             match next(&mut stream).await.unwrap() {
@@ -300,7 +309,8 @@ fn deleted_topic_ends_grpc_streams_after_its_last_record() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (mut stream, _) =
+            start_subscription(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
         node.publisher("t").unwrap().publish("last").unwrap();
         node.delete_topic("t").unwrap();
         assert_eq!(records(&mut stream, 1).await[0].payload[..], b"last"[..]);
@@ -318,7 +328,7 @@ fn subscriber_is_listed_by_name_until_its_stream_ends() {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
         let request = v1::SubscribeRequest { name: "me".to_owned(), ..subscribe(&["t"], At::Latest(true)) };
-        let (stream, _) = begun(&mut client, request).await.unwrap();
+        let (stream, _) = start_subscription(&mut client, request).await.unwrap();
         let topic = node.topic("t").unwrap();
         assert_eq!(topic.subscribers()[0].name, "me");
         drop(stream);
@@ -331,7 +341,8 @@ fn large_record_arrives_whole_over_grpc() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
-        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (mut stream, _) =
+            start_subscription(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let payload: Vec<u8> = (0..3_000_000u32).map(|number| number as u8).collect();
         client.publish(publish("t", payload.clone())).await.unwrap();
         let shared = bytes::Bytes::from(payload.clone());

@@ -69,12 +69,12 @@ fn tasks_are_submitted_found_explained_and_cancelled() {
             client.why(v1::WhyRequest { task: taken[1].task, stale: true }).await.unwrap().into_inner().why;
         assert!(why.starts_with("waiting: other tasks must be completed first (1)"), "{why}");
         let stage = v1::TaskStage::Blocked.into();
-        let asked = v1::ListTasksRequest { tenant: "acme".to_owned(), stage, ..Default::default() };
-        let listed = client.list(asked.clone()).await.unwrap().into_inner();
+        let request = v1::ListTasksRequest { tenant: "acme".to_owned(), stage, ..Default::default() };
+        let listed = client.list(request.clone()).await.unwrap().into_inner();
         assert_eq!(listed.tasks.iter().map(|task| task.task).collect::<Vec<_>>(), [taken[1].task]);
         assert!(listed.tasks[0].payload.is_empty(), "the payload was not requested");
         let of_ann =
-            v1::ListTasksRequest { stage: 0, label: Some(label("user", "ann")), whole: true, ..asked };
+            v1::ListTasksRequest { stage: 0, label: Some(label("user", "ann")), whole: true, ..request };
         let listed = client.list(of_ann).await.unwrap().into_inner();
         assert_eq!(&listed.tasks[0].payload[..], b"payload");
         let page = v1::ListTasksRequest { limit: 1, ..Default::default() };
@@ -130,7 +130,8 @@ fn invalid_grpc_task_calls_are_refused_with_their_code() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
-        let asked = |task: v1::TaskDraft| v1::SubmitTasksRequest { tasks: vec![task], ..Default::default() };
+        let submission =
+            |task: v1::TaskDraft| v1::SubmitTasksRequest { tasks: vec![task], ..Default::default() };
         let bad = (Code::InvalidArgument, "BAD_TASK".to_owned());
         let retries = v1::RetryPolicy { retries: 70_000, ..Default::default() };
         for task in [
@@ -142,20 +143,20 @@ fn invalid_grpc_task_calls_are_refused_with_their_code() {
             v1::TaskDraft { subject: "s".to_owned(), ..draft("k") },
             v1::TaskDraft { deadline_ms: 1, ..draft("k") },
         ] {
-            assert_eq!(refused(client.submit(asked(task.clone())).await), bad, "{task:?}");
+            assert_eq!(refused(client.submit(submission(task.clone())).await), bad, "{task:?}");
         }
         let unknown = v1::TaskAfter { which: Some(v1::task_after::Which::Task(0xabc)) };
         let many = vec![label("a", "b"); 65];
-        for (task, said) in [
+        for (task, reason) in [
             (v1::TaskDraft { priority: Some(300), ..draft("k") }, "priority 300 is not one of 0 to 9"),
             (draft(&"k".repeat(300)), "name_bytes_max = 255, and this is 300"),
             (v1::TaskDraft { needs: many.clone(), ..draft("k") }, "labels_max = 64, and this would be 65"),
             (v1::TaskDraft { after: vec![unknown], ..draft("k") }, "waits for task abc, which is not known"),
         ] {
-            let status = client.submit(asked(task)).await.unwrap_err();
-            assert!(status.message().contains(said), "{status}");
+            let status = client.submit(submission(task)).await.unwrap_err();
+            assert!(status.message().contains(reason), "{status}");
         }
-        let limit = refused(client.submit(asked(v1::TaskDraft { needs: many, ..draft("k") })).await);
+        let limit = refused(client.submit(submission(v1::TaskDraft { needs: many, ..draft("k") })).await);
         assert_eq!(limit, (Code::ResourceExhausted, "LIMIT".to_owned()));
         let none = refused(client.get(v1::GetTaskRequest { task: 77, stale: false }).await);
         assert_eq!(none, (Code::NotFound, "NO_TASK".to_owned()));

@@ -5,126 +5,126 @@ use dunlin_wait::until;
 use super::{HttpServer, Peer};
 
 /// Checks that the node still serves other clients.
-fn assert_well(stage: &HttpServer) {
-    assert_eq!(stage.get("/healthz").status, 200);
+fn assert_healthy(fixture: &HttpServer) {
+    assert_eq!(fixture.get("/healthz").status, 200);
 }
 
 #[test]
 fn announced_and_chunked_bodies_over_the_limit_are_refused() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
-    stage.node.create_topic("t", config, false).unwrap();
+    fixture.node.create_topic("t", config, false).unwrap();
     // If the body's length is announced, the body must be refused before it is sent.
-    let mut peer = stage.peer();
+    let mut peer = fixture.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
-    let answer = peer.answer();
-    assert_eq!((answer.status, answer.code().as_str()), (413, "RECORD_TOO_LARGE"));
-    assert_eq!(answer.json()["numbers"]["bytes_allowed"], 1_000);
+    let response = peer.read_response();
+    assert_eq!((response.status, response.code().as_str()), (413, "RECORD_TOO_LARGE"));
+    assert_eq!(response.json()["numbers"]["bytes_allowed"], 1_000);
     // A body in chunks must be refused as soon as it exceeds the limit.
-    let mut peer = stage.peer();
+    let mut peer = fixture.peer();
     peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
     for _ in 0..3 {
         peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
     }
-    assert_eq!(peer.answer().status, 413);
+    assert_eq!(peer.read_response().status, 413);
     // The body is within the limit, but its frame with header and fields exceeds it.
-    assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
-    assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
-    assert_well(&stage);
+    assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
+    assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn body_over_the_memory_budget_is_refused() {
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
-    let stage = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
-    let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
+    let fixture = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
+    let refused = fixture.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
-    assert_eq!(stage.post("/v1/topics/t", &[], b"small").status, 200);
-    assert!(stage.node.budget().used() < 1 << 20, "the memory charge was released");
+    assert_eq!(fixture.post("/v1/topics/t", &[], b"small").status, 200);
+    assert!(fixture.node.budget().used() < 1 << 20, "the memory charge was released");
 }
 
 #[test]
 fn http_request_heads_over_the_limits_are_refused() {
-    let stage = HttpServer::new();
-    let mut peer = stage.peer();
+    let fixture = HttpServer::new();
+    let mut peer = fixture.peer();
     peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");
     peer.send_some(&vec![b'x'; 200_000]);
-    assert_eq!(peer.answer_head().0, 431);
-    let mut peer = stage.peer();
+    assert_eq!(peer.read_response_head().0, 431);
+    let mut peer = fixture.peer();
     let many: String = (0..200).map(|n| format!("x{n}: y\r\n")).collect();
     peer.send_some(format!("GET / HTTP/1.1\r\nhost: localhost\r\n{many}\r\n").as_bytes());
-    assert_eq!(peer.answer_head().0, 431);
-    assert_well(&stage);
+    assert_eq!(peer.read_response_head().0, 431);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn slow_http_request_head_or_body_ends_the_connection() {
-    let stage = HttpServer::with(|config| {
+    let fixture = HttpServer::with(|config| {
         config.limits.http.header_ms_max = 100;
         config.limits.http.body_ms_max = 100;
     });
-    let mut silent = stage.peer();
-    let mut half = stage.peer();
+    let mut silent = fixture.peer();
+    let mut half = fixture.peer();
     half.send(b"GET / HTTP/1.1\r\nhost: loc");
-    let mut idle = stage.peer();
+    let mut idle = fixture.peer();
     assert_eq!(idle.request("GET", "/healthz", &[], b"").status, 200);
-    let mut slow = stage.peer();
+    let mut slow = fixture.peer();
     slow.head("POST", "/v1/topics/t", &[("content-length", "10")]);
     slow.send(b"x");
-    let answer = slow.answer();
-    assert_eq!((answer.status, answer.code().as_str()), (408, "PROTOCOL"));
+    let response = slow.read_response();
+    assert_eq!((response.status, response.code().as_str()), (408, "PROTOCOL"));
     for peer in [&mut silent, &mut idle] {
         assert!(peer.is_closed());
     }
     // The client may receive an error because it is too slow.
     while !half.is_closed() {}
-    assert_well(&stage);
+    assert_healthy(&fixture);
 }
 
 /// A client that reads nothing must be treated like one whose connection was lost, whether it is stalled or gone.
 #[test]
 fn client_that_accepts_no_data_is_disconnected() {
-    let stage = HttpServer::with(|config| config.limits.http.stalled_ms_max = 1_000);
-    let events = stage.events("/v1/topics/t/events", &[]);
-    assert_eq!(stage.server.sessions(), 1);
+    let fixture = HttpServer::with(|config| config.limits.http.stalled_ms_max = 1_000);
+    let events = fixture.events("/v1/topics/t/events", &[]);
+    assert_eq!(fixture.server.sessions(), 1);
     let payload = vec![b'x'; 100_000];
     // Publishes far more than the socket buffers can hold.
-    (0..300).for_each(|_| drop(stage.publish("t", &payload).position.to_string()));
-    until("the session has ended", || stage.server.sessions() == 0);
+    (0..300).for_each(|_| drop(fixture.publish("t", &payload).position.to_string()));
+    until("the session has ended", || fixture.server.sessions() == 0);
     drop(events);
-    assert_well(&stage);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn truncated_body_publishes_nothing() {
-    let stage = HttpServer::new();
-    stage.node.create_topic("t", TopicConfig::default(), false).unwrap();
-    let mut peer = stage.peer();
+    let fixture = HttpServer::new();
+    fixture.node.create_topic("t", TopicConfig::default(), false).unwrap();
+    let mut peer = fixture.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "10")]);
     peer.send(b"half");
     peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     while !peer.is_closed() {}
-    assert_well(&stage);
-    assert_eq!(stage.node.topic("t").unwrap().logs()[0].info().next_seq, 1);
+    assert_healthy(&fixture);
+    assert_eq!(fixture.node.topic("t").unwrap().logs()[0].info().next_seq, 1);
 }
 
 #[test]
 fn compressed_bodies_are_refused_without_decoding() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for encoding in ["gzip", "br", "deflate", "zstd", "identity, gzip", "\u{7f}"] {
-        let answer = stage.post("/v1/topics/t", &[("content-encoding", encoding)], b"\x1f\x8b bomb");
-        if answer.status == 400 && encoding == "\u{7f}" {
+        let response = fixture.post("/v1/topics/t", &[("content-encoding", encoding)], b"\x1f\x8b bomb");
+        if response.status == 400 && encoding == "\u{7f}" {
             continue;
         }
-        assert_eq!((answer.status, answer.code().as_str()), (415, "PROTOCOL"), "{encoding}");
-        assert_eq!(answer.header("accept-encoding"), Some("identity"));
+        assert_eq!((response.status, response.code().as_str()), (415, "PROTOCOL"), "{encoding}");
+        assert_eq!(response.header("accept-encoding"), Some("identity"));
     }
-    assert_eq!(stage.post("/v1/topics/t", &[("content-encoding", "identity")], b"x").status, 200);
+    assert_eq!(fixture.post("/v1/topics/t", &[("content-encoding", "identity")], b"x").status, 200);
 }
 
 #[test]
 fn invalid_http_gets_an_error_or_a_disconnect() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let garbage: [&[u8]; 9] = [
         b"\x00\x01\x02\x03\r\n\r\n",
         b"GET\r\n\r\n",
@@ -137,38 +137,38 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
         b"POST /v1/topics/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ];
     for bytes in garbage {
-        let mut peer = stage.peer();
+        let mut peer = fixture.peer();
         peer.send_some(bytes);
         peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
-        let mut said = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut peer.stream, &mut said);
-        let said = String::from_utf8_lossy(&said);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{bytes:?}: {said}");
+        let mut message = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut peer.stream, &mut message);
+        let message = String::from_utf8_lossy(&message);
+        assert!(message.is_empty() || message.starts_with("HTTP/1.1 4"), "{bytes:?}: {message}");
     }
-    let info = stage.node.topic("t").map(|topic| topic.logs()[0].info().next_seq);
+    let info = fixture.node.topic("t").map(|topic| topic.logs()[0].info().next_seq);
     assert!(info.is_none_or(|next| next == 1), "nothing was published");
-    assert_well(&stage);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn smuggled_second_request_is_not_executed() {
-    let stage = HttpServer::new();
-    let mut peer = stage.peer();
+    let fixture = HttpServer::new();
+    let mut peer = fixture.peer();
     // The request has two different lengths. The chunks count, and the connection must accept no other request.
     peer.send_some(
         b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
           0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",
     );
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
-    let _ = std::io::Read::read_to_end(&mut peer.stream, &mut said);
-    assert!(stage.node.topic("hidden").is_none(), "{}", String::from_utf8_lossy(&said));
+    let _ = std::io::Read::read_to_end(&mut peer.stream, &mut message);
+    assert!(fixture.node.topic("hidden").is_none(), "{}", String::from_utf8_lossy(&message));
 }
 
 #[test]
 fn wrong_paths_methods_subjects_and_queries_get_their_code() {
-    let stage = HttpServer::new();
-    stage.publish("t", b"x");
+    let fixture = HttpServer::new();
+    fixture.publish("t", b"x");
     for (method, path, status, code) in [
         ("GET", "/v2/topics", 404, "PROTOCOL"),
         ("GET", "/v1/topics/", 404, "PROTOCOL"),
@@ -188,16 +188,20 @@ fn wrong_paths_methods_subjects_and_queries_get_their_code() {
         ("GET", "/v1/topics?limit=9999999", 400, "PROTOCOL"),
         ("GET", "/v1/subscriptions?sort=name", 400, "PROTOCOL"),
     ] {
-        let answer = stage.peer().request(method, path, &[], b"");
-        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{method} {path}: {answer:?}");
+        let response = fixture.peer().request(method, path, &[], b"");
+        assert_eq!(
+            (response.status, response.code().as_str()),
+            (status, code),
+            "{method} {path}: {response:?}"
+        );
     }
     let long = "x".repeat(300);
-    assert_eq!(stage.post(&format!("/v1/topics/{long}"), &[], b"").code(), "SUBJECT");
+    assert_eq!(fixture.post(&format!("/v1/topics/{long}"), &[], b"").code(), "SUBJECT");
 }
 
 #[test]
 fn invalid_header_values_are_refused() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for headers in [
         [("dunlin-expect-seq", "soon")],
         [("dunlin-expect-seq", "-1")],
@@ -207,71 +211,71 @@ fn invalid_header_values_are_refused() {
         [("dunlin-producer-seq", "7")],
         [("dunlin-producer-epoch", "4294967296")],
     ] {
-        let answer = stage.post("/v1/topics/t", &headers, b"x");
-        assert_eq!((answer.status, answer.code().as_str()), (400, "PROTOCOL"), "{headers:?}");
+        let response = fixture.post("/v1/topics/t", &headers, b"x");
+        assert_eq!((response.status, response.code().as_str()), (400, "PROTOCOL"), "{headers:?}");
     }
     let large = "x".repeat(40_000);
-    let answer = stage.post("/v1/topics/t", &[("dunlin-header-a", &large), ("dunlin-key", "k")], b"x");
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = fixture.post("/v1/topics/t", &[("dunlin-header-a", &large), ("dunlin-key", "k")], b"x");
+    assert_eq!(response.status, 200, "{response:?}");
     let (a, b) = ("x".repeat(25_000), "y".repeat(25_000));
     let c = "z".repeat(14_000);
     let too_large = [("dunlin-header-a", a.as_str()), ("dunlin-header-b", &b), ("dunlin-key", &c)];
-    let answer = stage.post("/v1/topics/t", &too_large, b"x");
-    assert!([400, 431].contains(&answer.status) || answer.status == 200, "{answer:?}");
+    let response = fixture.post("/v1/topics/t", &too_large, b"x");
+    assert!([400, 431].contains(&response.status) || response.status == 200, "{response:?}");
 }
 
 #[test]
 fn unknown_topic_is_refused_without_auto_create() {
-    let stage =
+    let fixture =
         HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
-    assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
-    assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
+    assert_eq!(fixture.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
+    assert_eq!(fixture.get("/v1/topics/t/events").code(), "NO_TOPIC");
     // A subscription with a pattern waits for topics that are created later.
-    let mut events = stage.events("/v1/topics/t.*/events", &[]);
-    stage.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
-    stage.publish("t.a", b"x");
+    let mut events = fixture.events("/v1/topics/t.*/events", &[]);
+    fixture.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
+    fixture.publish("t.a", b"x");
     assert_eq!(events.records(1), ["x"]);
 }
 
 #[test]
 fn http_connection_over_the_limit_gets_429() {
-    let stage = HttpServer::with(|config| config.limits.sessions_max = 2);
-    let mut kept: Vec<Peer> = (0..2).map(|_| stage.peer()).collect();
+    let fixture = HttpServer::with(|config| config.limits.sessions_max = 2);
+    let mut kept: Vec<Peer> = (0..2).map(|_| fixture.peer()).collect();
     for peer in &mut kept {
         assert_eq!(peer.request("GET", "/startupz", &[], b"").status, 200);
     }
-    let mut third = stage.peer();
-    let answer = third.answer();
-    assert_eq!((answer.status, answer.code().as_str()), (429, "LIMIT"));
-    assert_eq!(answer.json()["detail"], "sessions_max = 2");
+    let mut third = fixture.peer();
+    let response = third.read_response();
+    assert_eq!((response.status, response.code().as_str()), (429, "LIMIT"));
+    assert_eq!(response.json()["detail"], "sessions_max = 2");
     let ready = kept[0].request("GET", "/readyz", &[], b"");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());
     drop(kept);
     // The node accepts new clients once it has noticed the closed connections.
-    until("all sessions have ended", || stage.server.sessions() == 0);
-    assert_well(&stage);
+    until("all sessions have ended", || fixture.server.sessions() == 0);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn http_request_head_received_in_one_read_is_limited() {
-    let stage = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
-    let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
-    assert_eq!(ask(9_000).status, 200);
-    let refused = ask(10_000);
+    let fixture = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
+    let request = |bytes: usize| fixture.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
+    assert_eq!(request(9_000).status, 200);
+    let refused = request(10_000);
     assert_eq!(refused.status, 431);
     if refused.header("content-type").is_some() {
         assert_eq!(refused.code(), "LIMIT");
     }
-    assert_well(&stage);
+    assert_healthy(&fixture);
 }
 
 #[test]
 fn system_subjects_are_refused_as_client_errors() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for subject in ["$DUNLIN.seq.a", "$DUNLIN.seq.%3E", "$SYS.a"] {
-        let refused = stage.get(&format!("/v1/topics/{subject}/events"));
+        let refused = fixture.get(&format!("/v1/topics/{subject}/events"));
         assert_eq!((refused.status, refused.code().as_str()), (400, "SUBJECT"), "{refused:?}");
     }
-    assert_well(&stage);
+    assert_healthy(&fixture);
 }

@@ -44,8 +44,8 @@ impl Drop for Curl {
 
 #[test]
 fn curl_resumes_a_stream_at_its_last_position() {
-    let stage = HttpServer::new();
-    let url = format!("http://{}/v1/topics", stage.address());
+    let fixture = HttpServer::new();
+    let url = format!("http://{}/v1/topics", fixture.address());
     let mut reading = Curl::start(&[&format!("{url}/orders.*/events")]);
     reading.line("retry: ");
     let published = Command::new("curl")
@@ -57,7 +57,7 @@ fn curl_resumes_a_stream_at_its_last_position() {
     let id = reading.line("id: ");
     drop(reading);
     for n in 2..=3 {
-        stage.publish("orders.eu", format!("{{\"order\":{n}}}").as_bytes());
+        fixture.publish("orders.eu", format!("{{\"order\":{n}}}").as_bytes());
     }
     let back = format!("Last-Event-ID: {id}");
     let mut reading = Curl::start(&["-H", &back, &format!("{url}/orders.*/events")]);
@@ -67,14 +67,14 @@ fn curl_resumes_a_stream_at_its_last_position() {
 
 #[test]
 fn curl_publishes_a_file_larger_than_any_buffer() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("payload");
     std::fs::write(&file, vec![b'x'; 5 << 20]).unwrap();
     let from = format!("@{}", file.display());
-    let url = format!("http://{}/v1/topics/files", stage.address());
+    let url = format!("http://{}/v1/topics/files", fixture.address());
     let out = Command::new("curl").args(["-sS", "--fail", "--data-binary", &from, &url]).output().unwrap();
     assert!(out.status.success(), "{out:?}");
-    let told = stage.events("/v1/topics/files/events?from=earliest", &[]).next().unwrap();
-    assert_eq!(told.data.len(), 5 << 20);
+    let event = fixture.events("/v1/topics/files/events?from=earliest", &[]).next().unwrap();
+    assert_eq!(event.data.len(), 5 << 20);
 }

@@ -40,34 +40,34 @@ fn labels(text: &str) -> BTreeSet<String> {
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = HttpServer::of(node, |_| ());
-    assert_eq!(stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#).status, 201);
-    assert_eq!(stage.post("/v1/topics/kept", &[], b"x").status, 200);
+    let fixture = HttpServer::of(node, |_| ());
+    assert_eq!(fixture.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#).status, 201);
+    assert_eq!(fixture.post("/v1/topics/kept", &[], b"x").status, 200);
     let options = SubscribeOptions { name: "a".to_owned(), start: Start::Earliest, ..Default::default() };
-    let _subscriber = stage.node.subscribe("kept", &options).unwrap();
-    stage.get("/metrics").text().to_owned()
+    let _subscriber = fixture.node.subscribe("kept", &options).unwrap();
+    fixture.get("/metrics").text().to_owned()
 }
 
 #[test]
 fn every_metric_of_the_dashboard_and_the_alerts_exists() {
-    let said = scrape();
-    let there: BTreeSet<String> =
-        said.lines().filter(|line| !line.starts_with('#')).flat_map(metrics).collect();
+    let scraped = scrape();
+    let present: BTreeSet<String> =
+        scraped.lines().filter(|line| !line.starts_with('#')).flat_map(metrics).collect();
     let families: BTreeSet<&str> =
-        said.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert!(families.iter().all(|family| there.contains(*family)), "each has a series here: {said}");
+        scraped.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(families.iter().all(|family| present.contains(*family)), "each has a series here: {scraped}");
     let known_labels: BTreeSet<&str> =
         ["instance", "protocol", "name", "topic", "partition", "method", "status"].into();
     for name in ["grafana-dashboard.json", "prometheus-alerts.yml"] {
         let text = file(name);
-        let asked = metrics(&text);
-        assert!(asked.len() > 8, "{name} asks for {asked:?}");
-        let missing: Vec<_> = asked.difference(&there).collect();
+        let used = metrics(&text);
+        assert!(used.len() > 8, "{name} asks for {used:?}");
+        let missing: Vec<_> = used.difference(&present).collect();
         assert!(missing.is_empty(), "{name} asks for what /metrics does not say: {missing:?}");
         for label in labels(&text) {
             assert!(known_labels.contains(label.as_str()), "{name} asks for the label {label}");
-            let is_there = label == "instance" || said.contains(&format!("{label}=\""));
-            assert!(is_there, "{label} is on no series");
+            let is_present = label == "instance" || scraped.contains(&format!("{label}=\""));
+            assert!(is_present, "{label} is on no series");
         }
     }
 }

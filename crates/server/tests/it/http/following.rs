@@ -6,53 +6,53 @@ use serde_json::json;
 use super::HttpServer;
 
 /// A topic that keeps the last value of each key.
-fn stateful(stage: &HttpServer) {
+fn create_state_topic(fixture: &HttpServer) {
     let reducer = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
-    stage
+    fixture
         .node
         .create_topic("state", TopicConfig { reducer: Some(reducer), ..TopicConfig::default() }, false)
         .unwrap();
 }
 
-fn set(stage: &HttpServer, key: &str, value: &str) {
+fn publish_value(fixture: &HttpServer, key: &str, value: &str) {
     let meta = dunlin::topic::Meta { key: Some(key.as_bytes()), ..Default::default() };
     let payload = dunlin::topic::Payload::Copied(value.as_bytes());
-    stage.node.publisher("state").unwrap().publish(dunlin::topic::Draft { meta, payload }).unwrap();
+    fixture.node.publisher("state").unwrap().publish(dunlin::topic::Draft { meta, payload }).unwrap();
 }
 
 #[test]
 fn event_stream_starts_with_a_state_and_continues_with_records() {
-    let stage = HttpServer::new();
-    stateful(&stage);
-    set(&stage, "a", "1");
-    set(&stage, "b", "2");
-    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[]);
-    let told = events.next().unwrap();
-    let snapshot = told.json();
-    assert_eq!((told.event.as_str(), &snapshot["topic"]), ("snapshot", &json!("state")));
-    assert_eq!(snapshot["position"], told.id);
+    let fixture = HttpServer::new();
+    create_state_topic(&fixture);
+    publish_value(&fixture, "a", "1");
+    publish_value(&fixture, "b", "2");
+    let mut events = fixture.events("/v1/topics/state/events?from=snapshot", &[]);
+    let event = events.next().unwrap();
+    let snapshot = event.json();
+    assert_eq!((event.event.as_str(), &snapshot["topic"]), ("snapshot", &json!("state")));
+    assert_eq!(snapshot["position"], event.id);
     assert!(!snapshot["state_base64"].as_str().unwrap().is_empty());
-    set(&stage, "a", "3");
+    publish_value(&fixture, "a", "3");
     let (_, record) = events.until("message");
     assert_eq!(record.data, "3");
 }
 
 #[test]
 fn reconnected_state_subscriber_is_brought_up_to_date() {
-    let stage = HttpServer::new();
-    stateful(&stage);
-    set(&stage, "a", "1");
-    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[]);
+    let fixture = HttpServer::new();
+    create_state_topic(&fixture);
+    publish_value(&fixture, "a", "1");
+    let mut events = fixture.events("/v1/topics/state/events?from=snapshot", &[]);
     let first = events.block().unwrap();
     assert!(first.starts_with("retry: "), "no id goes before the state: {first}");
-    let (_, told) = events.until("snapshot");
+    let (_, event) = events.until("snapshot");
     drop(events);
-    set(&stage, "a", "2");
-    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[("last-event-id", &told.id)]);
+    publish_value(&fixture, "a", "2");
+    let mut events = fixture.events("/v1/topics/state/events?from=snapshot", &[("last-event-id", &event.id)]);
     let next = loop {
-        let told = events.next().unwrap();
-        if told.event != "checksum" {
-            break told;
+        let event = events.next().unwrap();
+        if event.event != "checksum" {
+            break event;
         }
     };
     // The node sends either one record or the state, whichever is shorter. Both lead to the same state.
@@ -61,10 +61,10 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
 
 #[test]
 fn state_request_to_a_plain_topic_is_refused() {
-    let stage = HttpServer::new();
-    stage.publish("t", b"x");
+    let fixture = HttpServer::new();
+    fixture.publish("t", b"x");
     for query in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
-        let answer = stage.get(&format!("/v1/topics/t/events?{query}"));
-        assert_eq!((answer.status, answer.code().as_str()), (409, "NO_STATE"), "{query}");
+        let response = fixture.get(&format!("/v1/topics/t/events?{query}"));
+        assert_eq!((response.status, response.code().as_str()), (409, "NO_STATE"), "{query}");
     }
 }

@@ -26,36 +26,36 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
 
 /// Scrapes until the condition holds, because surveys are shared for a moment.
 fn scrape_until(
-    stage: &HttpServer,
-    wanted: impl Fn(&BTreeMap<String, f64>) -> bool,
+    fixture: &HttpServer,
+    condition: impl Fn(&BTreeMap<String, f64>) -> bool,
 ) -> BTreeMap<String, f64> {
     let deadline = dunlin_wait::Deadline::new();
     loop {
-        let answer = stage.get("/metrics");
-        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-        let series = read(answer.text());
-        if wanted(&series) {
+        let response = fixture.get("/metrics");
+        assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        let series = read(response.text());
+        if condition(&series) {
             return series;
         }
-        deadline.check(answer.text());
+        deadline.check(response.text());
     }
 }
 
 #[test]
 fn metrics_count_published_lost_and_lagging_records() {
-    let stage = HttpServer::new();
-    stage.node.create_topic("a.\"b", short(), false).unwrap();
+    let fixture = HttpServer::new();
+    fixture.node.create_topic("a.\"b", short(), false).unwrap();
     let options = SubscribeOptions { name: "slow".to_owned(), start: Start::Earliest, ..Default::default() };
-    let mut slow = stage.node.subscribe("a.\"b", &options).unwrap();
-    let _asleep = stage
+    let mut slow = fixture.node.subscribe("a.\"b", &options).unwrap();
+    let _asleep = fixture
         .node
         .subscribe("a.\"b", &SubscribeOptions { name: "asleep".to_owned(), ..options.clone() })
         .unwrap();
     for _ in 0..5_000 {
-        stage.publish("a.\"b", &[b'x'; 100]);
+        fixture.publish("a.\"b", &[b'x'; 100]);
     }
     while slow.try_next().unwrap().is_some() {}
-    let series = scrape_until(&stage, |series| series["dunlin_gaps_total"] == 1.0);
+    let series = scrape_until(&fixture, |series| series["dunlin_gaps_total"] == 1.0);
     let topic = r#"{topic="a.\"b"}"#;
     assert_eq!(series[&format!("dunlin_topic_records_total{topic}")], 5_000.0);
     assert_eq!(series["dunlin_records_total"], 5_000.0);
@@ -68,25 +68,25 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
     assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
     // The totals must remain after the topic is deleted.
-    stage.node.delete_topic("a.\"b").unwrap();
-    let series = scrape_until(&stage, |series| series["dunlin_topics"] == 0.0);
+    fixture.node.delete_topic("a.\"b").unwrap();
+    let series = scrape_until(&fixture, |series| series["dunlin_topics"] == 0.0);
     assert_eq!(series["dunlin_records_total"], 5_000.0);
 }
 
 #[test]
 fn topics_and_subscriptions_are_shown_up_to_their_limits() {
-    let stage = HttpServer::with(|config| {
+    let fixture = HttpServer::with(|config| {
         config.limits.http.topics_shown = 3;
         config.limits.http.metrics_subscriptions_max = 2;
     });
     let mut kept = Vec::new();
     for n in 0..6 {
-        (0..=n).for_each(|_| drop(stage.publish(&format!("t{n}"), b"x").position.to_string()));
+        (0..=n).for_each(|_| drop(fixture.publish(&format!("t{n}"), b"x").position.to_string()));
         let options =
             SubscribeOptions { name: format!("s{n}"), start: Start::Earliest, ..Default::default() };
-        kept.push(stage.node.subscribe(&format!("t{n}"), &options).unwrap());
+        kept.push(fixture.node.subscribe(&format!("t{n}"), &options).unwrap());
     }
-    let series = scrape_until(&stage, |series| {
+    let series = scrape_until(&fixture, |series| {
         series["dunlin_topics"] == 6.0 && series["dunlin_subscriptions"] == 6.0
     });
     let of = |name: &str| series.keys().filter(|key| key.starts_with(name)).cloned().collect::<Vec<_>>();
@@ -98,11 +98,11 @@ fn topics_and_subscriptions_are_shown_up_to_their_limits() {
 
 #[test]
 fn metrics_count_connections_and_responses() {
-    let stage = HttpServer::new();
-    let mut kept = stage.peer();
+    let fixture = HttpServer::new();
+    let mut kept = fixture.peer();
     assert_eq!(kept.request("GET", "/nothing", &[], b"").status, 404);
     assert_eq!(kept.request("BREW", "/nothing", &[], b"").status, 404);
-    let series = scrape_until(&stage, |series| {
+    let series = scrape_until(&fixture, |series| {
         series.get(r#"dunlin_http_requests_total{method="other",status="404"}"#) == Some(&1.0)
     });
     assert_eq!(series[r#"dunlin_http_requests_total{method="GET",status="404"}"#], 1.0);

@@ -10,54 +10,58 @@ use super::{HttpServer, short};
 
 #[test]
 fn health_probes_of_a_healthy_node_return_200() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for (path, name) in [("/healthz", "alive"), ("/readyz", "ready"), ("/startupz", "started")] {
-        let answer = stage.get(path);
-        assert_eq!((answer.status, answer.json()), (200, json!({name: true, "missing": []})), "{path}");
+        let response = fixture.get(path);
+        assert_eq!((response.status, response.json()), (200, json!({name: true, "missing": []})), "{path}");
     }
-    assert!(stage.get("/").text().contains("/metrics"));
+    assert!(fixture.get("/").text().contains("/metrics"));
 }
 
 #[test]
 fn slowest_subscriptions_come_first_with_a_reason() {
-    let stage = HttpServer::new();
-    stage.node.create_topic("t", short(), false).unwrap();
-    stage.publish("t", b"x");
+    let fixture = HttpServer::new();
+    fixture.node.create_topic("t", short(), false).unwrap();
+    fixture.publish("t", b"x");
     let options = |name: &str| SubscribeOptions {
         name: name.to_owned(),
         start: Start::Earliest,
         ..SubscribeOptions::default()
     };
-    let mut lost = stage.node.subscribe("t", &options("lost")).unwrap();
+    let mut lost = fixture.node.subscribe("t", &options("lost")).unwrap();
     // This subscriber reads everything.
-    let mut quick = stage.events("/v1/topics/t/events?from=earliest&name=quick", &[]);
+    let mut quick = fixture.events("/v1/topics/t/events?from=earliest&name=quick", &[]);
     quick.records(1);
     for _ in 0..5_000 {
-        stage.publish("t", &[b'x'; 100]);
+        fixture.publish("t", &[b'x'; 100]);
     }
     while let Some(event) = lost.try_next().unwrap() {
         let _: Event<'_> = event;
     }
-    let asleep = stage.node.subscribe("t", &options("asleep")).unwrap();
-    let behind = asleep.behind();
+    let asleep = fixture.node.subscribe("t", &options("asleep")).unwrap();
+    let behind = asleep.lag();
     let find = |name: &str| {
-        let all = stage.get("/v1/subscriptions?sort=lag").json();
+        let all = fixture.get("/v1/subscriptions?sort=lag").json();
         assert_eq!(all["total"], 3, "{all}");
         all["subscriptions"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone()
     };
-    let seen = find("asleep");
+    let received = find("asleep");
     assert_eq!(
-        (&seen["topic"], &seen["protocol"], &seen["lag"]),
+        (&received["topic"], &received["protocol"], &received["lag"]),
         (&json!("t"), &json!("in process"), &json!(behind))
     );
-    assert_eq!(seen["why"], format!("it is behind by {behind} records"));
-    let seen = find("lost");
-    assert_eq!((&seen["lag"], seen["missed"].as_u64() > Some(4_000)), (&json!(0), true), "{seen}");
-    let why = seen["why"].as_str().unwrap();
+    assert_eq!(received["why"], format!("it is behind by {behind} records"));
+    let received = find("lost");
+    assert_eq!(
+        (&received["lag"], received["missed"].as_u64() > Some(4_000)),
+        (&json!(0), true),
+        "{received}"
+    );
+    let why = received["why"].as_str().unwrap();
     assert!(why.starts_with("it has read everything; it missed "), "{why}");
-    assert!(seen["missed_at"].is_string() && seen["lagging_at"].is_string(), "{seen}");
+    assert!(received["missed_at"].is_string() && received["lagging_at"].is_string(), "{received}");
     assert_eq!(find("quick")["protocol"], "http");
-    assert_eq!(stage.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
+    assert_eq!(fixture.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
 }
 
 /// A node whose topic `orders` cannot be opened, because its file is missing.
@@ -76,19 +80,19 @@ fn with_refused_topic(dir: &Path) -> Node {
 #[test]
 fn refused_topic_reports_its_reason_and_how_to_delete_it() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = HttpServer::of(with_refused_topic(dir.path()), |_| ());
-    let described = stage.get("/v1/topics/orders");
+    let fixture = HttpServer::of(with_refused_topic(dir.path()), |_| ());
+    let described = fixture.get("/v1/topics/orders");
     assert_eq!((described.status, described.code()), (500, "DISK_FAILED".to_owned()));
     let why = "00000001.topic: it is missing";
     assert!(described.text().contains(why) && described.text().contains("dunlin topics delete orders"));
-    let ready = stage.get("/readyz");
+    let ready = fixture.get("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("topic orders") && ready.text().contains(why), "{}", ready.text());
-    assert_eq!(stage.get("/v1/topics/none").code(), "NO_TOPIC");
-    let deleted = stage.peer().request("DELETE", "/v1/topics/orders", &[], b"");
+    assert_eq!(fixture.get("/v1/topics/none").code(), "NO_TOPIC");
+    let deleted = fixture.peer().request("DELETE", "/v1/topics/orders", &[], b"");
     assert!(deleted.status < 300, "{deleted:?}");
-    assert_eq!(stage.get("/readyz").status, 200);
-    assert_eq!(stage.get("/v1/topics/orders").code(), "NO_TOPIC");
+    assert_eq!(fixture.get("/readyz").status, 200);
+    assert_eq!(fixture.get("/v1/topics/orders").code(), "NO_TOPIC");
 }
 
 #[test]
@@ -98,12 +102,12 @@ fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     node.create_topic("orders", durable.clone(), false).unwrap();
     node.create_topic("trades", durable, false).unwrap();
-    let stage = HttpServer::of(node.clone(), |_| ());
-    assert_eq!(stage.get("/readyz").status, 200);
+    let fixture = HttpServer::of(node.clone(), |_| ());
+    assert_eq!(fixture.get("/readyz").status, 200);
     disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
     assert!(matches!(node.publisher("orders").unwrap().publish("x"), Err(PublishError::DiskFailed(_))));
     disk.set_faults(Faults::default());
-    let ready = stage.get("/readyz");
+    let ready = fixture.get("/readyz");
     assert_eq!(ready.status, 503);
     assert!(
         ready.text().contains("topic orders") && ready.text().contains("disk failed"),
@@ -112,7 +116,7 @@ fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
     );
     assert!(!ready.text().contains("trades"), "{}", ready.text());
     node.delete_topic("orders").unwrap();
-    assert_eq!(stage.get("/readyz").status, 200);
+    assert_eq!(fixture.get("/readyz").status, 200);
 }
 
 /// A node that is configured for a cluster must not be ready before it has joined it.
@@ -121,10 +125,10 @@ fn node_that_has_not_joined_its_cluster_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     dunlin_server::cluster::init(dir.path(), "127.0.0.1:1").unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = HttpServer::of(node, |_| ());
-    let put = stage.peer().request("PUT", "/v1/kv/a", &[], b"1");
+    let fixture = HttpServer::of(node, |_| ());
+    let put = fixture.peer().request("PUT", "/v1/kv/a", &[], b"1");
     assert_eq!((put.status, put.code()), (503, "NO_CONTROL".to_owned()), "{put:?}");
-    let ready = stage.get("/readyz");
+    let ready = fixture.get("/readyz");
     let missing = ready.json()["missing"].as_array().unwrap().clone();
     assert_eq!((ready.status, missing.len()), (503, 2), "{}", ready.text());
     for (why, part) in missing.iter().zip(["keys: ", "tasks: "]) {
@@ -140,8 +144,8 @@ fn unauthenticated_readyz_hides_names_of_refused_topics() {
     let password = dunlin_server::access::hash_password(b"correct horse").unwrap();
     std::fs::write(&file, format!("[users.ana]\npassword = \"{password}\"\n")).unwrap();
     let node = with_refused_topic(dir.path());
-    let stage = HttpServer::of(node, |config| config.users_file = Some(file));
-    let ready = stage.get("/readyz");
+    let fixture = HttpServer::of(node, |config| config.users_file = Some(file));
+    let ready = fixture.get("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("could not be opened: 1"), "{}", ready.text());
     assert!(!ready.text().contains("orders") && !ready.text().contains("00000001"), "{}", ready.text());

@@ -7,15 +7,15 @@ fn report_page_is_sandboxed_and_404_if_no_report_is_set() {
     assert!(none.text().contains("http.report"), "{none:?}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "<h1>figures</h1>").unwrap();
-    let stage = HttpServer::with(|config| config.http_report = Some(file.path().to_owned()));
-    let report = stage.get("/report");
+    let fixture = HttpServer::with(|config| config.http_report = Some(file.path().to_owned()));
+    let report = fixture.get("/report");
     assert_eq!((report.status, report.text()), (200, "<h1>figures</h1>"));
     let policy = report.header("content-security-policy").unwrap();
     assert!(policy.contains("sandbox") && policy.contains("default-src 'none'"), "{policy}");
     std::fs::write(file.path(), vec![b'x'; (16 << 20) + 1]).unwrap();
-    assert!(stage.get("/report").text().contains("more than"));
+    assert!(fixture.get("/report").text().contains("more than"));
     drop(file);
-    let gone = stage.get("/report");
+    let gone = fixture.get("/report");
     assert_eq!(gone.status, 404);
     assert!(gone.text().contains("does not exist"), "{gone:?}");
 }
@@ -26,10 +26,10 @@ const BROWSER: [(&str, &str); 2] =
 
 #[test]
 fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
-    let stage = HttpServer::new();
-    let words = stage.get("/");
+    let fixture = HttpServer::new();
+    let words = fixture.get("/");
     assert!(words.text().starts_with("Dunlin's HTTP listener."), "{words:?}");
-    let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
+    let page = fixture.peer().request("GET", "/", &[BROWSER[0]], b"");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
     assert_eq!(page.header("cache-control"), Some("no-store"));
     let policy = page.header("content-security-policy").unwrap();
@@ -45,18 +45,18 @@ fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
 
 #[test]
 fn every_file_of_the_dashboard_is_compressed_and_small() {
-    let stage = HttpServer::new();
-    let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
+    let fixture = HttpServer::new();
+    let page = fixture.peer().request("GET", "/", &[BROWSER[0]], b"");
     // Links must be relative to the page's path, because a proxy may change this path.
     let named = page.text().split('"').filter_map(|text| text.strip_prefix('.'));
     let named: Vec<_> = named.filter(|path| path.starts_with("/assets/") || *path == "/icon.svg").collect();
     assert!(named.len() >= 3, "a script, a style and an icon: {named:?}");
     let mut bytes = 0;
     for path in named {
-        let file = stage.peer().request("GET", path, &BROWSER, b"");
+        let file = fixture.peer().request("GET", path, &BROWSER, b"");
         assert_eq!((file.status, file.header("content-encoding")), (200, Some("gzip")), "{path}");
         assert_eq!(file.header("x-content-type-options"), Some("nosniff"), "{path}");
-        let plain = stage.get(path);
+        let plain = fixture.get(path);
         assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{path}");
         assert!(plain.body.len() > file.body.len(), "{path}");
         let forever = file.header("cache-control").unwrap().contains("immutable");
@@ -64,6 +64,6 @@ fn every_file_of_the_dashboard_is_compressed_and_small() {
         bytes += file.body.len();
     }
     assert!(bytes < 300_000, "the page is {bytes} bytes");
-    assert_eq!(stage.peer().request("POST", "/icon.svg", &[], b"").status, 405);
-    assert_eq!(stage.get("/assets/none.js").status, 404);
+    assert_eq!(fixture.peer().request("POST", "/icon.svg", &[], b"").status, 405);
+    assert_eq!(fixture.get("/assets/none.js").status, 404);
 }

@@ -11,7 +11,7 @@ pub(crate) struct Peer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -71,18 +71,18 @@ impl Peer {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Answer {
+    ) -> HttpResponse {
         let length = body.len().to_string();
         let mut headers = headers.to_vec();
         headers.push(("content-length", &length));
         self.head(method, path, &headers);
         self.send_some(body);
-        self.answer()
+        self.read_response()
     }
 
     /// Reads a response.
-    pub(crate) fn answer(&mut self) -> Answer {
-        let (status, headers) = self.answer_head();
+    pub(crate) fn read_response(&mut self) -> HttpResponse {
+        let (status, headers) = self.read_response_head();
         let header =
             |name: &str| headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
         let body = match header("content-length").map(|text| text.parse::<usize>().unwrap()) {
@@ -100,10 +100,10 @@ impl Peer {
             }
             None => Vec::new(),
         };
-        Answer { status, headers, body }
+        HttpResponse { status, headers, body }
     }
 
-    pub(crate) fn answer_head(&mut self) -> (u16, Vec<(String, String)>) {
+    pub(crate) fn read_response_head(&mut self) -> (u16, Vec<(String, String)>) {
         let first = self.line();
         let status =
             first.split(' ').nth(1).unwrap_or_else(|| panic!("no status in {first:?}")).parse().unwrap();
@@ -143,7 +143,7 @@ impl Peer {
 
     pub(crate) fn events(mut self, path: &str, headers: &[(&str, &str)]) -> Events {
         self.head("GET", path, headers);
-        let (status, headers) = self.answer_head();
+        let (status, headers) = self.read_response_head();
         if status != 200 {
             panic!("{path}: {status} {headers:?}");
         }
@@ -155,7 +155,7 @@ impl Peer {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -220,9 +220,9 @@ impl Events {
     /// The data of the next `count` events; panics if one is not a record.
     pub(crate) fn records(&mut self, count: usize) -> Vec<String> {
         let next = |_| {
-            let told = self.next().expect("the stream goes on");
-            assert_eq!(told.event, "message", "{told:?}");
-            told.data
+            let received = self.next().expect("the stream goes on");
+            assert_eq!(received.event, "message", "{received:?}");
+            received.data
         };
         (0..count).map(next).collect()
     }
@@ -231,11 +231,11 @@ impl Events {
     pub(crate) fn until(&mut self, event: &str) -> (Vec<ServerEvent>, ServerEvent) {
         let mut before = Vec::new();
         loop {
-            let told = self.next().unwrap_or_else(|| panic!("no {event} among {before:?}"));
-            if told.event == event {
-                return (before, told);
+            let received = self.next().unwrap_or_else(|| panic!("no {event} among {before:?}"));
+            if received.event == event {
+                return (before, received);
             }
-            before.push(told);
+            before.push(received);
         }
     }
 }

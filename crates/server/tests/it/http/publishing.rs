@@ -12,14 +12,14 @@ use serde_json::json;
 
 use super::HttpServer;
 
-/// Passes each record of the pattern to `look`, and returns the results.
-fn all<R>(node: &Node, pattern: &str, look: impl Fn(&Record<'_>) -> R) -> Vec<R> {
+/// Passes each record of the pattern to `read`, and returns the results.
+fn read_all<R>(node: &Node, pattern: &str, read: impl Fn(&Record<'_>) -> R) -> Vec<R> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe(pattern, &options).unwrap();
     let mut found = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
         match event {
-            Event::Record(record) => found.push(look(&record)),
+            Event::Record(record) => found.push(read(&record)),
             other => panic!("{other:?}"),
         }
     }
@@ -32,20 +32,20 @@ fn text(record: &Record<'_>) -> String {
 
 #[test]
 fn posted_record_carries_the_fields_of_its_headers() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),
         ("dunlin-key", "k1"),
         ("dunlin-event-time", "2026-11-21T09:30:00Z"),
         ("dunlin-header-trace", "abc"),
     ];
-    let answer = stage.post("/v1/topics/orders.eu", &headers, b"{\"order\":1}");
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let receipt = answer.json();
+    let response = fixture.post("/v1/topics/orders.eu", &headers, b"{\"order\":1}");
+    assert_eq!(response.status, 200, "{response:?}");
+    let receipt = response.json();
     assert_eq!((&receipt["topic"], &receipt["seq"]), (&json!("orders.eu"), &json!(1)));
     assert_eq!((&receipt["acknowledged"], &receipt["duplicate"]), (&json!("memory"), &json!(false)));
     assert_eq!(receipt["position"], format!("{}-1", receipt["epoch"]));
-    let seen = all(&stage.node, "orders.eu", |record| {
+    let received = read_all(&fixture.node, "orders.eu", |record| {
         let frame = &record.frame;
         let headers: Vec<_> = frame.headers().map(|(n, v)| (n.to_owned(), v.to_vec())).collect();
         (text(record), frame.key().map(<[u8]>::to_vec), frame.event_time_ns(), headers)
@@ -54,49 +54,49 @@ fn posted_record_carries_the_fields_of_its_headers() {
         ("content-type".to_owned(), b"application/json".to_vec()),
         ("trace".to_owned(), b"abc".to_vec()),
     ];
-    let wanted = (
+    let expected = (
         "orders.eu={\"order\":1}".to_owned(),
         Some(b"k1".to_vec()),
         Some(1_795_253_400_000_000_000),
         wanted_headers,
     );
-    assert_eq!(seen, [wanted]);
+    assert_eq!(received, [expected]);
 }
 
 #[test]
 fn payload_may_be_any_bytes_or_empty() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     for payload in [&bytes, &Vec::new()] {
-        assert_eq!(stage.post("/v1/topics/t", &[], payload).status, 200);
+        assert_eq!(fixture.post("/v1/topics/t", &[], payload).status, 200);
     }
-    assert_eq!(all(&stage.node, "t", |record| record.payload().to_vec()), [bytes, Vec::new()]);
+    assert_eq!(read_all(&fixture.node, "t", |record| record.payload().to_vec()), [bytes, Vec::new()]);
 }
 
 #[test]
 fn http_connection_serves_many_and_pipelined_requests_in_order() {
-    let stage = HttpServer::new();
-    let mut peer = stage.peer();
+    let fixture = HttpServer::new();
+    let mut peer = fixture.peer();
     for seq in 1..=20 {
-        let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
-        assert_eq!(answer.json()["seq"], seq);
+        let response = peer.request("POST", "/v1/topics/t", &[], b"x");
+        assert_eq!(response.json()["seq"], seq);
     }
     // Sends further requests before the first response arrives.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
     }
-    let seqs: Vec<_> = (0..3).map(|_| peer.answer().json()["seq"].as_u64().unwrap()).collect();
+    let seqs: Vec<_> = (0..3).map(|_| peer.read_response().json()["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, [21, 22, 23]);
 }
 
 #[test]
 fn http_retry_of_a_producer_gets_the_first_outcome() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let post = |seq: &str| {
         let headers =
             [("dunlin-producer", "42"), ("dunlin-producer-epoch", "1"), ("dunlin-producer-seq", seq)];
-        stage.post("/v1/topics/t", &headers, b"x")
+        fixture.post("/v1/topics/t", &headers, b"x")
     };
     assert_eq!(post("1").json()["duplicate"], false);
     assert_eq!(post("2").json()["duplicate"], false);
@@ -109,8 +109,8 @@ fn http_retry_of_a_producer_gets_the_first_outcome() {
 
 #[test]
 fn wrong_expected_sequence_is_refused_with_both_numbers() {
-    let stage = HttpServer::new();
-    let post = |expected: &str| stage.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
+    let fixture = HttpServer::new();
+    let post = |expected: &str| fixture.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
     assert_eq!(post("0").status, 200);
     let refused = post("0");
     assert_eq!((refused.status, refused.code().as_str()), (412, "SEQ_MOVED"));
@@ -120,7 +120,7 @@ fn wrong_expected_sequence_is_refused_with_both_numbers() {
 
 #[test]
 fn batch_of_objects_is_appended_whole_and_in_order() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let lines = concat!(
         "{\"payload\": \"text\", \"key\": \"k\", \"headers\": [{\"name\": \"a\", \"value\": \"b\"}]}\n",
         "{\"payload\": {\"price\": 1.10}}\n",
@@ -129,33 +129,33 @@ fn batch_of_objects_is_appended_whole_and_in_order() {
         "{\"payload\": \"\", \"event_time_ns\": \"9007199254740993\"}\n",
         "{\"payload\": \"\", \"event_time_ns\": 9007199254740993}\n",
     );
-    let answer =
-        stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
-    let body = answer.json();
-    assert_eq!((answer.status, &body["published"]), (200, &json!(5)), "{body}");
+    let response =
+        fixture.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+    let body = response.json();
+    assert_eq!((response.status, &body["published"]), (200, &json!(5)), "{body}");
     let outcome = &body["outcomes"][0];
     assert_eq!(
         (&outcome["first_seq"], &outcome["seq"], &outcome["records"]),
         (&json!(1), &json!(5), &json!(5))
     );
-    let payloads = all(&stage.node, "t", |record| record.payload().to_vec());
+    let payloads = read_all(&fixture.node, "t", |record| record.payload().to_vec());
     assert_eq!(payloads[..3], [b"text".to_vec(), b"{\"price\": 1.10}".to_vec(), vec![0, 255]]);
-    let times = all(&stage.node, "t", |r| r.frame.event_time_ns());
+    let times = read_all(&fixture.node, "t", |r| r.frame.event_time_ns());
     assert_eq!(times[2..], [1_000_000_000, 9_007_199_254_740_993, 9_007_199_254_740_993].map(Some));
-    assert_eq!(all(&stage.node, "t", |r| r.frame.key().map(<[u8]>::to_vec))[0], Some(b"k".to_vec()));
+    assert_eq!(read_all(&fixture.node, "t", |r| r.frame.key().map(<[u8]>::to_vec))[0], Some(b"k".to_vec()));
 }
 
 #[test]
 fn text_batch_makes_one_record_for_each_line() {
-    let stage = HttpServer::new();
-    let answer = stage.post("/v1/topics/t/batch", &[("content-type", "text/plain")], b"one\n\nthree\n");
-    assert_eq!(answer.json()["published"], 3);
-    assert_eq!(all(&stage.node, "t", text), ["t=one", "t=", "t=three"]);
+    let fixture = HttpServer::new();
+    let response = fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], b"one\n\nthree\n");
+    assert_eq!(response.json()["published"], 3);
+    assert_eq!(read_all(&fixture.node, "t", text), ["t=one", "t=", "t=three"]);
 }
 
 #[test]
 fn batch_with_one_bad_line_publishes_nothing() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let bad = [
         "{\"payload\": \"a\"}\n{\"payload\": ",
         "{\"payload\": \"a\"}\n{}",
@@ -166,68 +166,68 @@ fn batch_with_one_bad_line_publishes_nothing() {
         "\u{0}",
     ];
     for lines in bad {
-        let answer =
-            stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
-        assert_eq!((answer.status, answer.code().as_str()), (400, "PROTOCOL"), "{lines}");
+        let response =
+            fixture.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+        assert_eq!((response.status, response.code().as_str()), (400, "PROTOCOL"), "{lines}");
     }
-    let empty = stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], b"\n");
+    let empty = fixture.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], b"\n");
     assert_eq!(empty.code(), "BATCH");
-    let other = stage.post("/v1/topics/t/batch", &[("content-type", "image/png")], b"x");
+    let other = fixture.post("/v1/topics/t/batch", &[("content-type", "image/png")], b"x");
     assert_eq!(other.status, 415);
-    assert!(all(&stage.node, "t", text).is_empty());
+    assert!(read_all(&fixture.node, "t", text).is_empty());
 }
 
 #[test]
 fn http_batch_returns_one_outcome_for_each_partition() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
-    stage.node.create_topic("t", config, false).unwrap();
+    fixture.node.create_topic("t", config, false).unwrap();
     let lines: String = (0..100).map(|n| format!("{{\"payload\": \"{n}\", \"key\": \"k{n}\"}}\n")).collect();
-    let answer =
-        stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
-    let body = answer.json();
+    let response =
+        fixture.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+    let body = response.json();
     assert_eq!(body["published"], 100, "{body}");
     let outcomes = body["outcomes"].as_array().unwrap();
     assert_eq!(outcomes.len(), 4);
     let records: u64 = outcomes.iter().map(|outcome| outcome["records"].as_u64().unwrap()).sum();
     assert_eq!(records, 100);
     let expecting = [("content-type", "application/x-ndjson"), ("dunlin-expect-seq", "0")];
-    assert_eq!(stage.post("/v1/topics/t/batch", &expecting, lines.as_bytes()).code(), "BATCH");
+    assert_eq!(fixture.post("/v1/topics/t/batch", &expecting, lines.as_bytes()).code(), "BATCH");
 }
 
 #[test]
 fn durable_topic_acknowledges_after_the_sync() {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = HttpServer::of(node, |_| ());
-    let created = stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#);
+    let fixture = HttpServer::of(node, |_| ());
+    let created = fixture.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#);
     assert_eq!(created.status, 201, "{created:?}");
-    let answer = stage.post("/v1/topics/kept", &[], b"x");
-    assert_eq!((answer.status, &answer.json()["acknowledged"]), (200, &json!("synced")));
-    let stored = stage.node.topic("kept").unwrap().logs()[0].info().stored.unwrap();
+    let response = fixture.post("/v1/topics/kept", &[], b"x");
+    assert_eq!((response.status, &response.json()["acknowledged"]), (200, &json!("synced")));
+    let stored = fixture.node.topic("kept").unwrap().logs()[0].info().stored.unwrap();
     assert_eq!(stored.synced_seq, 1);
 }
 
 #[test]
 fn publish_waiting_for_a_subscriber_delays_no_other_request() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let reliable = Some(Reliable { wait_max: Duration::from_secs(120), ..Reliable::default() });
-    stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
+    fixture.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
         SubscribeOptions { registered: true, start: Start::Earliest, ..SubscribeOptions::default() };
-    let mut reader = stage.node.subscribe("t", &options).unwrap();
-    let address = stage.address();
+    let mut reader = fixture.node.subscribe("t", &options).unwrap();
+    let address = fixture.address();
     let publisher = thread::spawn(move || {
         let mut peer = super::Peer::connect(address);
         // Publishes more records than the log can hold.
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
     // Publishing has stopped when no further record is added. The single thread must respond during this time.
-    let (mut last, mut answers) = (0, 0);
-    while answers < 100 {
-        assert_eq!(stage.get("/healthz").status, 200);
-        let next = stage.node.topic("t").unwrap().logs()[0].info().next_seq;
-        answers = if next == last && next > 100 { answers + 1 } else { 0 };
+    let (mut last, mut unchanged) = (0, 0);
+    while unchanged < 100 {
+        assert_eq!(fixture.get("/healthz").status, 200);
+        let next = fixture.node.topic("t").unwrap().logs()[0].info().next_seq;
+        unchanged = if next == last && next > 100 { unchanged + 1 } else { 0 };
         last = next;
     }
     assert!(!publisher.is_finished(), "it waits for the reader");
@@ -242,16 +242,16 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
 
 #[test]
 fn publish_is_refused_if_its_topic_stays_full() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
-    stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
+    fixture.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
         SubscribeOptions { name: "laggard".to_owned(), registered: true, ..SubscribeOptions::default() };
-    let _reader = stage.node.subscribe("t", &options).unwrap();
-    let mut peer = stage.peer();
+    let _reader = fixture.node.subscribe("t", &options).unwrap();
+    let mut peer = fixture.peer();
     let refused = (0..5_000).find_map(|_| {
-        let answer = peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]);
-        (answer.status != 200).then_some(answer)
+        let response = peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]);
+        (response.status != 200).then_some(response)
     });
     let refused = refused.expect("the history is full at last");
     assert_eq!((refused.status, refused.code().as_str()), (503, "FULL"));
@@ -266,33 +266,37 @@ fn level(price: i64) -> Vec<u8> {
 
 #[test]
 fn http_publisher_learns_that_its_topic_was_recreated() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     for config in [TopicConfig::default(), TopicConfig { reducer, ..TopicConfig::default() }] {
         let keeps_state = config.reducer.is_some();
-        stage.node.create_topic("t", config.clone(), false).unwrap();
+        fixture.node.create_topic("t", config.clone(), false).unwrap();
         let post = |price, after: Option<&str>| {
             let headers: Vec<_> = after.map(|last| ("dunlin-last-position", last)).into_iter().collect();
-            stage.post("/v1/topics/t", &headers, &level(price))
+            fixture.post("/v1/topics/t", &headers, &level(price))
         };
         let first = post(1, None).json();
         assert_eq!(first["new_epoch"], json!(false));
         let last = first["position"].as_str().unwrap().to_owned();
         let second = post(2, Some(&last)).json();
         assert_eq!((&second["seq"], &second["new_epoch"]), (&json!(2), &json!(false)));
-        stage.node.delete_topic("t").unwrap();
+        fixture.node.delete_topic("t").unwrap();
         let refused = post(3, Some(&last));
-        assert_eq!((refused.status, stage.node.topic("t").is_none()), (404, true), "none is made for it");
-        stage.node.create_topic("t", config, false).unwrap();
-        let told = post(3, Some(&last));
+        assert_eq!((refused.status, fixture.node.topic("t").is_none()), (404, true), "none is made for it");
+        fixture.node.create_topic("t", config, false).unwrap();
+        let response = post(3, Some(&last));
         if keeps_state {
-            assert!(told.status >= 400 && told.json().to_string().contains("STATE_LOST"), "{}", told.json());
+            assert!(
+                response.status >= 400 && response.json().to_string().contains("STATE_LOST"),
+                "{}",
+                response.json()
+            );
             assert_eq!(post(3, None).json()["seq"], json!(1), "nothing was appended");
         } else {
-            assert_eq!((&told.json()["seq"], &told.json()["new_epoch"]), (&json!(1), &json!(true)));
+            assert_eq!((&response.json()["seq"], &response.json()["new_epoch"]), (&json!(1), &json!(true)));
         }
-        stage.node.delete_topic("t").unwrap();
+        fixture.node.delete_topic("t").unwrap();
     }
-    let wrong = stage.post("/v1/topics/t", &[("dunlin-last-position", "yesterday")], b"");
+    let wrong = fixture.post("/v1/topics/t", &[("dunlin-last-position", "yesterday")], b"");
     assert_eq!(wrong.status, 400);
 }

@@ -14,28 +14,28 @@ fn any() -> Vec<SocketAddr> {
 }
 
 /// Waits for a departure that `is_it` accepts, and returns the newest.
-fn recent(stage: &HttpServer, is_it: impl Fn(&Value) -> bool) -> Value {
+fn recent(fixture: &HttpServer, is_it: impl Fn(&Value) -> bool) -> Value {
     find("one of that kind", || {
-        let answer = stage.get("/v1/subscriptions?recent&limit=100").json();
-        let all = answer["recent"].as_array().expect("it was asked for");
+        let response = fixture.get("/v1/subscriptions?recent&limit=100").json();
+        let all = response["recent"].as_array().expect("it was asked for");
         all.iter().find(|one| is_it(one)).cloned()
     })
 }
 
 #[test]
 fn disconnected_slow_nats_client_is_listed_with_its_lag() {
-    let stage = HttpServer::with(|config| config.nats = any());
-    stage.node.create_topic("gaps", short(), false).unwrap();
-    let mut slow = NatsPeer::open_with(&stage.server, ",\"name\":\"dashboard\"");
+    let fixture = HttpServer::with(|config| config.nats = any());
+    fixture.node.create_topic("gaps", short(), false).unwrap();
+    let mut slow = NatsPeer::open_with(&fixture.server, ",\"name\":\"dashboard\"");
     slow.subscribe("gaps 1");
-    slow.settle();
-    let mut publisher = stage.node.publisher("gaps").unwrap();
+    slow.ping();
+    let mut publisher = fixture.node.publisher("gaps").unwrap();
     // Publishes more than the kernel's buffers and the log together can hold.
     for _ in 0..40_000 {
         dunlin::topic::Publish::publish(&mut publisher, vec![b'x'; 1_000].as_slice()).unwrap();
     }
     while !slow.line().is_empty() {}
-    let found = recent(&stage, |one| one["name"] == "dashboard");
+    let found = recent(&fixture, |one| one["name"] == "dashboard");
     assert_eq!((&found["protocol"], &found["outcome"]), (&"nats".into(), &"cut off".into()), "{found}");
     assert_eq!((&found["why"], &found["times"]), (&"Slow Consumer".into(), &1.into()), "{found}");
     assert!(found["lag"].as_u64() > Some(0), "{found}");
@@ -44,8 +44,8 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
 
 #[test]
 fn clients_of_a_wrong_protocol_are_listed_and_counted() {
-    let stage = HttpServer::with(|config| (config.tcp, config.nats) = (any(), any()));
-    let address = stage.server.tcp_addresses()[0];
+    let fixture = HttpServer::with(|config| (config.tcp, config.nats) = (any(), any()));
+    let address = fixture.server.tcp_addresses()[0];
     for _ in 0..3 {
         let mut stranger = TcpStream::connect(address).unwrap();
         stranger.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -53,19 +53,19 @@ fn clients_of_a_wrong_protocol_are_listed_and_counted() {
         // The client may be disconnected before its bytes are read.
         let _ = stranger.read_to_end(&mut Vec::new());
     }
-    let found = recent(&stage, |one| one["protocol"] == "tcp" && one["times"] == 3);
+    let found = recent(&fixture, |one| one["protocol"] == "tcp" && one["times"] == 3);
     assert_eq!(found["outcome"], "refused");
     assert!(found["why"].as_str().unwrap().starts_with("PROTOCOL: "), "{found}");
-    NatsPeer::new(&stage.server).say("HELO");
-    assert_eq!(recent(&stage, |one| one["protocol"] == "nats")["outcome"], "refused");
+    NatsPeer::new(&fixture.server).send_line("HELO");
+    assert_eq!(recent(&fixture, |one| one["protocol"] == "nats")["outcome"], "refused");
 }
 
 #[test]
 fn refused_event_stream_is_listed_under_its_name() {
-    let stage = HttpServer::new();
-    assert_eq!(stage.get("/v1/topics/a..b/events?name=page").status, 400);
-    let found = recent(&stage, |one| one["name"] == "page");
+    let fixture = HttpServer::new();
+    assert_eq!(fixture.get("/v1/topics/a..b/events?name=page").status, 400);
+    let found = recent(&fixture, |one| one["name"] == "page");
     assert_eq!((&found["protocol"], &found["outcome"]), (&"http".into(), &"refused".into()), "{found}");
     assert!(found["why"].as_str().unwrap().starts_with("SUBJECT"), "{found}");
-    assert!(stage.get("/v1/subscriptions").json().get("recent").is_none(), "only who asks is told");
+    assert!(fixture.get("/v1/subscriptions").json().get("recent").is_none(), "only who asks is told");
 }

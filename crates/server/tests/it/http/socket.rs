@@ -19,39 +19,39 @@ const PONG: u8 = 10;
 /// A WebSocket that sends and receives single frames.
 pub(crate) struct Socket(Peer);
 
-fn shake(stage: &HttpServer, more: &[(&str, &str)]) -> (Peer, u16) {
-    shake_at(stage.address(), more)
+fn handshake(fixture: &HttpServer, more: &[(&str, &str)]) -> (Peer, u16) {
+    handshake_at(fixture.address(), more)
 }
 
-fn shake_at(address: SocketAddr, more: &[(&str, &str)]) -> (Peer, u16) {
-    shake_at_path(address, "/v1/ws", more)
+fn handshake_at(address: SocketAddr, more: &[(&str, &str)]) -> (Peer, u16) {
+    handshake_at_path(address, "/v1/ws", more)
 }
 
-fn shake_at_path(address: SocketAddr, path: &str, more: &[(&str, &str)]) -> (Peer, u16) {
+fn handshake_at_path(address: SocketAddr, path: &str, more: &[(&str, &str)]) -> (Peer, u16) {
     let mut headers =
         vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
     headers.push(("sec-websocket-key", KEY));
     headers.extend(more);
     let mut peer = Peer::connect(address);
     peer.head("GET", path, &headers);
-    let (status, _) = peer.answer_head();
+    let (status, _) = peer.read_response_head();
     (peer, status)
 }
 
 impl Socket {
-    fn open(stage: &HttpServer, protocol: &str) -> Socket {
-        Socket::open_at(stage.address(), protocol)
+    fn open(fixture: &HttpServer, protocol: &str) -> Socket {
+        Socket::open_at(fixture.address(), protocol)
     }
 
     fn open_at(address: SocketAddr, protocol: &str) -> Socket {
-        let (peer, status) = shake_at(address, &[("sec-websocket-protocol", protocol)]);
+        let (peer, status) = handshake_at(address, &[("sec-websocket-protocol", protocol)]);
         assert_eq!(status, 101);
         Socket(peer)
     }
 
     /// Opens a WebSocket in the same way as NATS clients.
     pub(crate) fn nats_at(address: SocketAddr) -> Socket {
-        let (peer, status) = shake_at_path(address, "/", &[]);
+        let (peer, status) = handshake_at_path(address, "/", &[]);
         assert_eq!(status, 101);
         Socket(peer)
     }
@@ -62,17 +62,17 @@ impl Socket {
 
     /// The payload of binary messages, up to and including these bytes.
     pub(crate) fn bytes_until(&mut self, end: &[u8]) -> Vec<u8> {
-        let mut came = Vec::new();
-        while !came.ends_with(end) {
+        let mut received = Vec::new();
+        while !received.ends_with(end) {
             let (kind, payload) = self.next();
             assert_eq!(kind, BINARY, "{payload:?}");
-            came.extend(payload);
+            received.extend(payload);
         }
-        came
+        received
     }
 
-    fn json(stage: &HttpServer) -> Socket {
-        Socket::json_at(stage.address())
+    fn json(fixture: &HttpServer) -> Socket {
+        Socket::json_at(fixture.address())
     }
 
     pub(crate) fn json_at(address: SocketAddr) -> Socket {
@@ -84,8 +84,8 @@ impl Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
         let mut hello = credentials.clone();
         (hello["op"], hello["name"]) = ("hello".into(), "raw".into());
-        socket.say(&hello);
-        assert_eq!(socket.hear()["op"], "welcome");
+        socket.send_json(&hello);
+        assert_eq!(socket.receive_json()["op"], "welcome");
         socket
     }
 
@@ -107,8 +107,8 @@ impl Socket {
         self.0.send_some(&frame);
     }
 
-    pub(crate) fn say(&mut self, what: &Value) {
-        self.frame(0x80 | TEXT, what.to_string().as_bytes());
+    pub(crate) fn send_json(&mut self, value: &Value) {
+        self.frame(0x80 | TEXT, value.to_string().as_bytes());
     }
 
     /// The next frame: its kind and its payload.
@@ -133,7 +133,7 @@ impl Socket {
         (head[0] & 15, payload)
     }
 
-    pub(crate) fn hear(&mut self) -> Value {
+    pub(crate) fn receive_json(&mut self) -> Value {
         let (kind, payload) = self.next();
         assert_eq!(kind, TEXT, "{payload:?}");
         serde_json::from_slice(&payload).unwrap()
@@ -152,144 +152,149 @@ impl Socket {
 
 #[test]
 fn only_own_and_allowed_origins_may_open_a_websocket() {
-    let stage = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let fixture = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let protocol = ("sec-websocket-protocol", "dunlin.v1.json");
-    let own = format!("http://{}", stage.address());
+    let own = format!("http://{}", fixture.address());
     for (origin, status) in
         [("http://evil.example", 403), ("null", 403), ("https://app.example", 101), (own.as_str(), 101)]
     {
-        assert_eq!(shake(&stage, &[protocol, ("origin", origin)]).1, status, "{origin}");
+        assert_eq!(handshake(&fixture, &[protocol, ("origin", origin)]).1, status, "{origin}");
     }
-    assert_eq!(shake(&stage, &[protocol, ("host", "evil.example")]).1, 403, "a name that points here");
-    assert_eq!(shake(&stage, &[]).1, 400, "no sub-protocol");
-    assert_eq!(stage.get("/v1/ws").status, 426);
+    assert_eq!(handshake(&fixture, &[protocol, ("host", "evil.example")]).1, 403, "a name that points here");
+    assert_eq!(handshake(&fixture, &[]).1, 400, "no sub-protocol");
+    assert_eq!(fixture.get("/v1/ws").status, 426);
 }
 
 #[test]
 fn json_messages_are_processed_in_order() {
-    let stage = HttpServer::new();
-    let mut socket = Socket::json(&stage);
-    socket.say(&json!({"op": "subscribe", "id": 7, "pattern": "a.>"}));
-    assert_eq!(socket.hear()["op"], "subscribed");
+    let fixture = HttpServer::new();
+    let mut socket = Socket::json(&fixture);
+    socket.send_json(&json!({"op": "subscribe", "id": 7, "pattern": "a.>"}));
+    assert_eq!(socket.receive_json()["op"], "subscribed");
     for request in 1..=3 {
-        socket.say(&json!({"op": "publish", "request": request, "subject": "a.b", "payload": {"n": request}, "key": "k"}));
+        let payload = json!({"n": request});
+        socket.send_json(
+            &json!({"op": "publish", "request": request, "subject": "a.b", "payload": payload, "key": "k"}),
+        );
     }
-    socket.say(&json!({"op": "publish", "request": 4, "subject": "a..b", "payload": "x"}));
-    socket.say(&json!({"op": "unsubscribe", "id": 7}));
-    socket.say(&json!({"op": "ping"}));
-    let (mut answers, mut records) = (Vec::new(), Vec::new());
+    socket.send_json(&json!({"op": "publish", "request": 4, "subject": "a..b", "payload": "x"}));
+    socket.send_json(&json!({"op": "unsubscribe", "id": 7}));
+    socket.send_json(&json!({"op": "ping"}));
+    let (mut replies, mut records) = (Vec::new(), Vec::new());
     loop {
-        let said = socket.hear();
-        match said["op"].as_str().unwrap() {
+        let message = socket.receive_json();
+        match message["op"].as_str().unwrap() {
             "pong" => break,
-            "record" => records.push(said["payload"].as_str().unwrap().to_owned()),
+            "record" => records.push(message["payload"].as_str().unwrap().to_owned()),
             "position" => {}
-            op => answers.push((op.to_owned(), said["title"].as_str().unwrap_or("").to_owned())),
+            op => replies.push((op.to_owned(), message["title"].as_str().unwrap_or("").to_owned())),
         }
     }
-    let wanted =
+    let expected =
         [("published", ""), ("published", ""), ("published", ""), ("refused", "SUBJECT"), ("end", "ENDED")];
-    assert_eq!(answers, wanted.map(|(op, title)| (op.to_owned(), title.to_owned())));
+    assert_eq!(replies, expected.map(|(op, title)| (op.to_owned(), title.to_owned())));
     assert!(records.len() <= 3 && records.iter().zip(1..).all(|(text, n)| *text == format!("{{\"n\":{n}}}")));
 }
 
 #[test]
 fn websocket_violations_close_with_the_fitting_status() {
-    let stage = HttpServer::new();
-    let mut text = Socket::open(&stage, "dunlin.v1");
+    let fixture = HttpServer::new();
+    let mut text = Socket::open(&fixture, "dunlin.v1");
     text.frame(0x80 | TEXT, b"{}");
     assert_eq!(text.closed(), 1003);
-    let mut bytes = Socket::json(&stage);
+    let mut bytes = Socket::json(&fixture);
     bytes.frame(0x80 | BINARY, b"DUNLIN");
     assert_eq!(bytes.closed(), 1003);
-    let mut reserved = Socket::open(&stage, "dunlin.v1");
+    let mut reserved = Socket::open(&fixture, "dunlin.v1");
     reserved.frame(0xf0 | BINARY, b"DUNLIN");
     assert_eq!(reserved.closed(), 1002);
-    let mut not_json = Socket::json(&stage);
+    let mut not_json = Socket::json(&fixture);
     not_json.frame(0x80 | TEXT, b"{\"op\":");
-    assert_eq!(not_json.hear()["op"], "error");
+    assert_eq!(not_json.receive_json()["op"], "error");
     assert_eq!(not_json.closed(), 1008);
-    let mut not_utf8 = Socket::json(&stage);
+    let mut not_utf8 = Socket::json(&fixture);
     not_utf8.frame(0x80 | TEXT, b"{\"op\": \"\xff\"}");
-    assert!(not_utf8.hear()["detail"].as_str().unwrap().contains("not UTF-8"));
+    assert!(not_utf8.receive_json()["detail"].as_str().unwrap().contains("not UTF-8"));
     assert_eq!(not_utf8.closed(), 1007);
-    let mut no_hello = Socket::open(&stage, "dunlin.v1.json");
-    no_hello.say(&json!({"op": "ping"}));
-    assert_eq!(no_hello.hear()["title"], "PROTOCOL");
+    let mut no_hello = Socket::open(&fixture, "dunlin.v1.json");
+    no_hello.send_json(&json!({"op": "ping"}));
+    assert_eq!(no_hello.receive_json()["title"], "PROTOCOL");
     assert_eq!(no_hello.closed(), 1008);
-    assert_eq!(stage.get("/healthz").status, 200);
+    assert_eq!(fixture.get("/healthz").status, 200);
 }
 
 #[test]
 fn http_1_0_request_is_no_websocket_handshake() {
-    let stage = HttpServer::new();
-    let mut peer = stage.peer();
+    let fixture = HttpServer::new();
+    let mut peer = fixture.peer();
     let head = format!(
         "GET /v1/ws HTTP/1.0\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: {KEY}\r\nsec-websocket-protocol: dunlin.v1\r\n\r\n"
     );
     peer.send_some(head.as_bytes());
-    assert_eq!(peer.answer_head().0, 400);
+    assert_eq!(peer.read_response_head().0, 400);
 }
 
 #[test]
 fn websocket_message_over_the_limit_is_refused_early() {
-    let stage = HttpServer::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
-    let mut socket = Socket::json(&stage);
+    let fixture = HttpServer::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
+    let mut socket = Socket::json(&fixture);
     socket.frame(0x80 | TEXT, &vec![b' '; 1 << 17]);
-    let said = socket.hear();
-    assert_eq!((said["op"].as_str(), said["title"].as_str()), (Some("error"), Some("LIMIT")));
-    assert!(said["detail"].as_str().unwrap().contains("ws.message_bytes_max"), "{said}");
-    let mut subscribing = Socket::json(&stage);
-    subscribing.say(&json!({"op": "subscribe", "id": 1, "pattern": "a"}));
-    assert_eq!(subscribing.hear()["op"], "subscribed");
-    subscribing.say(&json!({"op": "subscribe", "id": 1, "pattern": "b"}));
-    assert_eq!(subscribing.hear()["op"], "end");
+    let message = socket.receive_json();
+    assert_eq!((message["op"].as_str(), message["title"].as_str()), (Some("error"), Some("LIMIT")));
+    assert!(message["detail"].as_str().unwrap().contains("ws.message_bytes_max"), "{message}");
+    let mut subscribing = Socket::json(&fixture);
+    subscribing.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "a"}));
+    assert_eq!(subscribing.receive_json()["op"], "subscribed");
+    subscribing.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "b"}));
+    assert_eq!(subscribing.receive_json()["op"], "end");
 }
 
 #[test]
 fn message_before_hello_has_a_smaller_limit() {
-    let stage = HttpServer::new();
-    let mut socket = Socket::open(&stage, "dunlin.v1.json");
+    let fixture = HttpServer::new();
+    let mut socket = Socket::open(&fixture, "dunlin.v1.json");
     socket.frame(0x80 | TEXT, &vec![b' '; 20_000]);
-    let said = socket.hear();
-    assert!(said["detail"].as_str().unwrap().contains("ws.hello_bytes_max"), "{said}");
+    let message = socket.receive_json();
+    assert!(message["detail"].as_str().unwrap().contains("ws.hello_bytes_max"), "{message}");
     assert_eq!(socket.closed(), 1008);
 }
 
 #[test]
 fn unfinished_websocket_message_times_out() {
-    let stage = HttpServer::with(|config| {
+    let fixture = HttpServer::with(|config| {
         config.limits.ws.message_ms_max = 300;
         config.limits.http.heartbeat_ms = 100;
     });
-    let mut socket = Socket::json(&stage);
+    let mut socket = Socket::json(&fixture);
     socket.frame(TEXT, b"{\"op\":");
-    let said = std::iter::repeat_with(|| socket.hear()).find(|said| said["op"] != "heartbeat").unwrap();
-    assert!(said["detail"].as_str().unwrap().contains("ws.message_ms_max"), "{said}");
+    let message = std::iter::repeat_with(|| socket.receive_json())
+        .find(|message| message["op"] != "heartbeat")
+        .unwrap();
+    assert!(message["detail"].as_str().unwrap().contains("ws.message_ms_max"), "{message}");
     assert_eq!(socket.closed(), 1008);
 }
 
 #[test]
 fn overlong_length_encoding_is_a_protocol_violation() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
-        let mut socket = Socket::open(&stage, protocol);
+        let mut socket = Socket::open(&fixture, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
             // When the node's only thread responds over another connection, it has read the byte.
-            assert_eq!(stage.get("/healthz").status, 200);
+            assert_eq!(fixture.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");
     }
-    assert_eq!(stage.get("/healthz").status, 200);
+    assert_eq!(fixture.get("/healthz").status, 200);
 }
 
 #[test]
 fn ping_gets_a_pong_and_close_gets_a_close() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
-        let mut socket = Socket::open(&stage, protocol);
+        let mut socket = Socket::open(&fixture, protocol);
         socket.frame(0x80 | PING, b"still there?");
         assert_eq!(socket.next(), (PONG, b"still there?".to_vec()), "{protocol}");
         socket.frame(0x80 | CLOSE, &1000_u16.to_be_bytes());
@@ -299,22 +304,22 @@ fn ping_gets_a_pong_and_close_gets_a_close() {
 
 #[test]
 fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
-    let stage = HttpServer::new();
-    stage.node.create_topic("t", short(), false).unwrap();
-    let mut socket = Socket::json(&stage);
-    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
-    assert_eq!(socket.hear()["op"], "subscribed");
-    let before = stage.node.budget().used();
+    let fixture = HttpServer::new();
+    fixture.node.create_topic("t", short(), false).unwrap();
+    let mut socket = Socket::json(&fixture);
+    socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
+    assert_eq!(socket.receive_json()["op"], "subscribed");
+    let before = fixture.node.budget().used();
     // Publishes far more than the socket buffers can hold.
     for _ in 0..200_000 {
-        stage.publish("t", &[b'x'; 100]);
+        fixture.publish("t", &[b'x'; 100]);
     }
-    assert!(stage.node.budget().used() < before + (1 << 20));
+    assert!(fixture.node.budget().used() < before + (1 << 20));
     let (mut next, mut lost) = (1, 0);
     while next <= 200_000 {
-        let said = socket.hear();
-        let number = |name: &str| said[name].as_u64().unwrap();
-        match said["op"].as_str().unwrap() {
+        let message = socket.receive_json();
+        let number = |name: &str| message[name].as_u64().unwrap();
+        match message["op"].as_str().unwrap() {
             "record" => {
                 assert_eq!(number("seq"), next);
                 next += 1;
@@ -325,7 +330,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
                 next = number("last") + 1;
             }
             "lagging" | "position" => {}
-            other => panic!("{other}: {said}"),
+            other => panic!("{other}: {message}"),
         }
     }
     assert!(lost > 0);
@@ -333,47 +338,49 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
 
 #[test]
 fn stopping_node_closes_websockets_with_a_reason() {
-    let stage = HttpServer::new();
-    let mut socket = Socket::json(&stage);
-    let server = stage.server;
+    let fixture = HttpServer::new();
+    let mut socket = Socket::json(&fixture);
+    let server = fixture.server;
     let stopping = std::thread::spawn(move || server.stop());
-    let said = socket.hear();
-    assert_eq!((said["op"].as_str(), said["title"].as_str()), (Some("error"), Some("SHUTTING_DOWN")));
+    let message = socket.receive_json();
+    assert_eq!((message["op"].as_str(), message["title"].as_str()), (Some("error"), Some("SHUTTING_DOWN")));
     assert_eq!(socket.closed(), 1001);
     stopping.join().unwrap();
 }
 
 #[test]
 fn connections_are_counted_separately_for_each_listener() {
-    let stage = HttpServer::new();
-    let _socket = Socket::json(&stage);
+    let fixture = HttpServer::new();
+    let _socket = Socket::json(&fixture);
     until("it is counted", || {
-        stage.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
+        fixture.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
     });
     // A connection that sends nothing after its headers must not become a WebSocket, and must time out.
-    let mut half = stage.peer();
+    let mut half = fixture.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();
 }
 
 #[test]
 fn websocket_publish_with_invalid_reply_subject_is_refused() {
-    let stage = HttpServer::new();
-    let mut socket = Socket::json(&stage);
-    let mut subscriber = stage.node.subscribe("chat", &Default::default()).unwrap();
+    let fixture = HttpServer::new();
+    let mut socket = Socket::json(&fixture);
+    let mut subscriber = fixture.node.subscribe("chat", &Default::default()).unwrap();
     for (request, reply) in
         ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG chat 1 z", "a b", "a\u{7f}", "a.*", "a..b"]
             .into_iter()
             .enumerate()
     {
-        socket.say(
+        socket.send_json(
             &json!({"op": "publish", "request": request, "subject": "chat", "reply": reply, "payload": "x"}),
         );
-        let said = socket.hear();
-        assert_ne!(said["op"], "published", "{reply:?}: {said}");
+        let message = socket.receive_json();
+        assert_ne!(message["op"], "published", "{reply:?}: {message}");
     }
-    socket.say(&json!({"op": "publish", "request": 9, "subject": "chat", "reply": "a.b", "payload": "good"}));
-    assert_eq!(socket.hear()["op"], "published");
+    socket.send_json(
+        &json!({"op": "publish", "request": 9, "subject": "chat", "reply": "a.b", "payload": "good"}),
+    );
+    assert_eq!(socket.receive_json()["op"], "published");
     use dunlin::topic::{Event, Subscribe};
     match subscriber.next().unwrap() {
         Event::Record(record) => {

@@ -5,37 +5,37 @@ use super::HttpServer;
 
 #[test]
 fn topic_is_managed_over_http() {
-    let stage = HttpServer::new();
-    let put = |body: &str| stage.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
+    let fixture = HttpServer::new();
+    let put = |body: &str| fixture.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
     let config = r#"{"pattern": "orders.>", "partitions": 2, "retention": {"records": 1000, "age": "10m"}}"#;
     assert_eq!(put(config).status, 201);
     assert_eq!(put(config).status, 200, "the same again is as good");
     let other = put(r#"{"pattern": "orders.>", "partitions": 3}"#);
     assert_eq!((other.status, other.code().as_str()), (409, "TOPIC_EXISTS"));
-    stage.publish("orders.eu", b"1");
-    let shown = stage.get("/v1/topics/orders").json();
+    fixture.publish("orders.eu", b"1");
+    let shown = fixture.get("/v1/topics/orders").json();
     assert_eq!(shown["config"]["pattern"], "orders.>");
     assert_eq!(shown["config"]["retention"]["age"], "10m");
     assert_eq!(shown["logs"].as_array().unwrap().len(), 2);
     assert_eq!(shown["logs"][0]["retained_records"], 1);
-    let listed = stage.get("/v1/topics").json();
+    let listed = fixture.get("/v1/topics").json();
     assert_eq!(listed["topics"][0]["name"], "orders");
     assert_eq!((&listed["topics"][0]["records"], &listed["more"]), (&json!(1), &json!(false)));
-    assert_eq!(stage.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 204);
-    let gone = stage.get("/v1/topics/orders");
+    assert_eq!(fixture.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 204);
+    let gone = fixture.get("/v1/topics/orders");
     assert_eq!((gone.status, gone.code().as_str()), (404, "NO_TOPIC"));
-    assert_eq!(stage.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 404);
+    assert_eq!(fixture.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 404);
 }
 
 #[test]
 fn http_topic_list_is_paged() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for n in 0..25 {
-        stage.publish(&format!("t{n:02}"), b"x");
+        fixture.publish(&format!("t{n:02}"), b"x");
     }
     let (mut after, mut names) = (String::new(), Vec::new());
     loop {
-        let page = stage.get(&format!("/v1/topics?limit=10&after={after}")).json();
+        let page = fixture.get(&format!("/v1/topics?limit=10&after={after}")).json();
         let topics = page["topics"].as_array().unwrap();
         names.extend(topics.iter().map(|topic| topic["name"].as_str().unwrap().to_owned()));
         after = names.last().unwrap().clone();
@@ -44,23 +44,23 @@ fn http_topic_list_is_paged() {
         }
     }
     assert_eq!(names, (0..25).map(|n| format!("t{n:02}")).collect::<Vec<_>>());
-    let some = stage.get("/v1/topics?pattern=t01").json();
+    let some = fixture.get("/v1/topics?pattern=t01").json();
     assert_eq!(some["topics"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
-    let stage = HttpServer::new();
+    let fixture = HttpServer::new();
     for n in 0..2_500 {
-        stage.node.create_topic(&format!("many.{n:04}.Part"), TopicConfig::default(), false).unwrap();
+        fixture.node.create_topic(&format!("many.{n:04}.Part"), TopicConfig::default(), false).unwrap();
     }
     let put = |name: &str, body: &[u8]| {
-        stage.peer().request("PUT", &format!("/v1/topics/{name}"), &[], body).status
+        fixture.peer().request("PUT", &format!("/v1/topics/{name}"), &[], body).status
     };
     assert_eq!(put("book.a", br#"{"reducer": {"kind": "book"}}"#), 201);
     assert_eq!(put("zz.last", br#"{"reducer": {"kind": "last"}}"#), 201);
     let names = |query: &str| {
-        let page = stage.get(&format!("/v1/topics?{query}")).json();
+        let page = fixture.get(&format!("/v1/topics?{query}")).json();
         let topics = page["topics"].as_array().unwrap();
         let names = topics.iter().map(|topic| topic["name"].as_str().unwrap().to_owned());
         (names.collect::<Vec<_>>(), page["next"].as_str().map(str::to_owned))
@@ -74,20 +74,20 @@ fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
     assert_eq!(first, ["many.0049.Part", "many.0149.Part"]);
     let (second, _) = names(&format!("contains=49&limit=2&after={}", next.unwrap()));
     assert_eq!(second, ["many.0249.Part", "many.0349.Part"]);
-    let refused = stage.get("/v1/topics?state=bogus");
+    let refused = fixture.get("/v1/topics?state=bogus");
     assert_eq!(refused.status, 400);
     assert!(
         refused.text().contains("state=bogus: expected one of any, book, orders, last, region"),
         "{refused:?}"
     );
-    let shown = stage.get("/v1/topics?state=book").json();
+    let shown = fixture.get("/v1/topics?state=book").json();
     assert_eq!(shown["topics"][0]["state"], "book");
 }
 
 #[test]
 fn invalid_topic_names_and_settings_are_refused_over_http() {
-    let stage = HttpServer::new();
-    stage.publish("taken.a", b"x");
+    let fixture = HttpServer::new();
+    fixture.publish("taken.a", b"x");
     for (path, body, status, code) in [
         ("/v1/topics/a..b", "", 400, "SUBJECT"),
         ("/v1/topics/%24SYS", "", 400, "SUBJECT"),
@@ -99,7 +99,11 @@ fn invalid_topic_names_and_settings_are_refused_over_http() {
         ("/v1/topics/t", "not json", 400, "TOPIC_CONFIG"),
         ("/v1/topics/t", "{\"pattern\": \"taken.>\"}", 409, "PATTERN_OVERLAPS"),
     ] {
-        let answer = stage.peer().request("PUT", path, &[], body.as_bytes());
-        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{path} {body}: {answer:?}");
+        let response = fixture.peer().request("PUT", path, &[], body.as_bytes());
+        assert_eq!(
+            (response.status, response.code().as_str()),
+            (status, code),
+            "{path} {body}: {response:?}"
+        );
     }
 }

@@ -15,7 +15,7 @@ use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
 
 use super::TestCluster;
-use crate::nats_refusals::reported;
+use crate::nats_refusals::permission_violation;
 
 /// The last payload that a member of a queue group reads.
 const END: &str = "end";
@@ -23,11 +23,11 @@ const END: &str = "end";
 #[test]
 fn queue_group_is_shared_by_members_at_all_nodes() {
     const RECORDS: usize = 300;
-    let hall = TestCluster::of(3);
-    hall.topic_at(1, "jobs", TopicConfig::default());
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "jobs", TopicConfig::default());
     let (sender, taken) = mpsc::channel();
     let member = |id: u64| {
-        let (mut peer, sender) = (hall.nats(id), sender.clone());
+        let (mut peer, sender) = (cluster.nats(id), sender.clone());
         peer.subscribe(&format!("end.{id} 1"));
         peer.subscribe("jobs workers 2");
         peer.subscribe("orders.> workers 3");
@@ -43,20 +43,20 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     };
     let members = [1, 2, 3].map(member);
     until("all are members", || {
-        let topic = hall.node(1).topic("jobs").unwrap();
-        hall.node(1).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
+        let topic = cluster.node(1).topic("jobs").unwrap();
+        cluster.node(1).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
     });
-    let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
+    let mut publishers = [1, 2, 3].map(|id| cluster.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
         // The first records create the topics of the second group, so that its members can find the topics.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
-    let mut seen = BTreeSet::new();
-    while seen.len() < 2 * RECORDS {
+    let mut received = BTreeSet::new();
+    while received.len() < 2 * RECORDS {
         let one = taken.recv_timeout(PATIENCE);
-        let one = one.unwrap_or_else(|error| panic!("{error} after {} of {}", seen.len(), 2 * RECORDS));
-        assert!(seen.insert(one.clone()), "{one:?} was given twice");
+        let one = one.unwrap_or_else(|error| panic!("{error} after {} of {}", received.len(), 2 * RECORDS));
+        assert!(received.insert(one.clone()), "{one:?} was given twice");
     }
     (1..=3).for_each(|id| publishers[0].publish(&format!("end.{id}"), END));
     members.into_iter().for_each(|member| member.join().unwrap());
@@ -67,12 +67,12 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// wait forever.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
-    let hall = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let pattern = Some("wide.>".to_owned());
-    hall.topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
-    hall.topic_at(1, "other", TopicConfig::default());
-    let (owner, topic) = (hall.node(1), hall.node(1).topic("name").unwrap());
-    let (mut member, mut plain) = (hall.nats(2), hall.nats(2));
+    cluster.create_topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
+    cluster.create_topic_at(1, "other", TopicConfig::default());
+    let (owner, topic) = (cluster.node(1), cluster.node(1).topic("name").unwrap());
+    let (mut member, mut plain) = (cluster.nats(2), cluster.nats(2));
     member.subscribe("wide.> workers 1");
     until("it is a member", || owner.groups(&topic).len() == 1);
     plain.subscribe("other 1");
@@ -83,14 +83,14 @@ fn pattern_topic_serves_queue_group_members_on_other_nodes() {
 
 #[test]
 fn queue_group_ends_when_its_last_remote_member_leaves() {
-    let hall = TestCluster::of(2);
-    hall.topic_at(1, "jobs", TopicConfig::default());
-    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
-    let mut member = hall.nats(2);
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "jobs", TopicConfig::default());
+    let (owner, topic) = (cluster.node(1), cluster.node(1).topic("jobs").unwrap());
+    let mut member = cluster.nats(2);
     member.subscribe("jobs workers 1");
     until("it is a member", || owner.groups(&topic).len() == 1);
-    member.say("UNSUB 1");
-    member.settle();
+    member.send_line("UNSUB 1");
+    member.ping();
     until("it has left", || owner.groups(&topic).is_empty());
     member.subscribe("jobs workers 2");
     until("it is a member again", || owner.groups(&topic).len() == 1);
@@ -101,11 +101,11 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
 /// The owner sent these records before it received the end of the membership. They must still be delivered.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
-    let hall = TestCluster::of(2);
-    hall.topic_at(1, "jobs", TopicConfig::default());
-    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "jobs", TopicConfig::default());
+    let (owner, topic) = (cluster.node(1), cluster.node(1).topic("jobs").unwrap());
     for round in 0..20 {
-        let mut member = hall.nats(2);
+        let mut member = cluster.nats(2);
         member.subscribe("jobs workers 1");
         until("it is a member", || owner.groups(&topic).len() == 1);
         let published: Vec<String> = (0..20).map(|n| format!("{n} of {round}")).collect();
@@ -113,8 +113,8 @@ fn draining_queue_member_on_another_node_loses_nothing() {
             owner.publisher("jobs").unwrap().publish(text.as_bytes()).unwrap();
         }
         let mut got = Vec::new();
-        member.say("UNSUB 1");
-        member.settle_with_messages(&mut got);
+        member.send_line("UNSUB 1");
+        member.ping_collecting(&mut got);
         assert_eq!(got, published);
         until("it has left", || owner.groups(&topic).is_empty());
     }
@@ -122,30 +122,30 @@ fn draining_queue_member_on_another_node_loses_nothing() {
 
 #[test]
 fn records_beyond_the_unsub_maximum_go_to_other_queue_members() {
-    let hall = TestCluster::of(2);
-    hall.topic_at(1, "jobs", TopicConfig::default());
-    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "jobs", TopicConfig::default());
+    let (owner, topic) = (cluster.node(1), cluster.node(1).topic("jobs").unwrap());
     let are_members =
         |count: usize| owner.groups(&topic).first().is_some_and(|group| group.members.len() == count);
-    let mut stays = hall.nats(2);
+    let mut stays = cluster.nats(2);
     stays.subscribe("jobs workers 1");
     for round in 0..20 {
         until("one is a member", || are_members(1));
-        let mut ends = hall.nats(2);
-        ends.say("SUB jobs workers 1\r\nUNSUB 1 2");
+        let mut ends = cluster.nats(2);
+        ends.send_line("SUB jobs workers 1\r\nUNSUB 1 2");
         until("both are members", || are_members(2));
         let mut published: Vec<String> = (0..20).map(|n| format!("{n} of {round}")).collect();
         for text in &published {
             owner.publisher("jobs").unwrap().publish(text.as_bytes()).unwrap();
         }
-        let (mut got, mut got_by_it) = (Vec::new(), Vec::new());
+        let (mut got, mut received_while_closing) = (Vec::new(), Vec::new());
         until("each was given to a member", || {
-            stays.settle_with_messages(&mut got);
-            ends.settle_with_messages(&mut got_by_it);
-            got.len() + got_by_it.len() >= published.len()
+            stays.ping_collecting(&mut got);
+            ends.ping_collecting(&mut received_while_closing);
+            got.len() + received_while_closing.len() >= published.len()
         });
-        assert!(got_by_it.len() <= 2, "{got_by_it:?}");
-        got.append(&mut got_by_it);
+        assert!(received_while_closing.len() <= 2, "{received_while_closing:?}");
+        got.append(&mut received_while_closing);
         got.sort_unstable();
         published.sort_unstable();
         assert_eq!(got, published);
@@ -154,19 +154,19 @@ fn records_beyond_the_unsub_maximum_go_to_other_queue_members() {
 
 #[test]
 fn nats_clients_continue_after_the_death_of_a_topic_owner() {
-    let hall = TestCluster::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
-    let (mut plain, mut queue, mut publisher) = (hall.nats(2), hall.nats(3), hall.nats(3));
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t", TopicConfig::default());
+    let (mut plain, mut queue, mut publisher) = (cluster.nats(2), cluster.nats(3), cluster.nats(3));
     plain.subscribe("t 1");
     queue.subscribe("t workers 1");
     until("it is a member", || {
-        let topic = hall.node(1).topic("t").unwrap();
-        hall.node(1).groups(&topic).len() == 1
+        let topic = cluster.node(1).topic("t").unwrap();
+        cluster.node(1).groups(&topic).len() == 1
     });
     publisher.publish("t", "first");
     assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
-    hall.kill(1);
-    until("another node owns it", || hall.owner("t") != 1);
+    cluster.kill(1);
+    until("another node owns it", || cluster.owner("t") != 1);
     // An `-ERR` must not be sent, because it is not a message, and client libraries close permanently after one.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
@@ -176,41 +176,41 @@ fn nats_clients_continue_after_the_death_of_a_topic_owner() {
 
 #[test]
 fn nats_publisher_continues_after_the_death_of_one_owner() {
-    let hall = TestCluster::of(3);
-    hall.topic_at(2, "live", TopicConfig::default());
-    hall.topic_at(3, "dead", TopicConfig::default());
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(2, "live", TopicConfig::default());
+    cluster.create_topic_at(3, "dead", TopicConfig::default());
     let reducer = Some(dunlin::topic::ReducerConfig { kind: "book".to_owned(), ..Default::default() });
-    hall.topic_at(2, "book", TopicConfig { reducer, ..TopicConfig::default() });
-    let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
+    cluster.create_topic_at(2, "book", TopicConfig { reducer, ..TopicConfig::default() });
+    let (mut peer, mut other) = (cluster.nats(1), cluster.nats(2));
     other.subscribe("live 1");
     // The owner is alive and refuses one record.
     peer.publish("book", "no book");
-    let text = reported(&peer.line(), "Publish", "book");
+    let text = permission_violation(&peer.line(), "Publish", "book");
     assert!(text.contains("refuses it"), "{text}");
     // The owner dies. Its batches without a response may be refused at any time from then on.
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
-    hall.kill(3);
+    cluster.kill(3);
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
     peer.publish("live", "goes on");
     assert_eq!(other.text().1, "goes on");
-    until("another node owns it", || hall.owner("dead") != 3);
-    peer.say("PING");
+    until("another node owns it", || cluster.owner("dead") != 3);
+    peer.send_line("PING");
     loop {
         match peer.line().as_str() {
             "PONG" => break,
-            refused => drop(reported(refused, "Publish", "dead")),
+            refused => drop(permission_violation(refused, "Publish", "dead")),
         }
     }
 }
 
 #[test]
 fn queue_members_follow_a_moved_topic() {
-    let hall = TestCluster::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
-    let (mut member, mut publisher) = (hall.nats(2), hall.nats(3));
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t", TopicConfig::default());
+    let (mut member, mut publisher) = (cluster.nats(2), cluster.nats(3));
     member.subscribe("t workers 1");
     let is_member_at = |id: u64| {
-        let node = hall.node(id);
+        let node = cluster.node(id);
         until("it is a member", || {
             let topic = node.topic("t").unwrap();
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
@@ -220,7 +220,7 @@ fn queue_members_follow_a_moved_topic() {
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
             // Runs without holding the lock, because agreeing on the move takes the lock.
-            let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
+            let ownership = cluster.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }
         is_member_at(id);
@@ -233,8 +233,8 @@ fn queue_members_follow_a_moved_topic() {
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;
-    let hall = TestCluster::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(1, "t", TopicConfig::default());
     let member = |id: u64| {
         let options = ShareOptions {
             member: id.to_string(),
@@ -243,21 +243,21 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
             anywhere: true,
             ..ShareOptions::default()
         };
-        hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
+        cluster.node(id).join_share_with_waiter("t", "workers", &options, (Waiter::new(), 0)).unwrap()
     };
     let publish = |id: u64, from: usize| {
-        let mut publisher = hall.node(id).publisher("t").unwrap();
+        let mut publisher = cluster.node(id).publisher("t").unwrap();
         for number in from..from + RECORDS {
             publisher.publish(number.to_string().as_str()).unwrap();
         }
     };
     let move_to = |id: u64| {
         // Epochs depend on the time, so there are unused numbers between two epochs.
-        let epoch = hall.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
-        hall.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
-        until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
+        let epoch = cluster.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
+        cluster.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
+        until("the owner has it", || !cluster.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
-    let mut seen = BTreeSet::new();
+    let mut received = BTreeSet::new();
     // When a member requests records, it finds the topic's owner, and later the next owner.
     let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
         until(what, || {
@@ -266,11 +266,11 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
                     let Event::Record(record) = member.take() else { continue };
                     let number: usize = std::str::from_utf8(record.payload()).unwrap().parse().unwrap();
                     let (partition, seq) = (record.log.partition, record.seq());
-                    assert!(seen.insert(number), "{number} was given twice");
+                    assert!(received.insert(number), "{number} was given twice");
                     member.consume(partition, seq);
                 }
             }
-            is_so(seen.len())
+            is_so(received.len())
         });
     };
     // The only member is at the owner, and has read no record when the topic moves.
@@ -278,20 +278,20 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     publish(1, 0);
     move_to(3);
     publish(3, RECORDS);
-    read_until(&mut members, "each record is given to the member", &|seen| seen == 2 * RECORDS);
+    read_until(&mut members, "each record is given to the member", &|received| received == 2 * RECORDS);
     // The members are at the present owner, at the next owner, and at a third node.
     members.extend([2, 3].map(member));
     let mut count = 2 * RECORDS;
     for (owner, next) in [(3, 2), (2, 1)] {
         read_until(&mut members, "all are members", &|_| {
-            let topic = hall.node(owner).topic("t").unwrap();
-            hall.node(owner).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
+            let topic = cluster.node(owner).topic("t").unwrap();
+            cluster.node(owner).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
         });
         publish(owner, count);
         move_to(next);
         publish(next, count + RECORDS);
         count += 2 * RECORDS;
-        read_until(&mut members, "each record is given to a member", &|seen| seen == count);
+        read_until(&mut members, "each record is given to a member", &|received| received == count);
     }
 }
 
@@ -338,28 +338,28 @@ impl User for TenantUser {
         &self.budget
     }
 
-    fn begin_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
+    fn reserve_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
         Ok(())
     }
 
-    fn made_topic(&self, _: &Arc<Topic>) {}
+    fn confirm_topic(&self, _: &Arc<Topic>) {}
 
-    fn no_topic(&self, _: &str) {}
+    fn release_topic(&self, _: &str) {}
 }
 
 #[test]
 fn group_joined_at_another_node_counts_towards_its_users_limit() {
-    let hall = TestCluster::of(1);
+    let cluster = TestCluster::of(1);
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
-    hall.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
-    hall.topic_at(2, "jobs", TopicConfig::default());
+    cluster.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
+    cluster.create_topic_at(2, "jobs", TopicConfig::default());
     let users: Arc<dyn Users> = Arc::new(TenantUsers(Budget::node(1 << 30, 0)));
-    let (owner, topic) = (hall.node(2), hall.node(2).topic("jobs").unwrap());
+    let (owner, topic) = (cluster.node(2), cluster.node(2).topic("jobs").unwrap());
     owner.set_users(Arc::downgrade(&users));
     let join = |user: &str, group: &str| {
         let options = ShareOptions { anywhere: true, ..ShareOptions::default() };
-        let node = hall.node(1).used_by(users.user(user).unwrap());
-        node.join_share_waking("jobs", group, &options, (Waiter::new(), 0)).unwrap()
+        let node = cluster.node(1).with_user(users.user(user).unwrap());
+        node.join_share_with_waiter("jobs", group, &options, (Waiter::new(), 0)).unwrap()
     };
     let mut members = Vec::new();
     for user in ["evil-1", "evil-2", "evil-3"] {
@@ -388,13 +388,13 @@ fn group_joined_at_another_node_counts_towards_its_users_limit() {
 /// A subscriber at another node must also receive the records that the owner appends after the `PONG`.
 #[test]
 fn remote_nats_subscriber_gets_records_published_after_pong() {
-    let hall = TestCluster::of(2);
-    let mut reader = hall.nats(1);
+    let cluster = TestCluster::of(2);
+    let mut reader = cluster.nats(1);
     for n in 0..40 {
         let name = format!("t{n}");
-        hall.topic_at(2, &name, TopicConfig::default());
+        cluster.create_topic_at(2, &name, TopicConfig::default());
         reader.subscribe(&format!("{name} {n}"));
-        hall.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
+        cluster.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
         assert_eq!(reader.text().1, name);
     }
 }
@@ -404,30 +404,30 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
 #[test]
 fn queue_group_gets_no_old_records_after_an_owner_restart() {
     const STARTS: usize = 4;
-    let hall = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
-    hall.start_with(3, open());
+    cluster.start_with(3, open());
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    hall.node(3).create_topic("t", config, false).unwrap();
-    until("node 1 knows the topic", || hall.node(1).topic("t").is_some());
-    let mut member = hall.nats(1);
+    cluster.node(3).create_topic("t", config, false).unwrap();
+    until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
+    let mut member = cluster.nats(1);
     member.subscribe("t workers 1");
     for start in 1..=STARTS {
         until("it is a member", || {
-            let node = hall.node(3);
+            let node = cluster.node(3);
             let topic = node.topic("t").unwrap();
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
         });
         let published: Vec<String> = (0..5).map(|n| format!("{n} of start {start}")).collect();
-        let mut publisher = hall.nats(3);
+        let mut publisher = cluster.nats(3);
         published.iter().for_each(|text| publisher.publish("t", text));
         for text in published {
             assert_eq!(member.text().1, text);
         }
         if start < STARTS {
-            hall.kill(3);
-            hall.start_with(3, open());
+            cluster.kill(3);
+            cluster.start_with(3, open());
         }
     }
 }

@@ -12,7 +12,7 @@ use dunlin_wait::until;
 
 use super::TestCluster;
 
-fn member(hall: &TestCluster, id: u64) -> ShareMember {
+fn member(cluster: &TestCluster, id: u64) -> ShareMember {
     let options = ShareOptions {
         member: id.to_string(),
         registered: true,
@@ -20,7 +20,7 @@ fn member(hall: &TestCluster, id: u64) -> ShareMember {
         anywhere: true,
         ..ShareOptions::default()
     };
-    hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
+    cluster.node(id).join_share_with_waiter("t", "workers", &options, (Waiter::new(), 0)).unwrap()
 }
 
 /// The number of deliveries to the group, for each record.
@@ -47,145 +47,149 @@ impl GroupDeliveries {
     }
 }
 
-fn publish(hall: &TestCluster, id: u64, numbers: std::ops::Range<u64>) {
-    let mut publisher = hall.node(id).publisher("t").unwrap();
+fn publish(cluster: &TestCluster, id: u64, numbers: std::ops::Range<u64>) {
+    let mut publisher = cluster.node(id).publisher("t").unwrap();
     for number in numbers {
         publisher.publish(number.to_string().as_str()).unwrap();
     }
 }
 
-fn members_at(hall: &TestCluster, id: u64) -> usize {
-    let topic = hall.node(id).topic("t").unwrap();
-    hall.node(id).groups(&topic).first().map_or(0, |group| group.members.len())
+fn members_at(cluster: &TestCluster, id: u64) -> usize {
+    let topic = cluster.node(id).topic("t").unwrap();
+    cluster.node(id).groups(&topic).first().map_or(0, |group| group.members.len())
 }
 
 /// Node 3 owns the topic and dies. Node 2 becomes the owner, but node 1 does not know that yet.
-fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestCluster> {
-    let hall = TestCluster::of(3);
-    hall.topic_at(3, "t", TopicConfig::default());
-    before(&hall);
-    hall.keep_from(1);
-    hall.kill(3);
-    publish(&hall, 2, 100..110);
-    assert_eq!(hall.owner("t"), 2);
-    hall
+fn cluster_without_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestCluster> {
+    let cluster = TestCluster::of(3);
+    cluster.create_topic_at(3, "t", TopicConfig::default());
+    before(&cluster);
+    cluster.hold_back_changes(1);
+    cluster.kill(3);
+    publish(&cluster, 2, 100..110);
+    assert_eq!(cluster.owner("t"), 2);
+    cluster
 }
 
 #[test]
 fn old_member_gets_records_published_before_a_new_member_joined() {
-    let (mut old, mut given) = (None, GroupDeliveries::default());
-    let hall = hall_without_its_owner(|hall| {
-        old = Some(member(hall, 1));
-        until("it is a member", || members_at(hall, 3) == 1);
-        publish(hall, 3, 0..10);
+    let (mut old, mut deliveries) = (None, GroupDeliveries::default());
+    let cluster = cluster_without_owner(|cluster| {
+        old = Some(member(cluster, 1));
+        until("it is a member", || members_at(cluster, 3) == 1);
+        publish(cluster, 3, 0..10);
         until("it has them", || {
-            given.read(&mut [old.as_mut().unwrap()]);
-            given.numbers().len() == 10
+            deliveries.read(&mut [old.as_mut().unwrap()]);
+            deliveries.numbers().len() == 10
         });
     });
-    let (mut old, mut new) = (old.unwrap(), member(&hall, 2));
-    publish(&hall, 2, 110..120);
-    given.read(&mut [&mut new]);
-    assert_eq!(given.numbers(), Vec::from_iter((0..10).chain(110..120)), "a new group gets new records only");
-    hall.learn(1);
+    let (mut old, mut new) = (old.unwrap(), member(&cluster, 2));
+    publish(&cluster, 2, 110..120);
+    deliveries.read(&mut [&mut new]);
+    assert_eq!(
+        deliveries.numbers(),
+        Vec::from_iter((0..10).chain(110..120)),
+        "a new group gets new records only"
+    );
+    cluster.release_changes(1);
     until("both are members", || {
-        given.read(&mut [&mut old]);
-        members_at(&hall, 2) == 2
+        deliveries.read(&mut [&mut old]);
+        members_at(&cluster, 2) == 2
     });
-    publish(&hall, 2, 120..130);
+    publish(&cluster, 2, 120..130);
     let all = Vec::from_iter((0..10).chain(100..130));
     until("each record is given", || {
-        given.read(&mut [&mut old, &mut new]);
-        given.numbers().len() >= all.len()
+        deliveries.read(&mut [&mut old, &mut new]);
+        deliveries.numbers().len() >= all.len()
     });
-    assert_eq!(given.numbers(), all);
+    assert_eq!(deliveries.numbers(), all);
 }
 
 #[test]
 fn records_delivered_by_an_ended_group_are_not_delivered_again() {
     let mut old = None;
-    let hall = hall_without_its_owner(|hall| {
-        old = Some(member(hall, 1));
-        until("it is a member", || members_at(hall, 3) == 1);
+    let cluster = cluster_without_owner(|cluster| {
+        old = Some(member(cluster, 1));
+        until("it is a member", || members_at(cluster, 3) == 1);
     });
-    let (mut old, mut given) = (old.unwrap(), GroupDeliveries::default());
+    let (mut old, mut deliveries) = (old.unwrap(), GroupDeliveries::default());
     for (first, is_last) in [(110, false), (130, true)] {
-        let mut new = member(&hall, 2);
-        publish(&hall, 2, first..first + 10);
-        given.read(&mut [&mut new]);
+        let mut new = member(&cluster, 2);
+        publish(&cluster, 2, first..first + 10);
+        deliveries.read(&mut [&mut new]);
         new.leave();
-        hall.node(2).end_group("t", "workers");
+        cluster.node(2).end_group("t", "workers");
         if !is_last {
-            publish(&hall, 2, first + 10..first + 20);
+            publish(&cluster, 2, first + 10..first + 20);
         }
     }
-    assert_eq!(given.numbers(), Vec::from_iter((110..120).chain(130..140)));
-    hall.learn(1);
+    assert_eq!(deliveries.numbers(), Vec::from_iter((110..120).chain(130..140)));
+    cluster.release_changes(1);
     until("each record is given", || {
-        given.read(&mut [&mut old]);
-        given.numbers().len() >= 40
+        deliveries.read(&mut [&mut old]);
+        deliveries.numbers().len() >= 40
     });
-    assert_eq!(given.numbers(), Vec::from_iter(100..140));
+    assert_eq!(deliveries.numbers(), Vec::from_iter(100..140));
 }
 
 /// The owner responded to the member before the next owner's epoch began.
 #[test]
 fn member_that_joined_during_an_owner_change_misses_no_record() {
     let mut first = None;
-    let hall = hall_without_its_owner(|hall| {
-        publish(hall, 3, 0..10);
-        hall.keep_from(1);
-        hall.silence(3);
-        first = Some(member(hall, 1));
+    let cluster = cluster_without_owner(|cluster| {
+        publish(cluster, 3, 0..10);
+        cluster.hold_back_changes(1);
+        cluster.stop_with_lease(3);
+        first = Some(member(cluster, 1));
     });
-    let (mut first, mut given) = (first.unwrap(), GroupDeliveries::default());
-    hall.learn(1);
+    let (mut first, mut deliveries) = (first.unwrap(), GroupDeliveries::default());
+    cluster.release_changes(1);
     until("each record is given", || {
-        given.read(&mut [&mut first]);
-        given.numbers().len() >= 10
+        deliveries.read(&mut [&mut first]);
+        deliveries.numbers().len() >= 10
     });
-    publish(&hall, 2, 110..120);
+    publish(&cluster, 2, 110..120);
     until("each record is given", || {
-        given.read(&mut [&mut first]);
-        given.numbers().len() >= 20
+        deliveries.read(&mut [&mut first]);
+        deliveries.numbers().len() >= 20
     });
-    assert_eq!(given.numbers(), Vec::from_iter(100..120));
+    assert_eq!(deliveries.numbers(), Vec::from_iter(100..120));
 }
 
 #[test]
 fn first_member_of_a_new_group_gets_only_later_records() {
-    let hall = hall_without_its_owner(|hall| publish(hall, 3, 0..10));
-    hall.learn(1);
-    let (mut first, mut given) = (member(&hall, 1), GroupDeliveries::default());
-    until("it is a member", || members_at(&hall, 2) == 1);
-    publish(&hall, 2, 110..120);
+    let cluster = cluster_without_owner(|cluster| publish(cluster, 3, 0..10));
+    cluster.release_changes(1);
+    let (mut first, mut deliveries) = (member(&cluster, 1), GroupDeliveries::default());
+    until("it is a member", || members_at(&cluster, 2) == 1);
+    publish(&cluster, 2, 110..120);
     until("each record is given", || {
-        given.read(&mut [&mut first]);
-        given.numbers().last() == Some(&119)
+        deliveries.read(&mut [&mut first]);
+        deliveries.numbers().last() == Some(&119)
     });
-    assert_eq!(given.numbers(), Vec::from_iter(110..120));
+    assert_eq!(deliveries.numbers(), Vec::from_iter(110..120));
 }
 
 /// A subscriber at node 1 connects while node 3, the owner, is away.
 #[test]
 fn subscriber_that_starts_without_owner_gets_no_older_record() {
-    let hall = TestCluster::of(2);
+    let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
-    hall.start_with(3, open());
+    cluster.start_with(3, open());
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    hall.node(3).create_topic("t", config, false).unwrap();
-    until("node 1 knows the topic", || hall.node(1).topic("t").is_some());
+    cluster.node(3).create_topic("t", config, false).unwrap();
+    until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
     for start in 0..3 {
         let before = format!("before start {start}");
-        hall.nats(3).publish("t", &before);
-        until("it is appended", || hall.node(3).topic("t").unwrap().logs()[0].last().seq == 2 * start + 1);
-        hall.kill(3);
-        let mut reader = hall.nats(1);
+        cluster.nats(3).publish("t", &before);
+        until("it is appended", || cluster.node(3).topic("t").unwrap().logs()[0].last().seq == 2 * start + 1);
+        cluster.kill(3);
+        let mut reader = cluster.nats(1);
         reader.subscribe("t 1");
-        hall.start_with(3, open());
+        cluster.start_with(3, open());
         let since = format!("since start {start}");
-        hall.nats(3).publish("t", &since);
+        cluster.nats(3).publish("t", &since);
         assert_eq!(reader.text().1, since);
     }
 }

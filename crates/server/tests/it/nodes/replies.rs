@@ -6,46 +6,46 @@ use std::sync::Arc;
 use dunlin::topic::{Event, Publish, Start, Subscribe, TopicConfig};
 use dunlin_wait::{PATIENCE, until};
 
-use super::{TestCluster, from};
+use super::{TestCluster, start_at};
 use crate::nats_peer::NatsPeer;
 
 /// A NATS client at node 1 that has sent a request with this reply subject, and the service at node 2 that has received
 /// the request. The client subscribes to all subjects that differ from the reply subject only in the last token.
-fn request(hall: &Arc<TestCluster>, reply: &str) -> (NatsPeer, NatsPeer) {
-    let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
+fn request(cluster: &Arc<TestCluster>, reply: &str) -> (NatsPeer, NatsPeer) {
+    let (mut requester, mut service) = (cluster.nats(1), cluster.nats(2));
     service.subscribe("svc 1");
     let (prefix, _) = reply.rsplit_once('.').unwrap();
-    asker.subscribe(&format!("{prefix}.* 1"));
-    asker.say(&format!("PUB svc {reply} 1\r\n?"));
+    requester.subscribe(&format!("{prefix}.* 1"));
+    requester.send_line(&format!("PUB svc {reply} 1\r\n?"));
     assert_eq!(service.message().reply.as_deref(), Some(reply));
-    (asker, service)
+    (requester, service)
 }
 
-fn is_topic_everywhere(hall: &TestCluster, name: &str) -> bool {
-    [1, 2, 3].iter().all(|&id| hall.node(id).topic(name).is_some())
+fn is_topic_everywhere(cluster: &TestCluster, name: &str) -> bool {
+    [1, 2, 3].iter().all(|&id| cluster.node(id).topic(name).is_some())
 }
 
 #[test]
 fn custom_reply_subject_stays_readable_on_other_nodes() {
-    let hall = TestCluster::patient(3);
-    let mut before = hall.nats(3);
+    let cluster = TestCluster::patient(3);
+    let mut before = cluster.nats(3);
     before.subscribe("other.> 1");
-    let (mut asker, mut service) = request(&hall, "shop.orders.1");
-    let mut after = hall.nats(3);
+    let (mut requester, mut service) = request(&cluster, "shop.orders.1");
+    let mut after = cluster.nats(3);
     after.subscribe("shop.> 1");
-    let mut publisher = hall.nats(2);
+    let mut publisher = cluster.nats(2);
     // One of the subjects is a request's reply subject, the other is not. The service publishes to both, and so does a
     // client that is unrelated to the request.
     for subject in ["shop.orders.1", "shop.orders.2"] {
         publisher.publish(subject, "order");
         let order = (subject.to_owned(), "order".to_owned());
-        assert_eq!((after.text(), asker.text()), (order.clone(), order));
-        until("it has a topic", || is_topic_everywhere(&hall, subject));
+        assert_eq!((after.text(), requester.text()), (order.clone(), order));
+        until("it has a topic", || is_topic_everywhere(&cluster, subject));
     }
     service.publish("shop.orders.3", "order");
     let order = ("shop.orders.3".to_owned(), "order".to_owned());
-    assert_eq!((after.text(), asker.text()), (order.clone(), order));
-    let mut wide = hall.client(3).subscribe("shop.orders.*", from(Start::Earliest)).unwrap();
+    assert_eq!((after.text(), requester.text()), (order.clone(), order));
+    let mut wide = cluster.client(3).subscribe("shop.orders.*", start_at(Start::Earliest)).unwrap();
     for _ in 0..3 {
         let event = wide.next_timeout(PATIENCE).unwrap();
         assert!(matches!(event, Some(Event::Record(record)) if record.payload() == b"order"));
@@ -54,16 +54,16 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
 
 #[test]
 fn reply_subject_used_by_other_clients_becomes_a_topic() {
-    let hall = TestCluster::patient(3);
-    let (mut asker, mut service) = request(&hall, "shop.orders.1");
+    let cluster = TestCluster::patient(3);
+    let (mut requester, mut service) = request(&cluster, "shop.orders.1");
     // Only the client that named the subject has subscribed to it.
-    hall.nats(3).publish("shop.orders.1", "order");
-    assert_eq!(asker.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
-    until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.1"));
+    cluster.nats(3).publish("shop.orders.1", "order");
+    assert_eq!(requester.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
+    until("it has a topic", || is_topic_everywhere(&cluster, "shop.orders.1"));
     // In this case, the reply goes to the subscribers of all nodes.
     service.publish("shop.orders.1", "reply");
-    assert_eq!(asker.text().1, "reply");
-    let mut subscriber = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();
+    assert_eq!(requester.text().1, "reply");
+    let mut subscriber = cluster.client(2).subscribe("shop.orders.1", start_at(Start::Earliest)).unwrap();
     for text in ["order", "reply"] {
         let event = subscriber.next_timeout(PATIENCE).unwrap();
         assert!(
@@ -75,24 +75,24 @@ fn reply_subject_used_by_other_clients_becomes_a_topic() {
 
 #[test]
 fn reply_subject_without_a_subscription_is_no_inbox() {
-    let hall = TestCluster::patient(3);
-    let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
+    let cluster = TestCluster::patient(3);
+    let (mut requester, mut service) = (cluster.nats(1), cluster.nats(2));
     service.subscribe("svc 1");
-    asker.say("PUB svc shop.orders.new 1\r\n?");
+    requester.send_line("PUB svc shop.orders.new 1\r\n?");
     service.message();
-    let mut publisher = hall.client(3).publisher("shop.orders.new").unwrap();
+    let mut publisher = cluster.client(3).publisher("shop.orders.new").unwrap();
     publisher.publish(b"order").unwrap();
-    until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.new"));
+    until("it has a topic", || is_topic_everywhere(&cluster, "shop.orders.new"));
 }
 
 #[test]
 fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
-    let hall = TestCluster::patient(3);
-    let (mut asker, _service) = request(&hall, "shop.orders.1");
-    let mut watcher = hall.client(3).subscribe("shop.>", from(Start::Latest)).unwrap();
+    let cluster = TestCluster::patient(3);
+    let (mut requester, _service) = request(&cluster, "shop.orders.1");
+    let mut watcher = cluster.client(3).subscribe("shop.>", start_at(Start::Latest)).unwrap();
     for id in [1, 2] {
-        hall.client(id).publisher("shop.orders.1").unwrap().publish(b"order").unwrap();
-        assert_eq!(asker.text().1, "order");
+        cluster.client(id).publisher("shop.orders.1").unwrap().publish(b"order").unwrap();
+        assert_eq!(requester.text().1, "order");
         let event = watcher.next_timeout(PATIENCE).unwrap();
         assert!(matches!(event, Some(Event::Record(record)) if record.payload() == b"order"));
     }
@@ -100,88 +100,88 @@ fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
 
 #[test]
 fn reply_reaches_subscribers_of_its_subject_on_all_nodes() {
-    let hall = TestCluster::patient(3);
-    let (mut asker, mut service) = request(&hall, "shop.orders.1");
-    let mut watcher = hall.nats(3);
+    let cluster = TestCluster::patient(3);
+    let (mut requester, mut service) = request(&cluster, "shop.orders.1");
+    let mut watcher = cluster.nats(3);
     watcher.subscribe("shop.> 1");
     service.publish("shop.orders.1", "reply");
     let reply = ("shop.orders.1".to_owned(), "reply".to_owned());
-    assert_eq!((asker.text(), watcher.text()), (reply.clone(), reply));
+    assert_eq!((requester.text(), watcher.text()), (reply.clone(), reply));
 }
 
 #[test]
 fn topic_that_covers_reply_subjects_can_be_created_later() {
-    let hall = TestCluster::patient(3);
+    let cluster = TestCluster::patient(3);
     let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
-    let (mut asker, mut service) = request(&hall, "shop.orders.1");
-    hall.topic_at(3, "shop", config());
+    let (mut requester, mut service) = request(&cluster, "shop.orders.1");
+    cluster.create_topic_at(3, "shop", config());
     service.publish("shop.orders.1", "reply");
-    assert_eq!(asker.text().1, "reply");
-    asker.say("PUB svc shop.orders.2 1\r\n?");
+    assert_eq!(requester.text().1, "reply");
+    requester.send_line("PUB svc shop.orders.2 1\r\n?");
     service.message();
     service.publish("shop.orders.2", "reply");
-    assert_eq!(asker.text(), ("shop.orders.2".to_owned(), "reply".to_owned()));
-    let last = hall.node(3).topic("shop").unwrap().logs()[0].last();
+    assert_eq!(requester.text(), ("shop.orders.2".to_owned(), "reply".to_owned()));
+    let last = cluster.node(3).topic("shop").unwrap().logs()[0].last();
     assert_eq!(last.seq, 2, "both replies are in the topic");
 }
 
 #[test]
 fn replies_of_dunlin_services_create_no_topics() {
-    let hall = TestCluster::patient(3);
-    let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
-    let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
-    let mut service = hall.client(3).subscribe("svc.3", from(Start::Latest)).unwrap();
-    let mut responder = hall.client(3).responder();
-    let mut asker = hall.nats(1);
-    asker.subscribe("acme.reply.u.* 1");
+    let cluster = TestCluster::patient(3);
+    let _in_process = cluster.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
+    let _at_the_asker = cluster.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let mut service = cluster.client(3).subscribe("svc.3", start_at(Start::Latest)).unwrap();
+    let mut responder = cluster.client(3).responder();
+    let mut requester = cluster.nats(1);
+    requester.subscribe("acme.reply.u.* 1");
     for number in 0..10 {
         for id in [1, 2, 3] {
             let reply = format!("acme.reply.u.{id}-{number}");
-            asker.say(&format!("PUB svc.{id} {reply} 1\r\n?"));
+            requester.send_line(&format!("PUB svc.{id} {reply} 1\r\n?"));
             if id == 3 {
-                let Some(Event::Record(asked)) = service.next_timeout(PATIENCE).unwrap() else {
+                let Some(Event::Record(request)) = service.next_timeout(PATIENCE).unwrap() else {
                     panic!("a request")
                 };
-                responder.reply(asked.frame.reply().unwrap(), b"here").unwrap();
+                responder.reply(request.frame.reply().unwrap(), b"here").unwrap();
             }
-            assert_eq!(asker.text(), (reply, "here".to_owned()));
+            assert_eq!(requester.text(), (reply, "here".to_owned()));
         }
     }
-    assert!(!hall.has_topics("acme."));
+    assert!(!cluster.has_topics("acme."));
 }
 
 #[test]
 fn replies_while_a_member_is_silent_create_no_topics() {
-    let hall = TestCluster::patient(3);
-    let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
-    let (mut asker, mut service) = request(&hall, "acme.reply.u.0");
+    let cluster = TestCluster::patient(3);
+    let _at_the_asker = cluster.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let (mut requester, mut service) = request(&cluster, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
-    assert_eq!(asker.text().1, "here");
+    assert_eq!(requester.text().1, "here");
     // Node 3 does not respond, but its lease has not ended.
-    hall.silence(3);
+    cluster.stop_with_lease(3);
     for number in 1..=10 {
         let reply = format!("acme.reply.u.{number}");
-        asker.say(&format!("PUB svc {reply} 1\r\n?"));
+        requester.send_line(&format!("PUB svc {reply} 1\r\n?"));
         assert_eq!(service.message().reply.as_ref(), Some(&reply));
         service.publish(&reply, "here");
-        assert_eq!(asker.text(), (reply, "here".to_owned()));
+        assert_eq!(requester.text(), (reply, "here".to_owned()));
         let reply = format!("acme.reply.u.own-{number}");
-        asker.say(&format!("PUB svc.1 {reply} 1\r\n?"));
-        assert_eq!(asker.text(), (reply, "here".to_owned()));
+        requester.send_line(&format!("PUB svc.1 {reply} 1\r\n?"));
+        assert_eq!(requester.text(), (reply, "here".to_owned()));
     }
-    assert!(!hall.has_topics("acme."));
+    assert!(!cluster.has_topics("acme."));
 }
 
 #[test]
 fn replies_of_one_service_to_another_node_keep_their_order() {
     const REPLIES: usize = 500;
-    let hall = TestCluster::patient(3);
-    let (mut asker, mut service) = request(&hall, "acme.reply.u.1");
-    let said: String =
+    let cluster = TestCluster::patient(3);
+    let (mut requester, mut service) = request(&cluster, "acme.reply.u.1");
+    let message: String =
         (0..REPLIES).map(|number| format!("PUB acme.reply.u.1 3\r\n{number:03}\r\n")).collect();
-    service.send(said.as_bytes());
+    service.send(message.as_bytes());
     for number in 0..REPLIES {
-        assert_eq!(asker.text().1, format!("{number:03}"));
+        assert_eq!(requester.text().1, format!("{number:03}"));
     }
-    assert!(!hall.has_topics("acme."));
+    assert!(!cluster.has_topics("acme."));
 }

@@ -26,8 +26,8 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let authority = Authority { dir: TempDir::new().unwrap(), issuer };
-        authority.put("ca.pem", &authority.ca());
-        authority.put_signed("server", &authority.sign("localhost"));
+        authority.write("ca.pem", &authority.ca());
+        authority.write_certificate("server", &authority.sign("localhost"));
         authority
     }
 
@@ -55,16 +55,16 @@ impl Authority {
     }
 
     /// Writes `NAME.pem` and `NAME-key.pem`.
-    pub fn put_signed(&self, name: &str, signed: &Signed) {
-        self.put(&format!("{name}-key.pem"), &signed.key);
-        self.put(&format!("{name}.pem"), &signed.cert);
+    pub fn write_certificate(&self, name: &str, signed: &Signed) {
+        self.write(&format!("{name}-key.pem"), &signed.key);
+        self.write(&format!("{name}.pem"), &signed.cert);
     }
 
     /// Replaces a file atomically, as tools that renew certificates do.
-    pub fn put(&self, name: &str, text: &str) {
-        let beside = self.path(&format!("{name}.new"));
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(beside, self.path(name)).unwrap();
+    pub fn write(&self, name: &str, text: &str) {
+        let temporary = self.path(&format!("{name}.new"));
+        std::fs::write(&temporary, text).unwrap();
+        std::fs::rename(temporary, self.path(name)).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -82,15 +82,15 @@ impl Authority {
     }
 
     /// Options of a client without a certificate.
-    pub fn trusted(&self) -> TlsOptions {
+    pub fn client_options(&self) -> TlsOptions {
         let mut options = TlsOptions::default();
         options.ca = Some(self.ca().into_bytes());
         options
     }
 
     /// Options of a client with this certificate.
-    pub fn showing(&self, signed: &Signed) -> TlsOptions {
-        let mut options = self.trusted();
+    pub fn with_certificate(&self, signed: &Signed) -> TlsOptions {
+        let mut options = self.client_options();
         options.cert = Some(signed.cert.clone().into_bytes());
         options.key = Some(signed.key.clone().into_bytes());
         options

@@ -9,8 +9,8 @@ use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Opening, Protocol, Server, ServerConfig};
 
 use super::authority::Authority;
-use super::other_listeners::{curl, line, secured, text};
-use super::unhurried;
+use super::other_listeners::{connect_tls, curl, read_line, text};
+use super::patient_options;
 
 #[test]
 fn starting_node_refuses_tls_clients_on_every_listener() {
@@ -24,20 +24,21 @@ fn starting_node_refuses_tls_clients_on_every_listener() {
     let (tcp, http) = (format!("tls://localhost:{}", port(Protocol::Tcp)), port(Protocol::Http));
 
     let limits = ClientLimits { connect_ms_max: 3_000, ..ClientLimits::default() };
-    let told = Client::connect(&tcp, ClientOptions { limits, ..unhurried(authority.trusted()) });
-    let told = told.err().unwrap().to_string();
-    assert!(told.contains("OPENING") && told.contains("its topics are being counted"), "{told}");
+    let error =
+        Client::connect(&tcp, ClientOptions { limits, ..patient_options(authority.client_options()) });
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("OPENING") && error.contains("its topics are being counted"), "{error}");
     let ca = authority.path("ca.pem");
     let url = format!("https://localhost:{http}/startupz");
-    let answer = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), &url]).stdout);
-    assert!(answer.contains(" 503 ") && answer.contains("OPENING"), "{answer}");
-    let mut peer = secured(TcpStream::connect(("localhost", http)).unwrap(), &authority);
-    let shake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let response = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), &url]).stdout);
+    assert!(response.contains(" 503 ") && response.contains("OPENING"), "{response}");
+    let mut peer = connect_tls(TcpStream::connect(("localhost", http)).unwrap(), &authority);
+    let handshake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: dunlin.v1.json\r\n\r\n";
-    peer.get_mut().write_all(shake.as_bytes()).unwrap();
-    assert_eq!(line(&mut peer), "HTTP/1.1 503 Service Unavailable");
+    peer.get_mut().write_all(handshake.as_bytes()).unwrap();
+    assert_eq!(read_line(&mut peer), "HTTP/1.1 503 Service Unavailable");
 
     let _server = Server::open(Node::start(Config::default()).unwrap(), config, opening).unwrap();
-    let client = Client::connect(&tcp, unhurried(authority.trusted())).unwrap();
+    let client = Client::connect(&tcp, patient_options(authority.client_options())).unwrap();
     client.publisher("t").unwrap().publish("x").unwrap();
 }

@@ -13,8 +13,8 @@ fn https_listener_refuses_the_http_origin_of_its_own_address() {
     let (ca, place) = (authority.path("ca.pem"), at(&server, Protocol::Http));
     for (scheme, status) in [("https", " 200"), ("http", " 403")] {
         let (origin, url) = (format!("Origin: {scheme}://{place}"), format!("https://{place}/v1/topics"));
-        let answer = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), "-H", &origin, &url]).stdout);
-        let first = answer.lines().next().unwrap_or_default();
-        assert!(first.contains(status), "{scheme}: {answer}");
+        let response = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), "-H", &origin, &url]).stdout);
+        let first = response.lines().next().unwrap_or_default();
+        assert!(first.contains(status), "{scheme}: {response}");
     }
 }

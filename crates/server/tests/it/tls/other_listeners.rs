@@ -24,7 +24,7 @@ fn socket(server: &Server, protocol: Protocol) -> TcpStream {
 }
 
 /// Starts TLS on the socket.
-pub(super) fn secured(
+pub(super) fn connect_tls(
     socket: TcpStream,
     authority: &Authority,
 ) -> BufReader<StreamOwned<ClientConnection, TcpStream>> {
@@ -36,7 +36,7 @@ pub(super) fn secured(
     BufReader::new(StreamOwned::new(connection, socket))
 }
 
-pub(super) fn line(reader: &mut impl BufRead) -> String {
+pub(super) fn read_line(reader: &mut impl BufRead) -> String {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     line.trim_end().to_owned()
@@ -47,16 +47,19 @@ fn nats_clients_upgrade_to_tls_after_a_plain_info() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let mut plain = BufReader::new(socket(&server, Protocol::Nats));
-    let info = line(&mut plain);
+    let info = read_line(&mut plain);
     assert!(info.contains("\"tls_required\":true") && info.contains("\"tls_available\":true"), "{info}");
     assert!(!info.contains("tls_verify"), "{info}");
-    let mut peer = secured(plain.into_inner(), &authority);
+    let mut peer = connect_tls(plain.into_inner(), &authority);
     peer.get_mut().write_all(b"CONNECT {\"verbose\":false}\r\nSUB t.* 1\r\nPING\r\n").unwrap();
-    assert_eq!(line(&mut peer), "PONG", "no second INFO");
+    assert_eq!(read_line(&mut peer), "PONG", "no second INFO");
     node.publisher("t.a").unwrap().publish("from inside").unwrap();
-    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.a 1 11", "from inside"));
+    assert_eq!(
+        (read_line(&mut peer).as_str(), read_line(&mut peer).as_str()),
+        ("MSG t.a 1 11", "from inside")
+    );
     peer.get_mut().write_all(b"PUB t.b 2\r\nhi\r\n").unwrap();
-    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.b 1 2", "hi"));
+    assert_eq!((read_line(&mut peer).as_str(), read_line(&mut peer).as_str()), ("MSG t.b 1 2", "hi"));
 }
 
 #[test]
@@ -65,10 +68,10 @@ fn tls_first_nats_listener_sends_info_over_tls() {
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.tls.iter_mut().for_each(|tls| tls.nats_first = true);
     });
-    let mut peer = secured(socket(&server, Protocol::Nats), &authority);
-    assert!(line(&mut peer).contains("\"tls_required\":true"));
+    let mut peer = connect_tls(socket(&server, Protocol::Nats), &authority);
+    assert!(read_line(&mut peer).contains("\"tls_required\":true"));
     peer.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
-    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("+OK", "PONG"));
+    assert_eq!((read_line(&mut peer).as_str(), read_line(&mut peer).as_str()), ("+OK", "PONG"));
 }
 
 #[test]
@@ -76,10 +79,10 @@ fn nats_client_without_tls_is_refused_with_the_reason() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, true);
     let mut plain = BufReader::new(socket(&server, Protocol::Nats));
-    assert!(line(&mut plain).contains("\"tls_verify\":true"), "a certificate is asked for");
+    assert!(read_line(&mut plain).contains("\"tls_verify\":true"), "a certificate is asked for");
     plain.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
-    assert_eq!(line(&mut plain), "-ERR 'Secure Connection - TLS Required'");
-    assert_eq!(line(&mut plain), "", "it is parted");
+    assert_eq!(read_line(&mut plain), "-ERR 'Secure Connection - TLS Required'");
+    assert_eq!(read_line(&mut plain), "", "it is parted");
 }
 
 #[test]
@@ -87,10 +90,10 @@ fn nats_client_over_the_session_limit_is_refused_before_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
     let mut first = BufReader::new(socket(&server, Protocol::Nats));
-    assert!(line(&mut first).starts_with("INFO "));
+    assert!(read_line(&mut first).starts_with("INFO "));
     let mut second = BufReader::new(socket(&server, Protocol::Nats));
-    assert!(line(&mut second).starts_with("INFO "));
-    assert_eq!(line(&mut second), "-ERR 'maximum connections exceeded'");
+    assert!(read_line(&mut second).starts_with("INFO "));
+    assert_eq!(read_line(&mut second), "-ERR 'maximum connections exceeded'");
 }
 
 pub(super) fn curl(arguments: &[&str]) -> Output {
@@ -132,13 +135,13 @@ fn curl_publishes_and_reads_by_tls() {
 fn websocket_publishes_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let mut peer = secured(socket(&server, Protocol::Http), &authority);
-    let shake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let mut peer = connect_tls(socket(&server, Protocol::Http), &authority);
+    let handshake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: dunlin.v1.json\r\n\r\n";
-    peer.get_mut().write_all(shake.as_bytes()).unwrap();
-    assert_eq!(line(&mut peer), "HTTP/1.1 101 Switching Protocols");
-    while !line(&mut peer).is_empty() {}
-    let say = |peer: &mut BufReader<StreamOwned<ClientConnection, TcpStream>>, text: &str| {
+    peer.get_mut().write_all(handshake.as_bytes()).unwrap();
+    assert_eq!(read_line(&mut peer), "HTTP/1.1 101 Switching Protocols");
+    while !read_line(&mut peer).is_empty() {}
+    let exchange = |peer: &mut BufReader<StreamOwned<ClientConnection, TcpStream>>, text: &str| {
         let mut frame = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
         frame.extend(text.as_bytes());
         peer.get_mut().write_all(&frame).unwrap();
@@ -148,29 +151,29 @@ fn websocket_publishes_over_tls() {
         let mut length = [0; 2];
         peer.read_exact(&mut length[..long]).unwrap();
         let length = if long > 0 { u16::from_be_bytes(length).into() } else { usize::from(head[1]) };
-        let mut answer = vec![0; length];
-        peer.read_exact(&mut answer).unwrap();
-        serde_json::from_slice::<serde_json::Value>(&answer).unwrap()
+        let mut reply = vec![0; length];
+        peer.read_exact(&mut reply).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&reply).unwrap()
     };
-    assert_eq!(say(&mut peer, r#"{"op":"hello"}"#)["op"], "welcome");
-    let answer = say(&mut peer, r#"{"op":"publish","request":5,"subject":"t","payload":"by tls"}"#);
-    assert_eq!((&answer["op"], &answer["request"]), (&"published".into(), &5.into()), "{answer}");
+    assert_eq!(exchange(&mut peer, r#"{"op":"hello"}"#)["op"], "welcome");
+    let reply = exchange(&mut peer, r#"{"op":"publish","request":5,"subject":"t","payload":"by tls"}"#);
+    assert_eq!((&reply["op"], &reply["request"]), (&"published".into(), &5.into()), "{reply}");
 }
 
 #[test]
 fn http_request_without_tls_gets_tls_required() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let told = curl(&["-i", &format!("http://{}/healthz", at(&server, Protocol::Http))]);
-    let said = text(&told.stdout);
-    assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("TLS_REQUIRED"), "{told:?}");
-    assert!(said.contains("https:// instead of http://"), "{said}");
+    let output = curl(&["-i", &format!("http://{}/healthz", at(&server, Protocol::Http))]);
+    let head = text(&output.stdout);
+    assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("TLS_REQUIRED"), "{output:?}");
+    assert!(head.contains("https:// instead of http://"), "{head}");
 }
 
 #[test]
 fn http_clients_need_a_certificate_under_mutual_tls() {
     let authority = Authority::new();
-    authority.put_signed("me", &authority.sign("me"));
+    authority.write_certificate("me", &authority.sign("me"));
     let (_node, server) = serve_tls(&authority, true);
     let (ca, url) = (authority.path("ca.pem"), format!("https://{}/healthz", at(&server, Protocol::Http)));
     let (ca, cert, key) = (ca.to_str().unwrap(), authority.path("me.pem"), authority.path("me-key.pem"));
@@ -248,18 +251,18 @@ fn grpc_clients_need_a_certificate_under_mutual_tls() {
 #[test]
 fn certificate_identifies_a_user_over_http_and_grpc() {
     let authority = Authority::new();
-    authority.put("users.toml", "[users.me]\ncertificates = ['CN=me']\npublish = ['t']\n");
+    authority.write("users.toml", "[users.me]\ncertificates = ['CN=me']\npublish = ['t']\n");
     let file = authority.path("users.toml");
     let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
     let (me, stranger) = (authority.sign("me"), authority.sign("stranger"));
-    authority.put_signed("me", &me);
+    authority.write_certificate("me", &me);
     let path = |name: &str| authority.path(name).to_str().unwrap().to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("me.pem"), path("me-key.pem"));
     let status = |topic: &str| {
         let url = format!("https://{}/v1/topics/{topic}", at(&server, Protocol::Http));
         let shown = ["--cacert", &ca, "--cert", &cert, "--key", &key, "--data", "x"];
-        let told = curl(&[&shown[..], &["-o", "/dev/null", "-w", "%{http_code}", &url]].concat());
-        text(&told.stdout)
+        let output = curl(&[&shown[..], &["-o", "/dev/null", "-w", "%{http_code}", &url]].concat());
+        text(&output.stdout)
     };
     assert_eq!((status("t").as_str(), status("other").as_str()), ("200", "403"));
     run(async {
@@ -277,18 +280,18 @@ fn grpc_client_without_tls_gets_goaway_with_the_reason() {
     let (_node, server) = serve_tls(&authority, false);
     let mut plain = socket(&server, Protocol::Grpc);
     plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    let mut said = Vec::new();
-    plain.read_to_end(&mut said).unwrap();
-    assert_eq!(said[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS first");
-    assert_eq!((said[12], said[25]), (7, 12), "GOAWAY with INADEQUATE_SECURITY");
-    assert!(text(&said[26..]).contains("TLS_REQUIRED: Connect with TLS"), "{}", text(&said));
+    let mut bytes = Vec::new();
+    plain.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS first");
+    assert_eq!((bytes[12], bytes[25]), (7, 12), "GOAWAY with INADEQUATE_SECURITY");
+    assert!(text(&bytes[26..]).contains("TLS_REQUIRED: Connect with TLS"), "{}", text(&bytes));
 }
 
 #[test]
 fn http1_request_over_tls_at_the_grpc_listener_gets_505() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let mut peer = secured(socket(&server, Protocol::Grpc), &authority);
+    let mut peer = connect_tls(socket(&server, Protocol::Grpc), &authority);
     peer.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    assert!(line(&mut peer).starts_with("HTTP/1.1 505 "));
+    assert!(read_line(&mut peer).starts_with("HTTP/1.1 505 "));
 }

@@ -10,7 +10,7 @@ use dunlin_server::Protocol;
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use super::authority::Authority;
-use super::{at, connect, refused, serve_tls, serve_tls_with, unhurried};
+use super::{at, connect, patient_options, refusal_text, serve_tls, serve_tls_with};
 use crate::serve_with;
 
 fn earliest() -> SubscribeOptions {
@@ -21,7 +21,7 @@ fn earliest() -> SubscribeOptions {
 fn records_of_every_size_pass_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let client = connect(&server, authority.trusted()).unwrap();
+    let client = connect(&server, authority.client_options()).unwrap();
     let mut subscriber = client.subscribe("sizes", earliest()).unwrap();
     let mut publisher = client.publisher("sizes").unwrap();
     let sizes = [0, 1, 100, 16_383, 16_384, 70_000, 1 << 20, 3 << 20, 5];
@@ -44,7 +44,7 @@ fn resumed_tls_subscriber_receives_every_record() {
     let (node, server) = serve_tls(&authority, false);
     let retention = Retention { bytes: 64 << 20, ..Retention::default() };
     node.create_topic("many", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let client = connect(&server, authority.trusted()).unwrap();
+    let client = connect(&server, authority.client_options()).unwrap();
     let mut subscriber = client.subscribe("many", earliest()).unwrap();
     let mut publisher = node.publisher("many").unwrap();
     for number in 0..RECORDS {
@@ -62,7 +62,7 @@ fn resumed_tls_subscriber_receives_every_record() {
 fn spinning_server_serves_tls_clients() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.spin = true);
-    let client = connect(&server, authority.trusted()).unwrap();
+    let client = connect(&server, authority.client_options()).unwrap();
     let mut subscriber = client.subscribe("s", Default::default()).unwrap();
     let mut publisher = client.publisher("s").unwrap();
     for number in 0..300u64 {
@@ -78,7 +78,7 @@ fn spinning_server_serves_tls_clients() {
 fn async_client_reads_over_tls() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
-    let client = connect(&server, authority.trusted()).unwrap();
+    let client = connect(&server, authority.client_options()).unwrap();
     let mut subscriber = client.subscribe("t", Default::default()).unwrap();
     let mut publisher = node.publisher("t").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -100,7 +100,7 @@ fn tls_client_continues_after_a_node_restart() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let address = server.tcp_addresses()[0];
-    let client = connect(&server, authority.trusted()).unwrap();
+    let client = connect(&server, authority.client_options()).unwrap();
     let mut subscriber = client.subscribe("t", earliest()).unwrap();
     node.publisher("t").unwrap().publish("before").unwrap();
     assert!(matches!(subscriber.next_timeout(PATIENCE).unwrap(), Some(Event::Record(_))));
@@ -125,55 +125,56 @@ fn tls_client_continues_after_a_node_restart() {
 fn node_of_an_unknown_authority_is_not_trusted() {
     let (mine, theirs) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&theirs, false);
-    let said = refused(connect(&server, mine.trusted()));
-    assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
+    let error = refusal_text(connect(&server, mine.client_options()));
+    assert!(error.contains("signed by an authority that is not trusted here"), "{error}");
     // The authorities of the operating system, if there are any, have not signed the node's certificate either.
-    let said = refused(connect(&server, TlsOptions::default()));
-    assert!(said.contains("authority"), "{said}");
+    let error = refusal_text(connect(&server, TlsOptions::default()));
+    assert!(error.contains("authority"), "{error}");
 }
 
 #[test]
 fn certificate_for_another_name_is_not_trusted() {
     let authority = Authority::new();
-    authority.put_signed("server", &authority.sign("elsewhere.example"));
+    authority.write_certificate("server", &authority.sign("elsewhere.example"));
     let (_node, server) = serve_tls(&authority, false);
-    let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("elsewhere.example") && said.contains("not for localhost"), "{said}");
+    let error = refusal_text(connect(&server, authority.client_options()));
+    assert!(error.contains("elsewhere.example") && error.contains("not for localhost"), "{error}");
 }
 
 #[test]
 fn expired_certificate_is_not_trusted() {
     let authority = Authority::new();
-    authority.put_signed("server", &authority.sign_expired("localhost"));
+    authority.write_certificate("server", &authority.sign_expired("localhost"));
     let (_node, server) = serve_tls(&authority, false);
-    let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("certificate has expired"), "{said}");
+    let error = refusal_text(connect(&server, authority.client_options()));
+    assert!(error.contains("certificate has expired"), "{error}");
 }
 
 #[test]
 fn mutual_tls_admits_only_certificates_of_the_authority() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&authority, true);
-    let client = connect(&server, authority.showing(&authority.sign("worker-7"))).unwrap();
+    let client = connect(&server, authority.with_certificate(&authority.sign("worker-7"))).unwrap();
     client.publisher("t").unwrap().publish("hello").unwrap();
-    let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("requires a client certificate"), "{said}");
-    let said = refused(connect(&server, authority.showing(&other.sign("worker-7"))));
-    assert!(said.contains("does not accept the client's certificate"), "{said}");
-    let said = refused(connect(&server, authority.showing(&authority.sign_expired("worker-7"))));
-    assert!(said.contains("the client's certificate has expired"), "{said}");
+    let error = refusal_text(connect(&server, authority.client_options()));
+    assert!(error.contains("requires a client certificate"), "{error}");
+    let error = refusal_text(connect(&server, authority.with_certificate(&other.sign("worker-7"))));
+    assert!(error.contains("does not accept the client's certificate"), "{error}");
+    let error =
+        refusal_text(connect(&server, authority.with_certificate(&authority.sign_expired("worker-7"))));
+    assert!(error.contains("the client's certificate has expired"), "{error}");
 }
 
 #[test]
 fn invalid_tls_options_are_refused_before_connecting() {
     let authority = Authority::new();
     let connect = |tls| {
-        refused(Client::connect("tls://localhost:1", ClientOptions { tls, ..ClientOptions::default() }))
+        refusal_text(Client::connect("tls://localhost:1", ClientOptions { tls, ..ClientOptions::default() }))
     };
-    let mut tls = authority.trusted();
+    let mut tls = authority.client_options();
     tls.ca = Some(b"nonsense".to_vec());
     assert!(connect(tls.clone()).contains("the CA file: the file has no certificate"));
-    tls = authority.showing(&authority.sign("a"));
+    tls = authority.with_certificate(&authority.sign("a"));
     tls.key = Some(authority.sign("b").key.into_bytes());
     assert!(connect(tls.clone()).contains("the key does not belong to the certificate"));
     tls.key = None;
@@ -184,26 +185,26 @@ fn invalid_tls_options_are_refused_before_connecting() {
 fn client_without_tls_gets_tls_required() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let options = unhurried(TlsOptions::default());
-    let said = refused(Client::connect(&format!("dunlin://{}", at(&server, Protocol::Tcp)), options));
-    assert!(said.contains("TLS_REQUIRED"), "{said}");
+    let options = patient_options(TlsOptions::default());
+    let error = refusal_text(Client::connect(&format!("dunlin://{}", at(&server, Protocol::Tcp)), options));
+    assert!(error.contains("TLS_REQUIRED"), "{error}");
 }
 
 #[test]
 fn tls_client_learns_that_the_node_has_no_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_with(|_| ());
-    let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("does not use TLS: use dunlin:// instead of tls://"), "{said}");
+    let error = refusal_text(connect(&server, authority.client_options()));
+    assert!(error.contains("does not use TLS: use dunlin:// instead of tls://"), "{error}");
 }
 
 #[test]
 fn client_recognizes_another_protocol_behind_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let options = unhurried(authority.trusted());
-    let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Http)), options));
-    assert!(said.contains("not Dunlin's own protocol"), "{said}");
+    let options = patient_options(authority.client_options());
+    let error = refusal_text(Client::connect(&format!("tls://{}", at(&server, Protocol::Http)), options));
+    assert!(error.contains("not Dunlin's own protocol"), "{error}");
 }
 
 /// A handshake that arrives byte by byte must be ended, and must not disturb other clients.
@@ -216,7 +217,7 @@ fn slow_handshakes_time_out_and_do_not_block_others() {
     // Sends the beginning of a ClientHello of 512 bytes.
     dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
     // The short time limit must not affect a client of normal speed.
-    let patient = unhurried(authority.trusted());
+    let patient = patient_options(authority.client_options());
     let url = format!("tls://{}", at(&server, Protocol::Tcp));
     let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
     client.publisher("t").unwrap().publish("hello").unwrap();
@@ -241,11 +242,11 @@ fn pending_handshakes_count_as_sessions() {
     });
     let idle = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     until("it is a session", || server.sessions() > 0);
-    let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("may have reached its limit of connections"), "{said}");
+    let error = refusal_text(connect(&server, authority.client_options()));
+    assert!(error.contains("may have reached its limit of connections"), "{error}");
     drop(idle);
     until("it is a session no more", || server.sessions() == 0);
-    connect(&server, authority.trusted()).unwrap();
+    connect(&server, authority.client_options()).unwrap();
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn tls_handshakes_over_the_limit_wait_until_another_ends() {
     // A client that has sent no byte must not use one of the limited handshakes.
     let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| connect(&server, authority.trusted()));
+        let waiting = scope.spawn(|| connect(&server, authority.client_options()));
         until("it waits for its turn", || server.sessions() == 3);
         // The server's thread must still serve other clients.
         let _more: Vec<_> = (4..24)
@@ -283,22 +284,22 @@ fn users_file_maps_a_certificate_to_a_user() {
     let file = authority.path("users.toml");
     let users = "[users.worker]\ncertificates = ['CN=worker-7']\npublish = ['jobs']\n\
                  [users.other]\ncertificates = ['other.example']\npublish = ['other']\n";
-    authority.put("users.toml", users);
+    authority.write("users.toml", users);
     let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
     let worker = authority.sign("worker-7");
-    let client = connect(&server, authority.showing(&worker)).unwrap();
+    let client = connect(&server, authority.with_certificate(&worker)).unwrap();
     client.publisher("jobs").unwrap().publish("by the subject").unwrap();
     assert!(client.publisher("other").is_err(), "it is the worker's permissions that hold");
-    let other = connect(&server, authority.showing(&authority.sign("other.example"))).unwrap();
+    let other = connect(&server, authority.with_certificate(&authority.sign("other.example"))).unwrap();
     other.publisher("other").unwrap().publish("by a name").unwrap();
-    let said = refused(connect(&server, authority.showing(&authority.sign("stranger"))));
-    assert!(said.contains("the certificate belongs to no user"), "{said}");
+    let error = refusal_text(connect(&server, authority.with_certificate(&authority.sign("stranger"))));
+    assert!(error.contains("the certificate belongs to no user"), "{error}");
     // Credentials take precedence over the certificate.
     let credentials = dunlin_client::Credentials::token("dunlin_guess");
-    let options = ClientOptions { credentials, ..unhurried(authority.showing(&worker)) };
-    let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));
-    assert!(said.contains("wrong credentials"), "{said}");
-    authority.put("users.toml", &users.replace("worker-7", "worker-8"));
+    let options = ClientOptions { credentials, ..patient_options(authority.with_certificate(&worker)) };
+    let error = refusal_text(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));
+    assert!(error.contains("wrong credentials"), "{error}");
+    authority.write("users.toml", &users.replace("worker-7", "worker-8"));
     server.reload_users().unwrap();
     until("its certificate is no longer the user's", || client.publisher("jobs").is_err());
 }

@@ -8,16 +8,16 @@ use crate::shape::Aabb;
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
     /// Sorts the points along the curve. Starts from the last order, which is nearly sorted when points moved
     /// little.
-    pub(super) fn order(&mut self, points: &Columns<'_, D>) {
+    pub(super) fn sort_points(&mut self, points: &Columns<'_, D>) {
         let count = points[0].len();
         if self.keys.len() == count {
             for (key, item) in &mut self.keys {
-                *key = C::key(self.world.place(&point_at(points, *item as usize)));
+                *key = C::key(self.world.grid_point(&point_at(points, *item as usize)));
             }
         } else {
             self.keys.clear();
             let numbered =
-                (0..count).map(|item| (C::key(self.world.place(&point_at(points, item))), item as u32));
+                (0..count).map(|item| (C::key(self.world.grid_point(&point_at(points, item))), item as u32));
             self.keys.extend(numbered);
         }
         C::sort(&mut self.keys, &mut self.scratch);
@@ -32,16 +32,16 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
     }
 
     /// Rebuilds the nodes over the sorted points.
-    pub(super) fn grow(&mut self) {
+    pub(super) fn build_nodes(&mut self) {
         self.nodes.clear();
         if !self.keys.is_empty() {
-            self.grow_node(0, self.keys.len(), 0);
+            self.build_node(0, self.keys.len(), 0);
         }
     }
 
     /// Adds a node for these slots, whose keys share the first `depth` digits, and its descendants. Returns
     /// the box around the points.
-    fn grow_node(&mut self, first: usize, end: usize, mut depth: u32) -> Aabb<D> {
+    fn build_node(&mut self, first: usize, end: usize, mut depth: u32) -> Aabb<D> {
         let digit = |tree: &Self, slot: usize, depth| C::digit(tree.keys[slot].0, depth);
         let fits = end - first <= LEAF_MAX;
         // A cell with a single child gets no node.
@@ -49,7 +49,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
             depth += 1;
         }
         let leaf = fits || depth == C::DIGITS;
-        let place = self.nodes.len();
+        let index = self.nodes.len();
         let node = Node { bounds: Aabb::EMPTY, first: first as u32, end: end as u32, after: 0, leaf };
         self.nodes.push(node);
         let mut bounds = Aabb::EMPTY;
@@ -58,18 +58,18 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
             let child = digit(self, start, depth);
             let after =
                 start + self.keys[start..end].partition_point(|pair| C::digit(pair.0, depth) <= child);
-            bounds = bounds.join(&self.grow_node(start, after, depth + 1));
+            bounds = bounds.join(&self.build_node(start, after, depth + 1));
             start = after;
         }
         if leaf {
-            bounds = self.around(first, end);
+            bounds = self.bounds_of(first, end);
         }
         let after = self.nodes.len() as u32;
-        self.nodes[place] = Node { bounds, after, ..node };
+        self.nodes[index] = Node { bounds, after, ..node };
         bounds
     }
 
-    fn around(&self, first: usize, end: usize) -> Aabb<D> {
+    fn bounds_of(&self, first: usize, end: usize) -> Aabb<D> {
         let ends = |axis: usize| {
             let column = &self.at[axis][first..end];
             column

@@ -50,7 +50,7 @@ impl LaneSlots {
         };
         for (lane, slot) in self.slots.into_iter().enumerate() {
             let (slot, columns) = (slot as usize, view.grid.columns());
-            let SeenState { velocity, kind } = view.looks[slot];
+            let SeenState { velocity, kind } = view.states[slot];
             (own.ids[lane], own.kinds[lane]) = (ids[view.item(slot)], kind);
             for axis in 0..D {
                 own.position[axis][lane] = columns[axis][slot];
@@ -64,7 +64,7 @@ impl LaneSlots {
 /// Entities within sight of some lanes.
 pub(in crate::region) struct LanesInSight<'a, const D: usize> {
     pub(in crate::region) view: &'a VisibleEntities<D>,
-    pub(in crate::region) asked: &'a LaneSlots,
+    pub(in crate::region) group: &'a LaneSlots,
     pub(in crate::region) position: [Lanes; D],
 }
 
@@ -110,7 +110,7 @@ impl<const D: usize> Others<'_, D> {
     #[inline(always)]
     fn other(&self, slot: usize) -> OtherEntityLanes<D> {
         let (view, position) = (self.seen.view, &self.seen.position);
-        let (SeenState { velocity, kind }, columns) = (view.looks[slot], view.grid.columns());
+        let (SeenState { velocity, kind }, columns) = (view.states[slot], view.grid.columns());
         let mut other = OtherEntityLanes {
             kind,
             velocity,
@@ -127,7 +127,7 @@ impl<const D: usize> Others<'_, D> {
         }
         for lane in 0..LANES {
             let sees =
-                (other.distance_sq[lane] <= self.sight_sq) & (self.seen.asked.slots[lane] != slot as u32);
+                (other.distance_sq[lane] <= self.sight_sq) & (self.seen.group.slots[lane] != slot as u32);
             other.seen[lane] = if sees { 1.0 } else { 0.0 };
         }
         other

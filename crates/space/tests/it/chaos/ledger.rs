@@ -24,19 +24,21 @@ struct EntityRecord {
 }
 
 impl Ledger {
-    pub fn born(&mut self, id: EntityId, generation: u32) {
+    pub fn insert(&mut self, id: EntityId, generation: u32) {
         self.steps.insert(id, EntityRecord { generation, steps: 0, back: 0, may_be_lost: false });
     }
 
     /// Records that an owner moved the entity from step `from` to the next.
     pub fn moved(&mut self, id: EntityId, from: u64) -> Result<(), String> {
         let Some(known) = self.steps.get_mut(&id) else { return Err(format!("entity {id} was never born")) };
-        let back =
-            known.steps.checked_sub(from).ok_or(format!("entity {id} is ahead of all who moved it"))?;
+        let back = known
+            .steps
+            .checked_sub(from)
+            .ok_or(format!("entity {id} is ahead of every owner that moved it"))?;
         if back > known.back {
-            let EntityRecord { steps, back: may, .. } = *known;
+            let EntityRecord { steps, back: max, .. } = *known;
             return Err(format!(
-                "entity {id} goes on from step {from}, was at {steps}, may fall back by {may}"
+                "entity {id} continues from step {from}, but was at {steps} and may fall back by {max} only"
             ));
         }
         (known.steps, known.back) = (from + 1, 0);
@@ -51,7 +53,7 @@ impl Ledger {
     }
 
     /// Records that a process without a standby was killed while it held the entity.
-    pub fn gone(&mut self, id: EntityId) {
+    pub fn allow_loss(&mut self, id: EntityId) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.may_be_lost = true;
         }

@@ -13,7 +13,7 @@ pub struct EntityState {
     pub generation: u32,
     pub steps: u64,
     /// Whether the entity is in handover and does not move.
-    pub still: bool,
+    pub suspended: bool,
 }
 
 /// An item of the stream from an owner to its standby.
@@ -86,14 +86,14 @@ impl AdmissionCheck for Holding {
 
 impl Node {
     /// Carries out one effect; returns the message or item that leaves the process, if any.
-    pub fn carry_out(&mut self, effect: HandoverEffect) -> Result<Option<Out>, String> {
+    pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<Out>, String> {
         let region = self.region.0;
         match effect {
             HandoverEffect::Send { to, message } => return Ok(Some(Out::Send(to, message))),
             HandoverEffect::Write(entry) => return Ok(Some(Out::Stream(Item::HandoverEntry(entry)))),
             HandoverEffect::Lost { ids, .. } => return Ok(Some(Out::Lost(ids))),
-            HandoverEffect::Suspend(ids) => self.set_still(&ids, true)?,
-            HandoverEffect::Release(ids) => self.set_still(&ids, false)?,
+            HandoverEffect::Suspend(ids) => self.set_suspended(&ids, true)?,
+            HandoverEffect::Release(ids) => self.set_suspended(&ids, false)?,
             HandoverEffect::Refused(refused) => self.refused += refused.len() as u64,
             HandoverEffect::Depart(ids) => {
                 for id in ids {
@@ -106,7 +106,7 @@ impl Node {
             HandoverEffect::Admit(parcels) => {
                 for Parcel { id, generation, state } in parcels {
                     let steps = u64::from_le_bytes(state[..].try_into().unwrap());
-                    if self.held.insert(id, EntityState { generation, steps, still: false }).is_some() {
+                    if self.held.insert(id, EntityState { generation, steps, suspended: false }).is_some() {
                         return Err(format!("region {region} takes {id}, which it has"));
                     }
                 }
@@ -115,13 +115,13 @@ impl Node {
         Ok(None)
     }
 
-    fn set_still(&mut self, ids: &[EntityId], still: bool) -> Result<(), String> {
+    fn set_suspended(&mut self, ids: &[EntityId], suspended: bool) -> Result<(), String> {
         for id in ids {
             let held = self.held.get_mut(id).ok_or(format!("region {} has no entity {id}", self.region.0))?;
-            if held.still == still {
+            if held.suspended == suspended {
                 return Err(format!("entity {id} is in two handovers at once, or in none"));
             }
-            held.still = still;
+            held.suspended = suspended;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Node {
                 let mut effects = Vec::new();
                 self.handover.follow(entry, &mut effects);
                 for effect in effects {
-                    self.carry_out(effect)?;
+                    self.apply_effect(effect)?;
                 }
             }
             Item::Tick(tick, moved) => {
@@ -151,7 +151,7 @@ impl Node {
         Parcel { id, generation: held.generation, state: held.steps.to_le_bytes().into() }
     }
 
-    pub fn may_act(&self, now: u64) -> bool {
+    pub fn can_act(&self, now: u64) -> bool {
         self.alive && self.owner && now < self.lease_until && now >= self.paused_until
     }
 }

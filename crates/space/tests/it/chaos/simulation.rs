@@ -16,9 +16,9 @@ const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
 /// Time at which faults and offers end, and time at which the run ends. Late messages arrive in between.
-const TROUBLE: u64 = 4_000 * MS;
+const FAULTS_END: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
-const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
+const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, query_ns: 80 * MS };
 
 /// Probabilities of faults, in thousandths.
 #[derive(Debug, Clone, Copy)]
@@ -57,10 +57,10 @@ enum Event {
     Deliver { to: RegionId, message: Box<HandoverMessage> },
     Stream { from: usize, to: usize, item: Item },
     Ack { to: usize, from: usize, entries: u64, tick: u64 },
-    Meet { to: RegionId, peer: RegionId, epoch: u64 },
+    RecordEpoch { to: RegionId, peer: RegionId, epoch: u64 },
     Tick(usize),
     Wake(usize),
-    Judge(usize),
+    CheckLease(usize),
     Reclaim(usize),
     Attach(usize),
     Pause,
@@ -89,7 +89,7 @@ pub struct Simulation {
     /// Number of effects that are carried out before the next kill.
     countdown: u64,
     pub ledger: Ledger,
-    pub told: RunCounters,
+    pub counters: RunCounters,
 }
 
 impl Simulation {
@@ -107,7 +107,7 @@ impl Simulation {
             streams: BTreeMap::new(),
             countdown: 0,
             ledger: Ledger::default(),
-            told: RunCounters::default(),
+            counters: RunCounters::default(),
         };
         stage.countdown = 1 + stage.dice.below(300);
         stage.populate();
@@ -122,17 +122,17 @@ impl Simulation {
             self.nodes[owner].owner = true;
             self.nodes[owner].lease_until = LEASE;
             self.regions.insert(RegionId(region), Ownership { epoch: 1, owner });
-            self.rouse(owner);
+            self.start_timers(owner);
             self.at(0, Event::Attach(owner));
         }
         for number in 0..u64::from(regions) * 8 {
             let (id, owner) = (EntityId(number), number as usize % regions as usize);
-            self.nodes[owner].held.insert(id, EntityState { generation: 1, steps: 0, still: false });
-            self.ledger.born(id, 1);
+            self.nodes[owner].held.insert(id, EntityState { generation: 1, steps: 0, suspended: false });
+            self.ledger.insert(id, 1);
         }
         for (to, peer) in (1..=regions).flat_map(|to| (1..=regions).map(move |peer| (to, peer))) {
             if to != peer {
-                self.at(0, Event::Meet { to: RegionId(to), peer: RegionId(peer), epoch: 1 });
+                self.at(0, Event::RecordEpoch { to: RegionId(to), peer: RegionId(peer), epoch: 1 });
             }
         }
         if self.faults.kills {
@@ -161,11 +161,11 @@ impl Simulation {
     }
 
     /// Runs an owner's timers.
-    fn rouse(&mut self, owner: usize) {
+    fn start_timers(&mut self, owner: usize) {
         let offset = self.dice.below(TICK);
         self.at(offset, Event::Tick(owner));
         self.at(5 * MS, Event::Wake(owner));
-        self.at(LEASE / 3, Event::Judge(owner));
+        self.at(LEASE / 3, Event::CheckLease(owner));
     }
 
     fn at(&mut self, after: u64, event: Event) {
@@ -182,22 +182,22 @@ impl Simulation {
             }
             self.now = at;
             let Some(event) = self.events[number].take() else { continue };
-            self.happen(event)?;
+            self.handle(event)?;
             self.check_owners()?;
         }
         self.check_end()?;
         Ok(self)
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), String> {
+    fn handle(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Deliver { to, message } => self.deliver(to, *message),
             Event::Stream { from, to, item } => self.stream(from, to, item),
             Event::Ack { to, from, entries, tick } => self.acknowledge(to, from, entries, tick),
-            Event::Meet { to, peer, epoch } => {
+            Event::RecordEpoch { to, peer, epoch } => {
                 let owner = self.regions[&to].owner;
                 let now = self.now;
-                self.act(owner, |node, effects| node.handover.meet(peer, epoch, now, effects))
+                self.act(owner, |node, effects| node.handover.record_peer_epoch(peer, epoch, now, effects))
             }
             Event::Tick(owner) => self.tick(owner),
             Event::Wake(owner) => {
@@ -205,9 +205,9 @@ impl Simulation {
                     self.at(5 * MS, Event::Wake(owner));
                 }
                 let now = self.now;
-                self.act(owner, |node, effects| node.handover.elapse(now, effects))
+                self.act(owner, |node, effects| node.handover.advance_time(now, effects))
             }
-            Event::Judge(owner) => self.judge(owner),
+            Event::CheckLease(owner) => self.check_lease(owner),
             Event::Reclaim(owner) => self.reclaim(owner),
             Event::Attach(owner) => self.attach(owner),
             Event::Pause => self.pause(),
@@ -223,18 +223,18 @@ impl Simulation {
     fn act(
         &mut self,
         number: usize,
-        what: impl FnOnce(&mut Node, &mut Vec<dunlin_space::HandoverEffect>),
+        action: impl FnOnce(&mut Node, &mut Vec<dunlin_space::HandoverEffect>),
     ) -> Result<(), String> {
-        if !self.nodes[number].may_act(self.now) {
+        if !self.nodes[number].can_act(self.now) {
             return Ok(());
         }
         let mut effects = Vec::new();
-        what(&mut self.nodes[number], &mut effects);
+        action(&mut self.nodes[number], &mut effects);
         self.nodes[number].effects.extend(effects);
         while let Some(effect) = self.nodes[number].effects.pop_front() {
-            let out = self.nodes[number].carry_out(effect)?;
+            let out = self.nodes[number].apply_effect(effect)?;
             if let Some(out) = out {
-                self.go_out(number, out);
+                self.dispatch(number, out);
             }
             if self.is_killed_now(number) {
                 self.kill(number);
@@ -244,18 +244,18 @@ impl Simulation {
         Ok(())
     }
 
-    fn go_out(&mut self, from: usize, out: Out) {
+    fn dispatch(&mut self, from: usize, out: Out) {
         match out {
             Out::Send(to, message) => self.send(to, message),
-            Out::Stream(item) => self.tell_standby(from, item),
+            Out::Stream(item) => self.stream_to_standby(from, item),
             Out::Lost(ids) => {
                 assert_eq!(self.standby, StandbyMode::None, "{ids:?} are given up beside a standby");
-                ids.into_iter().for_each(|id| self.ledger.gone(id));
+                ids.into_iter().for_each(|id| self.ledger.allow_loss(id));
             }
         }
     }
 
-    fn tell_standby(&mut self, from: usize, item: Item) {
+    fn stream_to_standby(&mut self, from: usize, item: Item) {
         let Some(to) = self.nodes[from].standby else { return };
         let arrives = self.now + 1 + self.dice.below(8 * MS);
         let last = self.streams.entry((from, to)).or_default();
@@ -265,22 +265,22 @@ impl Simulation {
     }
 
     fn send(&mut self, to: RegionId, message: HandoverMessage) {
-        let trouble = self.now < TROUBLE;
+        let has_faults = self.now < FAULTS_END;
         let pair = (message.from.min(to), message.from.max(to));
         let cut = self.cuts.get(&pair).is_some_and(|until| self.now < *until);
-        if trouble && (cut || self.dice.below(1_000) < self.faults.loss) {
-            self.told.lost_messages += 1;
+        if has_faults && (cut || self.dice.below(1_000) < self.faults.loss) {
+            self.counters.lost_messages += 1;
             return;
         }
-        if trouble && self.faults.kills && self.dice.below(1_000) < 4 {
+        if has_faults && self.faults.kills && self.dice.below(1_000) < 4 {
             let until = self.now + self.dice.below(600 * MS);
             self.cuts.insert(pair, until);
         }
-        let copies = 1 + u64::from(trouble && self.dice.below(1_000) < self.faults.doubled);
+        let copies = 1 + u64::from(has_faults && self.dice.below(1_000) < self.faults.doubled);
         for _ in 0..copies {
             let mut after = 1 + self.dice.below(12 * MS);
-            if trouble && self.dice.below(1_000) < self.faults.late {
-                self.told.late_messages += 1;
+            if has_faults && self.dice.below(1_000) < self.faults.late {
+                self.counters.late_messages += 1;
                 after = self.dice.below(2_000 * MS);
             }
             self.at(after, Event::Deliver { to, message: Box::new(message.clone()) });
@@ -333,18 +333,18 @@ impl Simulation {
         let node = &mut self.nodes[owner];
         let in_time =
             self.standby == StandbyMode::None || (node.standby.is_some() && node.tick_known >= node.tick);
-        if !node.may_act(self.now) || !in_time {
+        if !node.can_act(self.now) || !in_time {
             return Ok(());
         }
         node.tick += 1;
         let mut moved = Vec::new();
-        for (id, held) in node.held.iter_mut().filter(|(_, held)| !held.still) {
+        for (id, held) in node.held.iter_mut().filter(|(_, held)| !held.suspended) {
             self.ledger.moved(*id, held.steps)?;
             held.steps += 1;
             moved.push((*id, held.steps));
         }
         let item = Item::Tick(node.tick, moved);
-        self.tell_standby(owner, item);
+        self.stream_to_standby(owner, item);
         if self.is_killed_now(owner) {
             self.kill(owner);
             return Ok(());
@@ -353,14 +353,18 @@ impl Simulation {
     }
 
     fn offer_some(&mut self, owner: usize) -> Result<(), String> {
-        if self.now > TROUBLE {
+        if self.now > FAULTS_END {
             return Ok(());
         }
         let own = self.nodes[owner].region;
         let others: Vec<RegionId> = self.regions.keys().copied().filter(|region| *region != own).collect();
         for to in others {
-            let movable: Vec<EntityId> =
-                self.nodes[owner].held.iter().filter(|(_, held)| !held.still).map(|(id, _)| *id).collect();
+            let movable: Vec<EntityId> = self.nodes[owner]
+                .held
+                .iter()
+                .filter(|(_, held)| !held.suspended)
+                .map(|(id, _)| *id)
+                .collect();
             let leaving: Vec<EntityId> = movable.into_iter().filter(|_| self.dice.below(100) < 12).collect();
             let now = self.now;
             if leaving.is_empty() {
@@ -377,7 +381,7 @@ impl Simulation {
 
     /// Pauses a process for longer than its lease.
     fn pause(&mut self) -> Result<(), String> {
-        if self.now < TROUBLE {
+        if self.now < FAULTS_END {
             let after = 500 * MS + self.dice.below(1_500 * MS);
             self.at(after, Event::Pause);
             let regions: Vec<usize> = self.regions.values().map(|owned| owned.owner).collect();
@@ -393,7 +397,7 @@ impl Simulation {
     /// Whether this step kills the process. An owner and its standby are never killed at the same time.
     fn is_killed_now(&mut self, number: usize) -> bool {
         self.countdown = self.countdown.saturating_sub(1);
-        if self.countdown > 0 || !self.faults.kills || self.now > TROUBLE {
+        if self.countdown > 0 || !self.faults.kills || self.now > FAULTS_END {
             return false;
         }
         let node = &self.nodes[number];
@@ -404,14 +408,14 @@ impl Simulation {
         if node.owner {
             node.standby.is_some()
         } else {
-            owner.standby == Some(number) && owner.may_act(self.now)
+            owner.standby == Some(number) && owner.can_act(self.now)
         }
     }
 
     fn kill(&mut self, number: usize) {
         self.countdown = 1 + self.dice.below(500);
-        self.told.kills += 1;
-        self.forsake(number);
+        self.counters.kills += 1;
+        self.record_loss(number);
         let node = &mut self.nodes[number];
         node.alive = false;
         node.effects.clear();
@@ -426,14 +430,14 @@ impl Simulation {
 
     /// Records the losses of a killed owner. Its entities may be set back by a tick or vanish, and the last items to
     /// its standby may never arrive.
-    fn forsake(&mut self, number: usize) {
+    fn record_loss(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {
             return;
         }
         for id in node.held.keys().copied().chain(node.handover.in_doubt()) {
             if self.standby == StandbyMode::None {
-                self.ledger.gone(id);
+                self.ledger.allow_loss(id);
             } else if node.held.contains_key(&id) {
                 self.ledger.owner_killed(id, 1);
             }
@@ -443,15 +447,15 @@ impl Simulation {
         {
             *last = (*last).min(self.now + self.dice.below(8 * MS));
         }
-        self.told.moved_over += node.moved_over;
-        self.told.refused += node.refused;
+        self.counters.moved_over += node.moved_over;
+        self.counters.refused += node.refused;
     }
 
     /// Fails if two owners move one entity.
     fn check_owners(&self) -> Result<(), String> {
         let mut owners = BTreeMap::new();
-        for node in self.nodes.iter().filter(|node| node.may_act(self.now)) {
-            for (id, _) in node.held.iter().filter(|(_, held)| !held.still) {
+        for node in self.nodes.iter().filter(|node| node.can_act(self.now)) {
+            for (id, _) in node.held.iter().filter(|(_, held)| !held.suspended) {
                 if let Some(other) = owners.insert(*id, node.region) {
                     return Err(format!("regions {} and {} both move entity {id}", other.0, node.region.0));
                 }
@@ -464,15 +468,15 @@ impl Simulation {
         let mut owned = BTreeMap::new();
         let owners: Vec<usize> = self.regions.values().map(|region| region.owner).collect();
         for node in owners.into_iter().map(|owner| &self.nodes[owner]) {
-            if node.handover.under_way() != (0, 0) {
+            if node.handover.in_progress() != (0, 0) {
                 return Err(format!("region {} is not done: {:?}", node.region.0, node.handover));
             }
-            if let Some((id, _)) = node.held.iter().find(|(_, held)| held.still) {
+            if let Some((id, _)) = node.held.iter().find(|(_, held)| held.suspended) {
                 return Err(format!("entity {id} stands still for ever"));
             }
-            self.told.moved_over += node.moved_over;
-            self.told.refused += node.refused;
-            self.told.aborted += node.handover.counts().aborted;
+            self.counters.moved_over += node.moved_over;
+            self.counters.refused += node.refused;
+            self.counters.aborted += node.handover.counts().aborted;
             for (id, held) in node.held.iter() {
                 if owned.insert(*id, (held.generation, held.steps)).is_some() {
                     return Err(format!("entity {id} is there twice"));

@@ -70,7 +70,7 @@ fn returned_records_go_to_other_members() {
         share.take(member, &mut source).unwrap();
     }
     share.confirm(a, 1).unwrap();
-    share.give_back(a).unwrap();
+    share.leave_and_return(a).unwrap();
     assert!(share.has_returned());
     assert_eq!(share.position(), 1);
     assert_eq!([(); 2].map(|()| share.take(b, &mut source)), [Ok(Some(2)), Ok(Some(3))]);
@@ -93,13 +93,13 @@ fn returned_records_dropped_by_the_log_are_lost() {
     for _ in 0..4 {
         share.take(a, &mut source).unwrap();
     }
-    share.give_back(a).unwrap();
+    share.leave_and_return(a).unwrap();
     let b = share.join().unwrap();
-    share.give_up_before(3);
-    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(1, 2)));
+    share.drop_before(3);
+    assert_eq!(share.take_lost(b), Some(LostRecords::dropped(1, 2)));
     assert_eq!(share.take(b, &mut source), Ok(Some(3)));
-    share.give_up(b, 3).unwrap();
-    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(3, 3)));
+    share.report_dropped(b, 3).unwrap();
+    assert_eq!(share.take_lost(b), Some(LostRecords::dropped(3, 3)));
     assert_eq!(share.take(b, &mut source), Ok(Some(4)));
     share.confirm(b, 4).unwrap();
     assert_eq!(share.position(), 4);
@@ -117,8 +117,8 @@ fn earlier_records_added_to_a_share_group_are_delivered_once() {
     // Record 9 was received after record 11.
     share.confirm(a, 9).unwrap();
     assert_eq!(share.take(a, &mut source), Ok(Some(12)));
-    share.give_back(a).unwrap();
-    assert_eq!(share.handed_out(8), [(8, 9), (11, 11)], "10 and 12 go to other members");
+    share.leave_and_return(a).unwrap();
+    assert_eq!(share.delivered_since(8), [(8, 9), (11, 11)], "10 and 12 go to other members");
     assert_eq!(share.position(), 9);
 }
 
@@ -137,11 +137,11 @@ fn losses_of_an_empty_group_are_reported_to_its_next_member() {
 fn loss_unread_by_a_departed_member_is_reported_to_another() {
     let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
-    let mut incoming = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();
-    share.take(a, &mut || incoming.next()).unwrap();
+    let mut items = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();
+    share.take(a, &mut || items.next()).unwrap();
     let b = share.join().unwrap();
     share.leave(a).unwrap();
-    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(1, 2)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::dropped(1, 2)));
     assert_eq!(share.take_lost(b), None);
 }
 
@@ -158,7 +158,7 @@ enum Step {
     Leave(usize),
     Take(usize),
     Confirm(usize, u64),
-    LossInjector(u64),
+    Lose(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3usize).prop_map(Step::Leave),
         8 => (0..3usize).prop_map(Step::Take),
         3 => (0..3usize, 0..6u64).prop_map(|(member, back)| Step::Confirm(member, back)),
-        1 => (1..4u64).prop_map(Step::LossInjector),
+        1 => (1..4u64).prop_map(Step::Lose),
     ]
 }
 
@@ -178,7 +178,7 @@ proptest! {
         let mut share = ShareGroup::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();
         let mut next = 1u64;
-        let mut lose = 0;
+        let mut to_lose = 0;
         let mut unconfirmed: BTreeMap<u64, MemberId> = BTreeMap::new();
         let (mut confirmed, mut reported) = (BTreeSet::new(), BTreeSet::new());
         let pick = |members: &[MemberId], n: usize| (!members.is_empty()).then(|| members[n % members.len()]);
@@ -196,16 +196,16 @@ proptest! {
                 Step::Take(n) => if let Some(member) = pick(&members, n) {
                     let mut source = || {
                         let first = next;
-                        if std::mem::take(&mut lose) > 0 {
+                        if std::mem::take(&mut to_lose) > 0 {
                             next += 2;
                             return Some(SourceItem::LostRecords { first, last: first + 1 });
                         }
                         next += 1;
                         Some(SourceItem::Record { seq: first, key: None })
                     };
-                    let held = unconfirmed.values().filter(|holder| **holder == member).count();
+                    let in_flight = unconfirmed.values().filter(|holder| **holder == member).count();
                     let taken = share.take(member, &mut source).unwrap();
-                    prop_assert_eq!(taken.is_none(), held == 4);
+                    prop_assert_eq!(taken.is_none(), in_flight == 4);
                     if let Some(seq) = taken {
                         prop_assert_eq!(unconfirmed.insert(seq, member), None);
                         prop_assert!(!confirmed.contains(&seq));
@@ -216,7 +216,7 @@ proptest! {
                     share.confirm(member, through).unwrap();
                     confirmed.extend(unconfirmed.extract_if(..=through, |_, h| *h == member).map(|(seq, _)| seq));
                 },
-                Step::LossInjector(n) => lose = n,
+                Step::Lose(n) => to_lose = n,
             }
             let position = unconfirmed.keys().next().map_or(next - 1, |first| first - 1);
             prop_assert_eq!(share.position(), position);

@@ -33,7 +33,7 @@ impl RecordState {
 }
 
 #[derive(Debug)]
-struct HeldRecord {
+struct UnsettledRecord {
     key: Option<u64>,
     attempts: u32,
     state: RecordState,
@@ -41,7 +41,7 @@ struct HeldRecord {
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    records: BTreeMap<u64, HeldRecord>,
+    records: BTreeMap<u64, UnsettledRecord>,
     ready: BTreeSet<u64>,
     /// The times at which claims and delays end, each with its record's sequence number.
     timers: BTreeSet<(u64, u64)>,
@@ -89,7 +89,7 @@ impl Backlog {
     }
 
     pub(super) fn state(&self, seq: u64) -> Option<RecordState> {
-        self.records.get(&seq).map(|held| held.state)
+        self.records.get(&seq).map(|record| record.state)
     }
 
     pub(super) fn attempts(&self, seq: u64) -> u32 {
@@ -98,18 +98,18 @@ impl Backlog {
 
     /// Decreases a record's number of attempts by one, because its last attempt does not count.
     pub(super) fn uncount_attempt(&mut self, seq: u64) {
-        self.held(seq).attempts -= 1;
+        self.record_mut(seq).attempts -= 1;
     }
 
-    pub(super) fn claimed_by(&self, wanted: MemberId) -> Vec<u64> {
-        let is_theirs =
-            |held: &HeldRecord| matches!(held.state, RecordState::Claimed { member, .. } if member == wanted);
-        self.records.iter().filter(|(_, held)| is_theirs(held)).map(|(seq, _)| *seq).collect()
+    pub(super) fn claimed_by(&self, holder: MemberId) -> Vec<u64> {
+        let is_claimed =
+            |state: RecordState| matches!(state, RecordState::Claimed { member, .. } if member == holder);
+        self.records.iter().filter(|(_, record)| is_claimed(record.state)).map(|(seq, _)| *seq).collect()
     }
 
     pub(super) fn unclaimed_before(&self, seq: u64) -> Vec<u64> {
-        let unclaimed = |held: &HeldRecord| !matches!(held.state, RecordState::Claimed { .. });
-        self.records.range(..seq).filter(|(_, held)| unclaimed(held)).map(|(seq, _)| *seq).collect()
+        let is_unclaimed = |record: &UnsettledRecord| !matches!(record.state, RecordState::Claimed { .. });
+        self.records.range(..seq).filter(|(_, record)| is_unclaimed(record)).map(|(seq, _)| *seq).collect()
     }
 
     /// Adds the next record of the log.
@@ -126,20 +126,20 @@ impl Backlog {
             }
             None => RecordState::Ready,
         };
-        self.records.insert(seq, HeldRecord { key, attempts: 0, state: RecordState::Behind });
+        self.records.insert(seq, UnsettledRecord { key, attempts: 0, state: RecordState::Behind });
         self.set_state(seq, state);
     }
 
     /// Claims the record; returns the number of this attempt.
     pub(super) fn claim(&mut self, seq: u64, state: RecordState) -> u32 {
         self.set_state(seq, state);
-        let held = self.held(seq);
-        held.attempts += 1;
-        held.attempts
+        let record = self.record_mut(seq);
+        record.attempts += 1;
+        record.attempts
     }
 
     pub(super) fn set_state(&mut self, seq: u64, state: RecordState) {
-        let before = std::mem::replace(&mut self.held(seq).state, state);
+        let before = std::mem::replace(&mut self.record_mut(seq).state, state);
         self.unschedule(seq, before);
         if state == RecordState::Ready {
             self.ready.insert(seq);
@@ -151,11 +151,11 @@ impl Backlog {
 
     /// Settles the record and releases the next one of its key.
     pub(super) fn settle(&mut self, seq: u64) {
-        let Some(held) = self.records.remove(&seq) else { return };
-        self.unschedule(seq, held.state);
-        let Some(key) = held.key else { return };
+        let Some(record) = self.records.remove(&seq) else { return };
+        self.unschedule(seq, record.state);
+        let Some(key) = record.key else { return };
         let Some(behind) = self.keys.get_mut(&key) else { return };
-        if held.state == RecordState::Behind {
+        if record.state == RecordState::Behind {
             let at = behind.partition_point(|waiting| *waiting < seq);
             behind.remove(at);
             self.keys_blocked -= usize::from(behind.is_empty());
@@ -173,7 +173,7 @@ impl Backlog {
     }
 
     /// Makes the record a dead letter and releases the next one of its key.
-    pub(super) fn bury(&mut self, letter: DeadLetter) {
+    pub(super) fn add_dead_letter(&mut self, letter: DeadLetter) {
         self.settle(letter.seq);
         self.dead.insert(letter.seq, letter);
     }
@@ -191,27 +191,28 @@ impl Backlog {
         }
     }
 
-    fn held(&mut self, seq: u64) -> &mut HeldRecord {
+    fn record_mut(&mut self, seq: u64) -> &mut UnsettledRecord {
         self.records.get_mut(&seq).expect("the record must be unsettled")
     }
 
     /// Recomputes the module's invariants and checks them.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
-        let of = |wanted: fn(&RecordState) -> bool| {
-            self.records.iter().filter(move |(_, held)| wanted(&held.state))
+        let with_state = |matches: fn(&RecordState) -> bool| {
+            self.records.iter().filter(move |(_, record)| matches(&record.state))
         };
-        let ready: BTreeSet<u64> = of(|state| *state == RecordState::Ready).map(|(seq, _)| *seq).collect();
+        let ready: BTreeSet<u64> =
+            with_state(|state| *state == RecordState::Ready).map(|(seq, _)| *seq).collect();
         assert_eq!(ready, self.ready);
-        let due = self.records.iter().filter_map(|(seq, held)| Some((held.state.due_ns()?, *seq)));
+        let due = self.records.iter().filter_map(|(seq, record)| Some((record.state.due_ns()?, *seq)));
         assert_eq!(due.collect::<BTreeSet<_>>(), self.timers);
         let mut keys: HashMap<u64, VecDeque<u64>> = HashMap::new();
-        for (seq, held) in &self.records {
-            let Some(key) = held.key else {
-                assert_ne!(held.state, RecordState::Behind);
+        for (seq, record) in &self.records {
+            let Some(key) = record.key else {
+                assert_ne!(record.state, RecordState::Behind);
                 continue;
             };
-            assert_eq!(held.state == RecordState::Behind, keys.contains_key(&key), "record {seq}");
+            assert_eq!(record.state == RecordState::Behind, keys.contains_key(&key), "record {seq}");
             match keys.get_mut(&key) {
                 Some(behind) => behind.push_back(*seq),
                 None => {

@@ -47,9 +47,9 @@ fn expired_claim_redelivers_its_record_and_refuses_a_late_ack() {
     assert_eq!(work.ack(a, 1, old.token, 10 * SECOND), refused);
     assert_eq!(work.nack(a, 1, old.token, 0, 10 * SECOND), refused);
     assert_eq!(work.renew(a, 1, old.token, 10 * SECOND).map(|_| ()), refused);
-    assert!(work.ack(a, 1, new.token, 11 * SECOND).is_err(), "another member's");
+    assert!(work.ack(a, 1, new.token, 11 * SECOND).is_err(), "the claim belongs to another member");
     assert_eq!(work.ack(b, 1, new.token, 11 * SECOND), Ok(()));
-    assert!(work.ack(b, 1, new.token, 11 * SECOND).is_err(), "acknowledged before");
+    assert!(work.ack(b, 1, new.token, 11 * SECOND).is_err(), "the record is acknowledged already");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn renewed_claim_outlives_its_first_deadline() {
 }
 
 #[test]
-fn nacked_record_waits_out_its_delay() {
+fn nacked_record_is_delivered_after_its_delay() {
     let mut work = work(5);
     let mut source = keyed(&[None, None]);
     let a = work.join().unwrap();
@@ -83,7 +83,7 @@ fn dead_letter_after_the_last_attempt_frees_its_key() {
     assert_eq!(seq(work.claim(a, 0, &mut source)), Some(1));
     work.tick(10 * SECOND);
     assert_eq!(seq(work.claim(a, 10 * SECOND, &mut source)), Some(2));
-    assert_eq!(work.position(), 0, "the owner has yet to put the dead letter away");
+    assert_eq!(work.position(), 0, "the owner has not taken the dead letter");
     assert_eq!(work.take_dead_letter(), Some(DeadLetter { seq: 1, attempts: 2, cause: DeadCause::Expired }));
     assert_eq!((work.take_dead_letter(), work.position()), (None, 1));
 }
@@ -112,13 +112,13 @@ fn records_of_a_key_stay_in_order_after_a_member_death_or_nack() {
     assert_eq!(seq(work.claim(a, 0, &mut source)), Some(1));
     assert_eq!(seq(work.claim(b, 0, &mut source)), None);
     work.leave(a, Departure::Died, 0).unwrap();
-    let again = work.claim(b, 0, &mut source).unwrap().unwrap();
-    assert_eq!((again.seq, again.attempt), (1, 2));
-    work.nack(b, 1, again.token, SECOND, 0).unwrap();
+    let retry = work.claim(b, 0, &mut source).unwrap().unwrap();
+    assert_eq!((retry.seq, retry.attempt), (1, 2));
+    work.nack(b, 1, retry.token, SECOND, 0).unwrap();
     assert_eq!(seq(work.claim(b, 0, &mut source)), None);
-    let again = work.claim(b, SECOND, &mut source).unwrap().unwrap();
-    assert_eq!((again.seq, again.attempt), (1, 3));
-    work.ack(b, 1, again.token, SECOND).unwrap();
+    let retry = work.claim(b, SECOND, &mut source).unwrap().unwrap();
+    assert_eq!((retry.seq, retry.attempt), (1, 3));
+    work.ack(b, 1, retry.token, SECOND).unwrap();
     assert_eq!(seq(work.claim(b, SECOND, &mut source)), Some(2));
 }
 
@@ -144,25 +144,21 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
     let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
     assert_eq!(seq(work.claim(b, 0, &mut source)), Some(4));
-    work.give_up_before(5);
+    work.drop_before(5);
     for member in [a, b] {
-        assert_eq!(work.take_lost(member), Some(LostRecords::given_up(2, 3)));
+        assert_eq!(work.take_lost(member), Some(LostRecords::dropped(2, 3)));
         assert_eq!(work.take_lost(member), None);
     }
     work.nack(a, 1, claim.token, 0, 0).unwrap();
     assert_eq!(
         work.take_lost(b),
-        Some(LostRecords::given_up(1, 1)),
-        "claimed when it was given up, but came back"
+        Some(LostRecords::dropped(1, 1)),
+        "dropped while it was claimed, then returned"
     );
     assert_eq!(seq(work.claim(a, 0, &mut source)), Some(5));
     let mut lost = [SourceItem::LostRecords { first: 6, last: 9 }].into_iter();
     assert_eq!(seq(work.claim(a, 0, &mut || lost.next())), None);
-    assert_eq!(
-        work.take_lost(b),
-        Some(LostRecords::given_up(6, 9)),
-        "given up before the group came to them"
-    );
+    assert_eq!(work.take_lost(b), Some(LostRecords::dropped(6, 9)), "dropped before the group read them");
 }
 
 #[test]
@@ -173,7 +169,7 @@ fn work_group_at_a_limit_delivers_nothing_and_names_the_limit() {
     let a = work.join().unwrap();
     let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
     assert_eq!(seq(work.claim(a, 0, &mut source)), None);
-    assert_eq!(work.held_up_by(), Some("work_look_ahead_max"));
+    assert_eq!(work.reached_limit(), Some("work_look_ahead_max"));
     work.ack(a, 1, claim.token, 0).unwrap();
     assert_eq!((seq(work.claim(a, 0, &mut source)), seq(work.claim(a, 0, &mut source))), (Some(2), Some(4)));
 }
@@ -186,8 +182,8 @@ enum Step {
     Ack { claim: usize },
     Nack { claim: usize, delay_ns: u64 },
     Renew { claim: usize },
-    Pass { ns: u64 },
-    GiveUp { back: u64 },
+    AdvanceTime { ns: u64 },
+    Drop { back: u64 },
     TakeDeadLetters,
 }
 
@@ -199,20 +195,20 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..6usize).prop_map(|claim| Step::Ack { claim }),
         3 => (0..6usize, 0..3u64).prop_map(|(claim, delay_ns)| Step::Nack { claim, delay_ns: 4 * delay_ns }),
         1 => (0..6usize).prop_map(|claim| Step::Renew { claim }),
-        4 => (0..8u64).prop_map(|ns| Step::Pass { ns }),
-        1 => (0..12u64).prop_map(|back| Step::GiveUp { back }),
+        4 => (0..8u64).prop_map(|ns| Step::AdvanceTime { ns }),
+        1 => (0..12u64).prop_map(|back| Step::Drop { back }),
         2 => Just(Step::TakeDeadLetters),
     ]
 }
 
 /// The expected state of the group: the claims that were made, and how each record was settled.
-struct Truth {
+struct Model {
     work: WorkGroup,
     now_ns: u64,
     keys: Vec<Option<u64>>,
     members: Vec<MemberId>,
     /// All claims that were made, with their members, the newest first.
-    given: Vec<(MemberId, Claim)>,
+    claims: Vec<(MemberId, Claim)>,
     /// The claims that are valid at present, by the record's sequence number.
     current: BTreeMap<u64, (MemberId, Claim)>,
     attempts: BTreeMap<u64, u32>,
@@ -224,8 +220,8 @@ struct Truth {
 const CLAIM_NS: u64 = 10;
 const ATTEMPTS_MAX: u32 = 3;
 
-impl Truth {
-    fn new(keys: Vec<Option<u64>>) -> Truth {
+impl Model {
+    fn new(keys: Vec<Option<u64>>) -> Model {
         let limits = LogLimits {
             group_members_max: 3,
             group_lost_ranges_max: 10_000,
@@ -236,12 +232,12 @@ impl Truth {
             ..LogLimits::default()
         };
         let config = WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX };
-        Truth {
+        Model {
             work: WorkGroup::new(config, &limits, 0),
             now_ns: 0,
             keys,
             members: Vec::new(),
-            given: Vec::new(),
+            claims: Vec::new(),
             current: BTreeMap::new(),
             attempts: BTreeMap::new(),
             acked: BTreeSet::new(),
@@ -278,14 +274,14 @@ impl Truth {
                 self.end(claim, nack, false);
             }
             Step::Renew { claim } => self.renew(claim),
-            Step::Pass { ns } => {
+            Step::AdvanceTime { ns } => {
                 self.now_ns += ns;
                 self.work.tick(self.now_ns);
             }
-            Step::GiveUp { back } => self.work.give_up_before(self.work.fed_through.saturating_sub(back)),
+            Step::Drop { back } => self.work.drop_before(self.work.fed_through.saturating_sub(back)),
             Step::TakeDeadLetters => self.take_dead_letters(),
         }
-        self.observe();
+        self.check();
     }
 
     fn pick(&self, member: usize) -> Option<MemberId> {
@@ -294,7 +290,7 @@ impl Truth {
 
     fn leave(&mut self, member: usize, died: bool) {
         let Some(member) = self.pick(member) else { return };
-        self.hear();
+        self.take_losses();
         self.work.leave(member, if died { Departure::Died } else { Departure::Left }, self.now_ns).unwrap();
         self.members.retain(|known| *known != member);
         for (seq, _) in self.current.extract_if(.., |_, (holder, _)| *holder == member) {
@@ -313,7 +309,7 @@ impl Truth {
             })
         };
         let Some(claim) = self.work.claim(member, self.now_ns, &mut source).unwrap() else { return };
-        self.hear();
+        self.take_losses();
         assert!(!self.current.contains_key(&claim.seq), "two claims of record {}", claim.seq);
         assert!(!self.is_settled(claim.seq));
         if let Some(key) = self.key(claim.seq) {
@@ -327,9 +323,9 @@ impl Truth {
         *attempts += 1;
         assert_eq!(claim.attempt, *attempts);
         assert!(*attempts <= ATTEMPTS_MAX);
-        assert!(self.given.iter().all(|(_, before)| before.token != claim.token));
+        assert!(self.claims.iter().all(|(_, before)| before.token != claim.token));
         self.current.insert(claim.seq, (member, claim));
-        self.given.insert(0, (member, claim));
+        self.claims.insert(0, (member, claim));
         assert!(self.current.len() <= 5);
         assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
     }
@@ -341,7 +337,7 @@ impl Truth {
         end: impl FnOnce(&mut WorkGroup, MemberId, Claim) -> Result<(), ClaimError>,
         acks: bool,
     ) {
-        let Some(&(member, claim)) = self.given.get(claim) else { return };
+        let Some(&(member, claim)) = self.claims.get(claim) else { return };
         let counts = self.current.get(&claim.seq).is_some_and(|(_, current)| current.token == claim.token);
         assert_eq!(end(&mut self.work, member, claim).is_ok(), counts, "{claim:?}");
         if counts {
@@ -353,12 +349,12 @@ impl Truth {
     }
 
     fn renew(&mut self, claim: usize) {
-        let Some(&(member, claim)) = self.given.get(claim) else { return };
+        let Some(&(member, claim)) = self.claims.get(claim) else { return };
         let counts = self.current.get(&claim.seq).is_some_and(|(_, current)| current.token == claim.token);
         let renewed = self.work.renew(member, claim.seq, claim.token, self.now_ns);
         assert_eq!(renewed.is_ok(), counts);
         if let Ok(deadline_ns) = renewed {
-            for (_, known) in self.given.iter_mut().filter(|(_, known)| known.token == claim.token) {
+            for (_, known) in self.claims.iter_mut().filter(|(_, known)| known.token == claim.token) {
                 known.deadline_ns = deadline_ns;
             }
             self.current.insert(claim.seq, (member, Claim { deadline_ns, ..claim }));
@@ -373,13 +369,13 @@ impl Truth {
     }
 
     /// Takes all reports of lost records, and checks that all members receive the same ones.
-    fn hear(&mut self) {
-        let mut told = self
+    fn take_losses(&mut self) {
+        let mut reports = self
             .members
             .iter()
             .map(|member| std::iter::from_fn(|| self.work.take_lost(*member)).collect::<Vec<LostRecords>>());
-        let Some(first) = told.next() else { return };
-        assert!(told.all(|other| other == first));
+        let Some(first) = reports.next() else { return };
+        assert!(reports.all(|other| other == first));
         for lost in first {
             assert!(lost.is_exact() && lost.unconfirmed == 0);
             for seq in lost.first..=lost.last {
@@ -389,14 +385,14 @@ impl Truth {
         }
     }
 
-    fn observe(&mut self) {
+    fn check(&mut self) {
         let now_ns = self.now_ns;
         self.current.retain(|_, (_, claim)| claim.deadline_ns > now_ns);
         self.work.backlog.assert_sound();
         assert!(self.work.backlog.len() <= 9);
         assert_eq!(self.work.claims() as usize, self.current.len());
         if !self.members.is_empty() {
-            self.hear();
+            self.take_losses();
             let known = |seq: &u64| self.is_settled(*seq);
             let position = (1..).take_while(known).last().unwrap_or(0);
             assert_eq!(self.work.position(), position.min(self.work.fed_through));
@@ -410,15 +406,15 @@ impl Truth {
         }
         self.step(Step::Join);
         for _ in 0..10 * self.keys.len() {
-            self.step(Step::Pass { ns: CLAIM_NS });
+            self.step(Step::AdvanceTime { ns: CLAIM_NS });
             self.step(Step::TakeDeadLetters);
-            let given = self.given.len();
+            let claims = self.claims.len();
             self.step(Step::Claim { member: 0 });
-            if self.given.len() > given {
+            if self.claims.len() > claims {
                 self.step(Step::Ack { claim: 0 });
             }
         }
-        self.hear();
+        self.take_losses();
     }
 }
 
@@ -430,13 +426,13 @@ proptest! {
         keys in prop::collection::vec(prop::option::weighted(0.7, 0..4u64), 1..40),
         steps in prop::collection::vec(step(), 1..150),
     ) {
-        let mut truth = Truth::new(keys);
-        steps.into_iter().for_each(|step| truth.step(step));
-        truth.finish();
-        let last = truth.keys.len() as u64;
-        prop_assert_eq!(truth.work.position(), last);
+        let mut model = Model::new(keys);
+        steps.into_iter().for_each(|step| model.step(step));
+        model.finish();
+        let last = model.keys.len() as u64;
+        prop_assert_eq!(model.work.position(), last);
         for seq in 1..=last {
-            let ends = [&truth.acked, &truth.dead, &truth.lost].map(|set| usize::from(set.contains(&seq)));
+            let ends = [&model.acked, &model.dead, &model.lost].map(|set| usize::from(set.contains(&seq)));
             prop_assert_eq!(ends.iter().sum::<usize>(), 1, "record {} ended {:?}", seq, ends);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dunlin_topic::*;
 
 use super::LIMITS;
-use super::readers::Truth;
+use super::readers::ExpectedLog;
 use crate::fixture::{cursor, earliest};
 
 /// The log as the source of a group.
@@ -25,7 +25,7 @@ impl Feed {
         self.cursor.log()
     }
 
-    pub(super) fn next(&mut self, truth: &Truth<'_>) -> Option<SourceItem> {
+    pub(super) fn next(&mut self, expected: &ExpectedLog<'_>) -> Option<SourceItem> {
         loop {
             match self.cursor.fill() {
                 ReadOutcome::Records => {
@@ -33,21 +33,21 @@ impl Feed {
                     let found = record.map(|record| (record.seq(), record.frame.key().map(key_hash)));
                     self.cursor.advance(1, bytes);
                     if let Some((seq, key)) = found {
-                        self.come_to(seq, truth);
+                        self.check_skipped_before(seq, expected);
                         self.next = seq + 1;
                         return Some(SourceItem::Record { seq, key });
                     }
                 }
                 ReadOutcome::Empty => return None,
                 ReadOutcome::Notice(Notice::Gap(gap)) => {
-                    self.come_to(gap.first, truth);
-                    assert!(gap.first < truth.info.oldest_seq, "what is held is not lost");
+                    self.check_skipped_before(gap.first, expected);
+                    assert!(gap.first < expected.info.oldest_seq, "a retained record is not lost");
                     self.next = gap.last + 1;
                     return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
                 }
                 ReadOutcome::Notice(Notice::Lagging(_)) => {}
                 ReadOutcome::Notice(Notice::Deleted { .. }) | ReadOutcome::Closed => {
-                    assert!(truth.closed);
+                    assert!(expected.closed);
                     self.ended = true;
                     return None;
                 }
@@ -57,19 +57,19 @@ impl Feed {
     }
 
     /// Ends the read in progress, so that no segment is pinned between two calls of the group.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release(&mut self) {
         self.cursor.release();
     }
 
     /// Whether all unread records have expired.
-    pub(super) fn has_seen_all(&self, truth: &Truth<'_>) -> bool {
-        (self.next..truth.info.next_seq).all(|seq| truth.has_expired(seq))
+    pub(super) fn has_read_all(&self, expected: &ExpectedLog<'_>) -> bool {
+        (self.next..expected.info.next_seq).all(|seq| expected.has_expired(seq))
     }
 
-    fn come_to(&self, seq: u64, truth: &Truth<'_>) {
-        assert!(seq >= self.next, "{seq} came again, {} was next", self.next);
+    fn check_skipped_before(&self, seq: u64, expected: &ExpectedLog<'_>) {
+        assert!(seq >= self.next, "{seq} was delivered again, {} was next", self.next);
         for skipped in self.next..seq {
-            assert!(truth.has_expired(skipped), "{skipped} was skipped in silence");
+            assert!(expected.has_expired(skipped), "{skipped} was skipped without a report");
         }
     }
 }
@@ -83,14 +83,14 @@ pub(super) struct GroupOutput {
 
 impl GroupOutput {
     /// Checks that all members receive the same losses, each record once.
-    pub(super) fn hear(
+    pub(super) fn take_losses(
         &mut self,
         mut take: impl FnMut(MemberId) -> Option<LostRecords>,
         mut each: impl FnMut(u64, &LostRecords),
     ) {
-        let told: Vec<Vec<LostRecords>> =
+        let reported: Vec<Vec<LostRecords>> =
             self.members.iter().map(|member| std::iter::from_fn(|| take(*member)).collect()).collect();
-        let Some((first, others)) = told.split_first() else { return };
+        let Some((first, others)) = reported.split_first() else { return };
         assert!(others.iter().all(|other| other == first));
         for lost in first {
             assert!(lost.is_exact());
@@ -102,7 +102,7 @@ impl GroupOutput {
     }
 
     /// Adds a member, unless the group is full.
-    pub(super) fn joined(&mut self, joined: Result<MemberId, GroupError>) {
+    pub(super) fn add_member(&mut self, joined: Result<MemberId, GroupError>) {
         let members_max = LIMITS.group_members_max;
         if self.members.len() == members_max as usize {
             assert_eq!(joined, Err(GroupError::Full { members_max }));
@@ -111,7 +111,7 @@ impl GroupOutput {
         }
     }
 
-    pub(super) fn were_told(&self, seq: u64) -> bool {
+    pub(super) fn was_reported_lost(&self, seq: u64) -> bool {
         self.lost.contains(&seq)
     }
 

@@ -30,7 +30,11 @@ impl Producers {
 
     /// Returns `None` if the records are new. If they were appended before, returns the sequence number of the last
     /// one.
-    pub(super) fn judge(&mut self, mark: ProducerMark, count: u64) -> Result<Option<u64>, PublishError> {
+    pub(super) fn expected_outcome(
+        &mut self,
+        mark: ProducerMark,
+        count: u64,
+    ) -> Result<Option<u64>, PublishError> {
         let Some(at) = self.0.iter().position(|known| known.id == mark.producer) else { return Ok(None) };
         let known = self.0.remove(at);
         self.0.push(known);
@@ -56,7 +60,7 @@ impl Producers {
     }
 
     /// Adds appended records.
-    pub(super) fn appended(&mut self, mark: ProducerMark, count: u64, first_seq: u64) {
+    pub(super) fn record_append(&mut self, mark: ProducerMark, count: u64, first_seq: u64) {
         if self.0.iter().all(|known| known.id != mark.producer) {
             if self.0.len() == LIMITS.producers_max as usize {
                 self.0.remove(0);
@@ -75,19 +79,19 @@ impl Producers {
         }
         known.last = mark.producer_seq + count - 1;
         known.records.extend((0..count).map(|n| (mark.producer_seq + n, first_seq + n)));
-        known.forget();
+        known.drop_old_ranges();
     }
 }
 
 impl ProducerState {
-    /// Forgets old ranges of consecutive numbers and sequence numbers beyond the limit.
-    fn forget(&mut self) {
+    /// Drops old ranges of consecutive numbers and sequence numbers beyond the limit.
+    fn drop_old_ranges(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
         let begins: Vec<usize> =
             (1..self.records.len()).filter(|&at| !follows(&self.records[at - 1..=at])).collect();
         let ranges = begins.len() + 1;
-        if let Some(forgotten) = ranges.checked_sub(LIMITS.producer_outcomes_max as usize + 1) {
-            self.records.drain(..begins[forgotten]);
+        if let Some(dropped) = ranges.checked_sub(LIMITS.producer_outcomes_max as usize + 1) {
+            self.records.drain(..begins[dropped]);
         }
     }
 }

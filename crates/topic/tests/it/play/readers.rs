@@ -17,15 +17,15 @@ pub(super) struct Reader {
 }
 
 /// The expected state of the log, with which events are compared.
-pub(super) struct Truth<'a> {
+pub(super) struct ExpectedLog<'a> {
     pub(super) list: &'a [Written],
     pub(super) info: LogInfo,
     pub(super) closed: bool,
 }
 
-impl<'a> Truth<'a> {
-    pub(super) fn of(topic: &Topic, list: &'a [Written], closed: bool) -> Truth<'a> {
-        Truth { list, info: topic.logs()[0].info(), closed }
+impl<'a> ExpectedLog<'a> {
+    pub(super) fn of(topic: &Topic, list: &'a [Written], closed: bool) -> ExpectedLog<'a> {
+        ExpectedLog { list, info: topic.logs()[0].info(), closed }
     }
 
     pub(super) fn written(&self, seq: u64) -> &Written {
@@ -38,54 +38,54 @@ impl<'a> Truth<'a> {
 }
 
 impl Reader {
-    pub(super) fn take(&mut self, truth: &Truth<'_>) {
-        let Ok(ready) = self.subscriber.ready() else { return self.check_end(truth) };
+    pub(super) fn take(&mut self, expected: &ExpectedLog<'_>) {
+        let Ok(ready) = self.subscriber.ready() else { return self.check_end(expected) };
         if ready {
             // The event borrows from the subscriber, so that the check uses a copy of the other fields.
-            let mut judge = self.judge();
-            judge.saw(self.subscriber.take(), truth);
-            self.apply(judge);
+            let mut checker = self.checker();
+            checker.check(self.subscriber.take(), expected);
+            self.apply(checker);
         } else {
-            self.check_caught_up(truth);
+            self.check_caught_up(expected);
         }
     }
 
-    pub(super) fn drain(&mut self, max: usize, truth: &Truth<'_>) {
-        let mut judge = self.judge();
-        let drained = self.subscriber.drain(max, |event| judge.saw(event, truth));
-        self.apply(judge);
+    pub(super) fn drain(&mut self, max: usize, expected: &ExpectedLog<'_>) {
+        let mut checker = self.checker();
+        let drained = self.subscriber.drain(max, |event| checker.check(event, expected));
+        self.apply(checker);
         match drained {
-            Ok(given) if given < max => self.check_caught_up(truth),
-            Ok(given) => assert!(given <= max),
-            Err(_) => self.check_end(truth),
+            Ok(count) if count < max => self.check_caught_up(expected),
+            Ok(count) => assert!(count <= max),
+            Err(_) => self.check_end(expected),
         }
     }
 
-    fn judge(&self) -> Judge {
+    fn checker(&self) -> Checker {
         let Reader { next, from_ns, on_gap, warned, ended, .. } = *self;
-        Judge { next, from_ns, on_gap, warned, ended }
+        Checker { next, from_ns, on_gap, warned, ended }
     }
 
-    fn apply(&mut self, judge: Judge) {
-        (self.next, self.warned, self.ended) = (judge.next, judge.warned, judge.ended);
+    fn apply(&mut self, checker: Checker) {
+        (self.next, self.warned, self.ended) = (checker.next, checker.warned, checker.ended);
     }
 
     /// After the last event, checks that everything was delivered.
-    fn check_caught_up(&mut self, truth: &Truth<'_>) {
+    fn check_caught_up(&mut self, expected: &ExpectedLog<'_>) {
         if !self.ended {
-            assert!(!truth.closed, "the end is told");
-            self.judge().check_skipped(truth.info.next_seq, truth);
+            assert!(!expected.closed, "the end is reported");
+            self.checker().check_skipped(expected.info.next_seq, expected);
             self.warned = false;
         }
     }
 
-    fn check_end(&self, _truth: &Truth<'_>) {
-        assert!(self.ended, "a subscription ends after it said why");
+    fn check_end(&self, _truth: &ExpectedLog<'_>) {
+        assert!(self.ended, "a subscription reports why before it ends");
     }
 }
 
 /// Checks the events that a subscriber receives.
-struct Judge {
+struct Checker {
     next: u64,
     from_ns: u64,
     on_gap: OnGap,
@@ -93,13 +93,13 @@ struct Judge {
     ended: bool,
 }
 
-impl Judge {
-    fn saw(&mut self, event: Event<'_>, truth: &Truth<'_>) {
+impl Checker {
+    fn check(&mut self, event: Event<'_>, expected: &ExpectedLog<'_>) {
         assert!(!self.ended, "after the end: {event:?}");
         match event {
             Event::Record(record) => {
-                let written = truth.written(record.seq());
-                self.check_skipped(record.seq(), truth);
+                let written = expected.written(record.seq());
+                self.check_skipped(record.seq(), expected);
                 assert_eq!(
                     record.payload(),
                     content(record.seq(), written.bytes),
@@ -110,37 +110,38 @@ impl Judge {
                 assert!(written.expires_ns > MANUAL.now_ns() && written.appended_ns >= self.from_ns);
                 self.next = record.seq() + 1;
             }
-            Event::Notice(Notice::Gap(gap)) => self.saw_gap(&gap, truth),
+            Event::Notice(Notice::Gap(gap)) => self.check_gap(&gap, expected),
             Event::Notice(Notice::Lagging(lagging)) => {
                 assert!(!std::mem::replace(&mut self.warned, true), "one warning until it has caught up");
-                assert!(lagging.behind <= truth.info.next_seq);
+                assert!(lagging.behind <= expected.info.next_seq);
             }
             Event::Notice(Notice::Deleted { last, .. }) => {
-                assert!(truth.closed);
-                assert_eq!(last.seq, truth.list.len() as u64);
-                self.check_skipped(truth.info.next_seq, truth);
+                assert!(expected.closed);
+                assert_eq!(last.seq, expected.list.len() as u64);
+                self.check_skipped(expected.info.next_seq, expected);
                 self.ended = true;
             }
             Event::Notice(other) => panic!("unexpected {other:?}"),
         }
     }
 
-    fn saw_gap(&mut self, gap: &Gap, truth: &Truth<'_>) {
-        self.check_skipped(gap.first, truth);
-        assert!(gap.first < truth.info.oldest_seq, "what is held is not lost");
-        let go_on = if self.on_gap == OnGap::Newest { truth.info.next_seq } else { truth.info.oldest_seq };
-        assert_eq!(gap.last + 1, go_on);
+    fn check_gap(&mut self, gap: &Gap, expected: &ExpectedLog<'_>) {
+        self.check_skipped(gap.first, expected);
+        assert!(gap.first < expected.info.oldest_seq, "a retained record is not lost");
+        let next =
+            if self.on_gap == OnGap::Newest { expected.info.next_seq } else { expected.info.oldest_seq };
+        assert_eq!(gap.last + 1, next);
         self.next = gap.last + 1;
         self.ended = self.on_gap == OnGap::Fail;
     }
 
     /// Checks that nothing up to `seq` was for this subscriber.
-    fn check_skipped(&self, seq: u64, truth: &Truth<'_>) {
-        assert!(seq >= self.next, "{seq} came again, {} was next", self.next);
+    fn check_skipped(&self, seq: u64, expected: &ExpectedLog<'_>) {
+        assert!(seq >= self.next, "{seq} was delivered again, {} was next", self.next);
         for skipped in self.next..seq {
-            let written = truth.written(skipped);
-            let unwanted = written.appended_ns < self.from_ns || truth.has_expired(skipped);
-            assert!(unwanted, "{skipped} was skipped in silence");
+            let written = expected.written(skipped);
+            let unwanted = written.appended_ns < self.from_ns || expected.has_expired(skipped);
+            assert!(unwanted, "{skipped} was skipped without a report");
         }
     }
 }

@@ -6,15 +6,15 @@ use dunlin_topic::*;
 
 use super::LIMITS;
 use super::group::{Feed, GroupOutput};
-use super::readers::Truth;
+use super::readers::ExpectedLog;
 
 pub(super) struct Sharers {
     share: ShareGroup,
     feed: Feed,
-    told: GroupOutput,
+    output: GroupOutput,
     /// Delivered records that are not confirmed yet, with the member that has them.
     open: BTreeMap<u64, MemberId>,
-    over: BTreeMap<u64, End>,
+    ends: BTreeMap<u64, End>,
     /// The sequence number of the last record that the group has read.
     last: u64,
 }
@@ -24,7 +24,7 @@ enum End {
     Confirmed,
     /// The records were delivered to a member that left before it confirmed them.
     Unconfirmed,
-    GivenUp,
+    Dropped,
 }
 
 impl Sharers {
@@ -32,59 +32,59 @@ impl Sharers {
         Sharers {
             share: ShareGroup::new(&LIMITS, 0),
             feed: Feed::of(topic),
-            told: GroupOutput::default(),
+            output: GroupOutput::default(),
             open: BTreeMap::new(),
-            over: BTreeMap::new(),
+            ends: BTreeMap::new(),
             last: 0,
         }
     }
 
     pub(super) fn join(&mut self) {
         let joined = self.share.join();
-        self.told.joined(joined);
+        self.output.add_member(joined);
     }
 
     pub(super) fn leave(&mut self, member: usize) {
-        let Some(member) = self.told.pick(member) else { return };
+        let Some(member) = self.output.pick(member) else { return };
         self.share.leave(member).unwrap();
-        self.told.members.retain(|known| *known != member);
+        self.output.members.retain(|known| *known != member);
         assert_eq!(self.share.leave(member), Err(GroupError::NoMember(member)));
         self.end(member, u64::MAX, End::Unconfirmed);
     }
 
-    pub(super) fn take(&mut self, member: usize, max: usize, truth: &Truth<'_>) {
-        let Some(member) = self.told.pick(member) else { return };
+    pub(super) fn take(&mut self, member: usize, max: usize, expected: &ExpectedLog<'_>) {
+        let Some(member) = self.output.pick(member) else { return };
         for _ in 0..max {
-            let Sharers { share, feed, open, over, last: come_to, .. } = self;
-            let had = open.values().filter(|holder| **holder == member).count();
-            let mut came = None;
+            let Sharers { share, feed, open, ends, last: last_read, .. } = self;
+            let in_flight = open.values().filter(|holder| **holder == member).count();
+            let mut next = None;
             let mut source = || {
-                let incoming = feed.next(truth)?;
-                match incoming {
-                    SourceItem::Record { seq, .. } => (came, *come_to) = (Some(seq), seq),
+                let item = feed.next(expected)?;
+                match item {
+                    SourceItem::Record { seq, .. } => (next, *last_read) = (Some(seq), seq),
                     SourceItem::LostRecords { first, last } => {
-                        *come_to = last;
-                        over.extend((first..=last).map(|seq| (seq, End::GivenUp)));
+                        *last_read = last;
+                        ends.extend((first..=last).map(|seq| (seq, End::Dropped)));
                     }
                 }
-                Some(incoming)
+                Some(item)
             };
-            let given = share.take(member, &mut source).unwrap();
-            assert_eq!(given, came, "what the group came to is given, and nothing else");
-            match given {
+            let taken = share.take(member, &mut source).unwrap();
+            assert_eq!(taken, next, "the group delivers the record that it has read, and nothing else");
+            match taken {
                 Some(seq) => assert_eq!(open.insert(seq, member), None),
                 None => {
-                    assert!(had == LIMITS.share_in_flight_max as usize || feed.has_seen_all(truth));
+                    assert!(in_flight == LIMITS.share_in_flight_max as usize || feed.has_read_all(expected));
                     break;
                 }
             }
         }
-        self.feed.rest();
+        self.feed.release();
     }
 
     /// Confirms the member's records up to `back` records before the last one that the group has read.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
-        let Some(member) = self.told.pick(member) else { return };
+        let Some(member) = self.output.pick(member) else { return };
         let through = self.feed.next.saturating_sub(1 + back);
         self.share.confirm(member, through).unwrap();
         self.end(member, through, End::Confirmed);
@@ -92,17 +92,17 @@ impl Sharers {
 
     fn end(&mut self, member: MemberId, through: u64, end: End) {
         let ended = self.open.extract_if(..=through, |_, holder| *holder == member);
-        self.over.extend(ended.map(|(seq, _)| (seq, end)));
+        self.ends.extend(ended.map(|(seq, _)| (seq, end)));
     }
 
     pub(super) fn check(&mut self) {
-        let Sharers { share, told, over, .. } = self;
-        told.hear(
+        let Sharers { share, output, ends, .. } = self;
+        output.take_losses(
             |member| share.take_lost(member),
-            |seq, lost| match over.get(&seq) {
-                Some(End::GivenUp) => assert_eq!((lost.given_up > 0, lost.unconfirmed), (true, 0)),
-                Some(End::Unconfirmed) => assert_eq!((lost.given_up, lost.unconfirmed > 0), (0, true)),
-                other => panic!("{seq} is told lost, and is {other:?}"),
+            |seq, lost| match ends.get(&seq) {
+                Some(End::Dropped) => assert_eq!((lost.dropped > 0, lost.unconfirmed), (true, 0)),
+                Some(End::Unconfirmed) => assert_eq!((lost.dropped, lost.unconfirmed > 0), (0, true)),
+                other => panic!("{seq} is reported lost, and is {other:?}"),
             },
         );
         let open = self.open.first_key_value().map(|(seq, _)| seq - 1);
@@ -110,23 +110,25 @@ impl Sharers {
     }
 
     /// Lets one member take the remaining records. Then checks that every record was settled exactly once.
-    pub(super) fn finish(&mut self, truth: &Truth<'_>) {
-        while !self.told.members.is_empty() {
+    pub(super) fn finish(&mut self, expected: &ExpectedLog<'_>) {
+        while !self.output.members.is_empty() {
             self.leave(0);
         }
         self.join();
         self.check();
-        while !self.feed.has_seen_all(truth) {
-            self.take(0, usize::MAX, truth);
+        while !self.feed.has_read_all(expected) {
+            self.take(0, usize::MAX, expected);
             self.confirm(0, 0);
             self.check();
         }
         assert!(self.open.is_empty());
-        for seq in 1..truth.info.next_seq {
-            match self.over.get(&seq) {
-                Some(End::Confirmed) => assert!(!self.told.were_told(seq)),
-                Some(End::GivenUp | End::Unconfirmed) => assert!(self.told.were_told(seq), "{seq} was lost"),
-                None => assert!(truth.has_expired(seq), "{seq} was skipped in silence"),
+        for seq in 1..expected.info.next_seq {
+            match self.ends.get(&seq) {
+                Some(End::Confirmed) => assert!(!self.output.was_reported_lost(seq)),
+                Some(End::Dropped | End::Unconfirmed) => {
+                    assert!(self.output.was_reported_lost(seq), "{seq} was lost")
+                }
+                None => assert!(expected.has_expired(seq), "{seq} was skipped without a report"),
             }
         }
     }

@@ -16,7 +16,7 @@ fn at(epoch: u32, seq: u64) -> Position {
 }
 
 /// Checks that a resuming conflated follower first receives the new epoch, and then the state at `end`.
-fn is_brought_to_now(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
+fn check_catch_up(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
     let mut reader = subscriber(topic, &SubscribeOptions { start: Start::After(after), ..conflated() });
     match reader.try_next().unwrap() {
         Some(Event::Notice(Notice::EpochChanged(changed))) => {
@@ -47,8 +47,8 @@ fn conflated_reader_of_an_earlier_epoch_gets_the_current_state() {
         disk.sync(log);
     }
     let topic = on_disk(&disk, 5);
-    is_brought_to_now(&topic, at(1, 40), 50, at(5, 100));
-    is_brought_to_now(&topic, at(2, 60), 80, at(5, 100));
+    check_catch_up(&topic, at(1, 40), 50, at(5, 100));
+    check_catch_up(&topic, at(2, 60), 80, at(5, 100));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
     setter.set(50);
     mirror.drain(&mut feed, || ());
     mirror.log().take_over(4, true);
-    is_brought_to_now(&mirror.topic, at(1, 60), 100, at(4, 100));
+    check_catch_up(&mirror.topic, at(1, 60), 100, at(4, 100));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::publishers::{connected, told};
+use super::publishers::{connected, read_notices};
 use super::*;
 
 /// An upstream that feeds no mirror. The tests feed the mirrors themselves.
 #[derive(Debug, Default)]
-struct Elsewhere(AtomicU64);
+struct IdleUpstream(AtomicU64);
 
-impl Upstream for Elsewhere {
+impl Upstream for IdleUpstream {
     fn clock(&self) -> Clock {
         STEADY
     }
@@ -19,7 +19,7 @@ impl Upstream for Elsewhere {
     }
 
     fn forward(&self, _: ForwardedBatch<'_>) -> Result<u64, PublishError> {
-        Err(PublishError::OwnerAway("nothing is handed on".to_owned()))
+        Err(PublishError::OwnerAway("nothing is forwarded".to_owned()))
     }
 
     fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> AckProgress {
@@ -30,21 +30,21 @@ impl Upstream for Elsewhere {
 
     fn await_room(&self, _: &Arc<Waiter>) {}
 
-    fn is_read(&self, _: &Arc<Log>, _: Start) {}
+    fn start_feed(&self, _: &Arc<Log>, _: Start) {}
 
-    fn detour(&self, _: &Arc<Log>, _: Start, _: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, _: &Arc<Log>, _: Start, _: bool) -> Option<Arc<Log>> {
         None
     }
 }
 
 pub(super) struct Mirror {
     pub(super) topic: Arc<Topic>,
-    upstream: Arc<Elsewhere>,
+    upstream: Arc<IdleUpstream>,
 }
 
 impl Mirror {
     pub(super) fn new() -> Mirror {
-        let upstream = Arc::<Elsewhere>::default();
+        let upstream = Arc::<IdleUpstream>::default();
         let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
         let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
@@ -92,7 +92,7 @@ impl Mirror {
         }
     }
 
-    fn agrees_with(&self, owner: &Topic) {
+    fn assert_matches(&self, owner: &Topic) {
         let (ours, theirs) = (self.log().state_info().unwrap(), owner.logs()[0].state_info().unwrap());
         assert_eq!(ours, theirs);
     }
@@ -126,17 +126,17 @@ fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    mirror.agrees_with(&owned);
+    mirror.assert_matches(&owned);
     let read_through = mirror.log().last().seq;
-    mirror.log().starve();
+    mirror.log().clear_mirror();
     setter.set(2);
     // The owner delivers the cached snapshot again to resuming followers.
     let mut feed = mirror.feed_of(&owned);
-    let Some(Event::Notice(Notice::Snapshot(stock))) = feed.try_next().unwrap() else { panic!("no state") };
-    assert!(stock.position.seq < read_through, "this test needs one that is older");
-    mirror.log().feed_state(stock.position, &stock.bytes).unwrap();
+    let Some(Event::Notice(Notice::Snapshot(cached))) = feed.try_next().unwrap() else { panic!("no state") };
+    assert!(cached.position.seq < read_through, "this test needs one that is older");
+    mirror.log().feed_state(cached.position, &cached.bytes).unwrap();
     mirror.drain(&mut feed, || ());
-    mirror.agrees_with(&owned);
+    mirror.assert_matches(&owned);
 }
 
 #[test]
@@ -150,25 +150,28 @@ fn state_of_an_ended_epoch_is_not_shown_for_the_next_epoch() {
     let mut of_second = Setter::of(&second);
     of_second.random = 77;
     of_second.set(20);
-    let right = [&first, &second].map(|owner| {
+    let owner_states = [&first, &second].map(|owner| {
         let log = &owner.logs()[0];
         (log.last(), log.state_info().unwrap().1.checksum)
     });
     let mut reader = subscriber(&mirror.topic, &following());
     assert!(matches!(reader.try_next().unwrap(), Some(Event::Notice(Notice::Snapshot(_)))));
-    let mut shown = Vec::new();
+    let mut delivered = Vec::new();
     let mut feed = mirror.feed_of(&second);
     mirror.drain(&mut feed, || {
-        shown.extend(mirror.state());
+        delivered.extend(mirror.state());
         while let Some(event) = reader.try_next().unwrap() {
             if let Event::Notice(Notice::Snapshot(state)) = event {
-                shown.push((state.position, state.checksum));
+                delivered.push((state.position, state.checksum));
             }
         }
     });
-    assert!(shown.iter().all(|state| right.contains(state)), "{shown:?} beside {right:?}");
-    assert!(shown.contains(&right[1]));
-    mirror.agrees_with(&second);
+    assert!(
+        delivered.iter().all(|state| owner_states.contains(state)),
+        "{delivered:?} beside {owner_states:?}"
+    );
+    assert!(delivered.contains(&owner_states[1]));
+    mirror.assert_matches(&second);
 }
 
 #[test]
@@ -179,19 +182,19 @@ fn mirror_far_behind_continues_with_the_owners_state() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    let mut truth: Vec<u64> = Vec::new();
+    let mut expected: Vec<u64> = Vec::new();
     for more in [30, 3_000, 10_000] {
         for _ in 0..more {
             setter.set(1);
-            truth.push(setter.truth.checksum());
+            expected.push(setter.expected.checksum());
         }
-        let mut shown = Vec::new();
+        let mut delivered = Vec::new();
         let mut feed = mirror.feed_of(&owned);
-        mirror.drain(&mut feed, || shown.extend(mirror.state()));
-        mirror.agrees_with(&owned);
-        assert!(!shown.is_empty());
-        for (at, checksum) in shown {
-            assert_eq!(checksum, truth[at.seq as usize - 11], "at {at}");
+        mirror.drain(&mut feed, || delivered.extend(mirror.state()));
+        mirror.assert_matches(&owned);
+        assert!(!delivered.is_empty());
+        for (at, checksum) in delivered {
+            assert_eq!(checksum, expected[at.seq as usize - 11], "at {at}");
         }
     }
 }
@@ -204,20 +207,20 @@ fn wrong_mirrored_state_is_detected_and_repaired() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    mirror.log().replay_into_state(200, &wrong().frame()).unwrap();
+    mirror.log().replay_into_state(200, &unpublished_record().frame()).unwrap();
     assert_ne!(mirror.log().state_info(), owned.logs()[0].state_info());
     let (position, of_owner) = owned.logs()[0].state_info().unwrap();
     assert!(!mirror.log().feed_checksum(position, of_owner.checksum));
-    assert_eq!(mirror.state(), None, "nobody is shown what is known to be wrong");
+    assert_eq!(mirror.state(), None, "a state known to be wrong is not delivered");
     assert_eq!(mirror.log().fed_through(), None);
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    mirror.agrees_with(&owned);
+    mirror.assert_matches(&owned);
     assert!(mirror.log().feed_checksum(position, of_owner.checksum));
 }
 
 /// A record that was never published.
-fn wrong() -> Encoded {
+fn unpublished_record() -> Encoded {
     let payload = sets(&[(3, 12_345)]);
     let meta = Meta::default();
     let encoded = meta.measure(payload.len()).unwrap();
@@ -254,26 +257,26 @@ fn new_owner_continues_from_the_state_of_its_mirror() {
     let mut feed = third.feed_of(&mirror.topic);
     mirror.topic.publisher("t").publish(sets(&[(1, 2)]).as_slice()).unwrap();
     third.drain(&mut feed, || ());
-    third.agrees_with(&mirror.topic);
+    third.assert_matches(&mirror.topic);
 }
 
 #[test]
 fn mirror_reports_its_owners_count_of_publishers() {
     let owned = owner(1);
     let mirror = Mirror::new();
-    let here = mirror.topic.publisher("t");
+    let local_publisher = mirror.topic.publisher("t");
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
     let mut reader = subscriber(&mirror.topic, &following());
-    assert_eq!(connected(&told(&mut reader)), [false], "whoever publishes here is for the owner to count");
+    assert_eq!(connected(&read_notices(&mut reader)), [false], "the owner counts publishers of the mirror");
     let mut setter = Setter::of(&owned);
     setter.set(1);
     mirror.drain(&mut feed, || ());
-    assert_eq!(connected(&told(&mut reader)), [true]);
+    assert_eq!(connected(&read_notices(&mut reader)), [true]);
     mirror.log().take_over(2, true);
-    assert_eq!(connected(&told(&mut reader)), [], "it is this process's own, and has a publisher");
-    drop(here);
-    assert_eq!(connected(&told(&mut reader)), [false]);
+    assert_eq!(connected(&read_notices(&mut reader)), [], "it is this process's own, and has a publisher");
+    drop(local_publisher);
+    assert_eq!(connected(&read_notices(&mut reader)), [false]);
 }
 
 #[test]
@@ -290,11 +293,11 @@ fn new_owner_gives_publishers_time_to_return() {
     };
     mirror.log().feed_publishers(&publishers);
     let mut reader = subscriber(&mirror.topic, &following());
-    assert_eq!(connected(&told(&mut reader)), []);
+    assert_eq!(connected(&read_notices(&mut reader)), []);
     mirror.log().take_over(2, true);
-    assert_eq!(connected(&told(&mut reader)), [], "they may be on their way");
-    mirror.topic.count_publishers();
-    assert_eq!(connected(&told(&mut reader)), [false], "none has come");
+    assert_eq!(connected(&read_notices(&mut reader)), [], "they may be on their way");
+    mirror.topic.notify_publisher_change();
+    assert_eq!(connected(&read_notices(&mut reader)), [false], "none has come");
 }
 
 #[test]
@@ -316,18 +319,25 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
         bytes
     };
     let append = |claim: &Arc<StateClaim>| {
-        let run = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
+        let batch = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
         let (claim, partition) = (Some(claim), 0);
-        let append =
-            BatchAppend { run, partition, mark: None, expect_last: None, claim, evict: false, relayed: true };
-        mirror.topic.append_run(MANUAL.now_ns(), append).map(|receipt| receipt.position)
+        let append = BatchAppend {
+            batch,
+            partition,
+            mark: None,
+            expect_last: None,
+            claim,
+            evict: false,
+            relayed: true,
+        };
+        mirror.topic.append_batch(MANUAL.now_ns(), append).map(|receipt| receipt.position)
     };
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
     mirror.log().take_over(9, false);
     let lost = Err(PublishError::StateLost("t".to_owned()));
     let of_lost = StateClaim::after(Position { seq: read.seq + 1, ..acknowledged });
     assert_eq!(append(&of_lost), lost);
-    assert_eq!(append(&of_lost), lost, "what was sent with it before its publisher heard of it");
+    assert_eq!(append(&of_lost), lost, "a later append with the same claim");
     assert_eq!(append(&StateClaim::after(acknowledged)), lost);
     let next = Position { epoch: 9, seq: read.seq + 1 };
     let of_read = StateClaim::after(read);
@@ -336,7 +346,7 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     let of_before = StateClaim::after(Position { seq: 1, ..read });
     assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
     // The mirror of a log whose next epoch begins without records.
-    let began_anew = Mirror::new();
-    began_anew.log().take_over(2, false);
-    assert!(began_anew.log().has_lost(Position { epoch: 1, seq: 1 }));
+    let empty_epoch = Mirror::new();
+    empty_epoch.log().take_over(2, false);
+    assert!(empty_epoch.log().has_lost(Position { epoch: 1, seq: 1 }));
 }

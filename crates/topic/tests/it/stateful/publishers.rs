@@ -6,52 +6,52 @@ use std::thread;
 use super::*;
 
 /// The available notices about publishers. Ignores states and checksums.
-pub(super) fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
-    let mut told = Vec::new();
+pub(super) fn read_notices(subscriber: &mut Subscriber) -> Vec<Publishers> {
+    let mut notices = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
         if let Event::Notice(Notice::Publishers(publishers)) = event {
-            told.push(publishers);
+            notices.push(publishers);
         }
     }
-    told
+    notices
 }
 
-pub(super) fn connected(told: &[Publishers]) -> Vec<bool> {
-    told.iter().map(|publishers| publishers.connected).collect()
+pub(super) fn connected(notices: &[Publishers]) -> Vec<bool> {
+    notices.iter().map(|publishers| publishers.connected).collect()
 }
 
 #[test]
 fn new_subscriber_learns_when_the_last_publisher_left() {
     let topic = small();
     let mut setter = Setter::of(&topic);
-    pass(Duration::from_secs(1));
+    advance_clock(Duration::from_secs(1));
     setter.set(3);
     let appended_ns = MANUAL.now_ns();
-    pass(Duration::from_secs(2));
-    let gone_ns = MANUAL.now_ns();
+    advance_clock(Duration::from_secs(2));
+    let left_ns = MANUAL.now_ns();
     drop(setter);
-    pass(Duration::from_secs(4));
+    advance_clock(Duration::from_secs(4));
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
     let first = subscriber.try_next().unwrap();
     assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "the state comes first: {first:?}");
     let publishers = Publishers {
         log: Arc::clone(topic.logs()[0].name()),
         connected: false,
-        since_ns: gone_ns,
+        since_ns: left_ns,
         last_append_ns: Some(appended_ns),
     };
-    assert_eq!(told(&mut subscriber), [publishers]);
-    assert_eq!(told(&mut subscriber), [], "once");
+    assert_eq!(read_notices(&mut subscriber), [publishers]);
+    assert_eq!(read_notices(&mut subscriber), [], "once");
 }
 
 #[test]
 fn subscriber_learns_since_when_no_publisher_is_connected() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
-    pass(Duration::from_secs(5));
+    advance_clock(Duration::from_secs(5));
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
-    let told = told(&mut subscriber);
-    let seen: Vec<_> = told.iter().map(|p| (p.connected, p.since_ns, p.last_append_ns)).collect();
+    let notices = read_notices(&mut subscriber);
+    let seen: Vec<_> = notices.iter().map(|p| (p.connected, p.since_ns, p.last_append_ns)).collect();
     assert_eq!(seen, [(false, opened_ns, None)]);
 }
 
@@ -61,20 +61,20 @@ fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
         let topic = small();
         let mut one = Setter::of(&topic);
         let mut subscriber = Subscriber::one(cursor(&topic, &options), Wait::Parked);
-        assert_eq!(told(&mut subscriber), [], "that all is well is no news to a new reader");
+        assert_eq!(read_notices(&mut subscriber), [], "a new reader gets no notice of connected publishers");
         let two = topic.publisher("t");
         drop(two);
-        assert_eq!(told(&mut subscriber), [], "one of two went");
+        assert_eq!(read_notices(&mut subscriber), [], "one of two publishers left");
         one.set(5);
-        pass(Duration::from_secs(1));
-        let (went_ns, read) = (MANUAL.now_ns(), topic.logs()[0].last().seq);
+        advance_clock(Duration::from_secs(1));
+        let (left_ns, read) = (MANUAL.now_ns(), topic.logs()[0].last().seq);
         drop(one);
-        let gone = told(&mut subscriber);
-        assert_eq!(connected(&gone), [false]);
-        assert_eq!(gone[0].since_ns, went_ns);
-        subscriber.for_each_position(|_, at| assert_eq!(at.seq, read, "it takes no number"));
+        let notices = read_notices(&mut subscriber);
+        assert_eq!(connected(&notices), [false]);
+        assert_eq!(notices[0].since_ns, left_ns);
+        subscriber.for_each_position(|_, at| assert_eq!(at.seq, read, "a notice uses no sequence"));
         let _back = topic.publisher("t");
-        assert_eq!(connected(&told(&mut subscriber)), [true]);
+        assert_eq!(connected(&read_notices(&mut subscriber)), [true]);
     }
 }
 
@@ -85,10 +85,10 @@ fn resuming_subscriber_learns_that_publishers_are_connected() {
     setter.set(3);
     let after = SubscribeOptions { start: Start::After(topic.logs()[0].last()), ..following() };
     let mut subscriber = Subscriber::one(cursor(&topic, &after), Wait::Parked);
-    assert_eq!(connected(&told(&mut subscriber)), [true], "it may have been told otherwise before");
+    assert_eq!(connected(&read_notices(&mut subscriber)), [true], "it may have received the opposite before");
     let name = Arc::clone(topic.logs()[0].name());
     subscriber.resync(&name, Resync::State).unwrap();
-    assert_eq!(connected(&told(&mut subscriber)), [true]);
+    assert_eq!(connected(&read_notices(&mut subscriber)), [true]);
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn subscriber_falling_asleep_misses_no_publisher_change() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut publisher = Some(topic.publisher("t"));
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
         loop {
             if let Event::Notice(Notice::Publishers(publishers)) = subscriber.next().unwrap()
-                && tell.send(publishers.connected).is_err()
+                && sender.send(publishers.connected).is_err()
             {
                 return;
             }
@@ -145,9 +145,9 @@ fn subscriber_falling_asleep_misses_no_publisher_change() {
     for round in 0..1_000 {
         let connect = round % 2 == 1;
         publisher = connect.then(|| topic.publisher("t"));
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(connect), "round {round}");
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(connect), "round {round}");
     }
-    drop((told, publisher));
+    drop((receiver, publisher));
     let _last = topic.publisher("t");
     reader.join().unwrap();
 }

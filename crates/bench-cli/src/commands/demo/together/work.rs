@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use dunlin_cli::signals::StopFlag;
 
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The length of a round's steady load, in seconds.
 const STEADY: &str = "30";
 /// The number of tasks that one tenant submits at once after the steady load.
@@ -20,7 +20,7 @@ const SPIKE: &str = "500";
 /// The number of workers that are killed after the steady load.
 const KILLS: &str = "2";
 /// Seconds between two rounds; the nodes forecast the repeated load.
-const EVERY: &str = "60";
+const ROUND_INTERVAL: &str = "60";
 
 /// The Python program that submits and runs the demo's tasks, and the interpreter for it.
 #[derive(Debug)]
@@ -41,11 +41,12 @@ impl WorkProgram {
     /// The command line with which a node starts a worker.
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
-        let words = [self.python.to_str(), worker.to_str()];
-        let words = words
-            .map(|word| word.context("the path of Python or of the workers' program is not valid UTF-8"));
-        let words = words.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(shlex::try_join(words)?)
+        let arguments = [self.python.to_str(), worker.to_str()];
+        let arguments = arguments.map(|argument| {
+            argument.context("the path of Python or of the workers' program is not valid UTF-8")
+        });
+        let arguments = arguments.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(shlex::try_join(arguments)?)
     }
 
     /// Starts the program on a cluster whose nodes have workers within `scale`.
@@ -53,7 +54,7 @@ impl WorkProgram {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
         command.args(["--url", url, "--scale", scale, "--data"]).arg(data);
-        command.args(["--steady", STEADY, "--spike", SPIKE, "--kills", KILLS, "--every", EVERY]);
+        command.args(["--steady", STEADY, "--spike", SPIKE, "--kills", KILLS, "--every", ROUND_INTERVAL]);
         if once {
             command.arg("--once");
         }
@@ -81,15 +82,15 @@ impl WorkProcess {
     pub fn follow(
         &mut self,
         stop: &StopFlag,
-        mut say: impl FnMut(&str) -> Result<()>,
+        mut print_line: impl FnMut(&str) -> Result<()>,
     ) -> Result<Option<String>> {
         let mut closing = String::new();
         loop {
-            match self.lines.recv_timeout(LOOK) {
+            match self.lines.recv_timeout(POLL_INTERVAL) {
                 _ if stop.is_set() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
-                Ok(line) if closing.is_empty() && !line.is_empty() => say(&line)?,
+                Ok(line) if closing.is_empty() && !line.is_empty() => print_line(&line)?,
                 Ok(line) => closing.extend([line.as_str(), "\n"]),
             }
         }

@@ -52,7 +52,7 @@ pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
 }
 
 /// Compares the list with the logs in the directory. Returns a description of each difference.
-pub fn problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
+pub fn find_problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
         Ok(text) => match String::from_utf8(text).ok().and_then(|text| parse(&text)) {
             Some(listed) => listed,
@@ -114,19 +114,25 @@ mod tests {
         let topics = |all: &[(&str, u64)]| -> RecordedTopics {
             all.iter().map(|(topic, records)| ((*topic).to_owned(), entry(*records))).collect()
         };
-        let told = |found: &[(&str, u64)]| problems(folder.path(), &topics(found));
-        assert!(told(&[]).concat().contains("not closed"));
+        let problems_with = |found: &[(&str, u64)]| find_problems(folder.path(), &topics(found));
+        assert!(problems_with(&[]).concat().contains("not closed"));
         write(folder.path(), &topics(&[("md.a", 5), ("md.b c", 7)])).unwrap();
-        assert_eq!(told(&[("md.a", 5), ("md.b c", 7)]), [""; 0]);
-        assert!(told(&[("md.a", 5)]).concat().contains("md.b c is in the list of its topics, and missing"));
+        assert_eq!(problems_with(&[("md.a", 5), ("md.b c", 7)]), [""; 0]);
         assert!(
-            told(&[("md.a", 5), ("md.b c", 7), ("md.x", 1)]).concat().contains("md.x is not in the list")
+            problems_with(&[("md.a", 5)])
+                .concat()
+                .contains("md.b c is in the list of its topics, and missing")
         );
-        assert!(told(&[("md.a", 4), ("md.b c", 7)]).concat().contains("md.a has 4 records, and 5"));
+        assert!(
+            problems_with(&[("md.a", 5), ("md.b c", 7), ("md.x", 1)])
+                .concat()
+                .contains("md.x is not in the list")
+        );
+        assert!(problems_with(&[("md.a", 4), ("md.b c", 7)]).concat().contains("md.a has 4 records, and 5"));
         let mut swapped = topics(&[("md.a", 5), ("md.b c", 7)]);
         swapped.insert("md.a".to_owned(), RecordedTopic { records: 5, identity: Some(1) });
-        let said = problems(folder.path(), &swapped);
-        assert_eq!(said, ["md.a is the log of another recording"]);
+        let problems = find_problems(folder.path(), &swapped);
+        assert_eq!(problems, ["md.a is the log of another recording"]);
     }
 
     #[test]

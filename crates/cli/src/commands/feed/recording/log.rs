@@ -8,7 +8,7 @@ use dunlin_journal::{AppendBatch, AppendError, Journal, JournalConfig, RealDisk}
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Frame, Reducer};
 
-use super::{END, RecordCounts, STATE, SUM, folder, text_of};
+use super::{END, RecordCounts, STATE, SUM, reducer_text, topic_dir};
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -21,7 +21,7 @@ pub struct RecordedLog {
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
-    counted: RecordCounts,
+    counts: RecordCounts,
     last_time_ns: u64,
     first_time_ns: u64,
     count: u32,
@@ -31,19 +31,19 @@ pub struct RecordedLog {
 impl RecordedLog {
     /// Creates the log of a new topic.
     pub fn create(recording: &Path, topic: &str) -> Result<RecordedLog> {
-        let dir = folder(recording, topic);
+        let dir = topic_dir(recording, topic);
         let opened = Journal::open(Arc::new(RealDisk), &dir, topic, JournalConfig::default());
         let (journal, _) =
             opened.with_context(|| format!("cannot create the recorded log in {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
-        let counted = RecordCounts::default();
+        let counts = RecordCounts::default();
         Ok(RecordedLog {
             topic,
             dir,
             journal,
             next_seq: 1,
-            counted,
+            counts,
             last_time_ns: 0,
             first_time_ns: 0,
             count: 0,
@@ -52,8 +52,8 @@ impl RecordedLog {
     }
 
     /// The number of the topic's records and of complete states so far.
-    pub fn counted(&self) -> RecordCounts {
-        self.counted
+    pub fn counts(&self) -> RecordCounts {
+        self.counts
     }
 
     /// The number of all records so far, including those that the recorder added.
@@ -62,42 +62,42 @@ impl RecordedLog {
     }
 
     /// Appends a record of the topic unchanged.
-    pub fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
+    pub fn append_frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         frame.append_to(&mut self.frames);
-        self.counted.records += 1;
-        self.added(frame.append_time_ns())
+        self.counts.records += 1;
+        self.after_append(frame.append_time_ns())
     }
 
     /// Appends a complete state.
-    pub fn state(&mut self, state: &State) -> Result<()> {
-        self.counted.states += 1;
-        self.own((STATE, &text_of(&state.config())), &state.whole())
+    pub fn append_state(&mut self, state: &State) -> Result<()> {
+        self.counts.states += 1;
+        self.append_own((STATE, &reducer_text(&state.config())), &state.encode_snapshot())
     }
 
     /// Appends the checksum of the state.
-    pub fn sum(&mut self, state: &State) -> Result<()> {
-        self.own((SUM, &format!("{:016x}", state.checksum())), b"")
+    pub fn append_checksum(&mut self, state: &State) -> Result<()> {
+        self.append_own((SUM, &format!("{:016x}", state.checksum())), b"")
     }
 
     /// Appends a record that marks the topic's deletion.
-    pub fn end(&mut self) -> Result<()> {
-        self.own((END, ""), b"")
+    pub fn append_end(&mut self) -> Result<()> {
+        self.append_own((END, ""), b"")
     }
 
     /// Sets the earliest time of the next record. Call this before a state at the beginning of a log, because such a
     /// state has no time of its own.
-    pub fn at(&mut self, time_ns: u64) {
+    pub fn set_min_time(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
 
-    fn own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {
+    fn append_own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {
         let headers = [(header.0, header.1.as_bytes())];
         let meta = Meta { headers: &headers, ..Meta::default() };
         encode(&meta, self.last_time_ns, payload, &mut self.frames)?;
-        self.added(self.last_time_ns)
+        self.after_append(self.last_time_ns)
     }
 
-    fn added(&mut self, time_ns: u64) -> Result<()> {
+    fn after_append(&mut self, time_ns: u64) -> Result<()> {
         self.last_time_ns = self.last_time_ns.max(time_ns);
         if self.count == 0 {
             self.first_time_ns = self.last_time_ns;
@@ -107,7 +107,7 @@ impl RecordedLog {
         if self.frames.len() < BATCH_BYTES {
             return Ok(());
         }
-        self.write().map_err(|error| self.refused(error))
+        self.write().map_err(|error| self.append_error(error))
     }
 
     fn write(&mut self) -> Result<(), AppendError> {
@@ -130,8 +130,8 @@ impl RecordedLog {
 
     /// Syncs the log to disk.
     pub fn sync(&mut self) -> Result<()> {
-        let synced = self.write().and_then(|()| self.journal.sync().map(drop));
-        synced.map_err(|error| self.refused(error))
+        let result = self.write().and_then(|()| self.journal.sync().map(drop));
+        result.map_err(|error| self.append_error(error))
     }
 
     /// Closes the log. Returns its size on disk.
@@ -140,12 +140,12 @@ impl RecordedLog {
         let RecordedLog { topic, dir, journal, .. } = self;
         // Closes the log even if the write failed, because a full disk still has room for the end mark.
         let closed = journal.close();
-        written.and(closed).map_err(|error| refused(&topic, error))?;
+        written.and(closed).map_err(|error| append_error(&topic, error))?;
         Ok(bytes_in(&dir))
     }
 
-    fn refused(&self, error: AppendError) -> anyhow::Error {
-        refused(&self.topic, error)
+    fn append_error(&self, error: AppendError) -> anyhow::Error {
+        append_error(&self.topic, error)
     }
 }
 
@@ -158,7 +158,7 @@ pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Ve
     Ok(())
 }
 
-fn refused(topic: &str, error: AppendError) -> anyhow::Error {
+fn append_error(topic: &str, error: AppendError) -> anyhow::Error {
     let full = matches!(error, AppendError::Full { .. });
     let error = anyhow::Error::from(error).context(format!("cannot record topic {topic}"));
     if full { error.context("the disk is full; the records written so far stay readable") } else { error }

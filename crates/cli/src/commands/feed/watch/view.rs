@@ -26,7 +26,7 @@ pub struct BookScreen {
     out: BufWriter<Screen<Stdout>>,
     paint: TextPainter,
     depth: usize,
-    manner: OutputMode,
+    mode: OutputMode,
     changes: u64,
 }
 
@@ -37,7 +37,7 @@ enum OutputMode {
         lines: usize,
         window: TerminalSize,
         due: Instant,
-        news: bool,
+        is_dirty: bool,
     },
     Lines,
     Json,
@@ -45,17 +45,17 @@ enum OutputMode {
 
 impl BookScreen {
     pub fn new(console: &Console, depth: usize) -> BookScreen {
-        let manner = match (console.json, console.is_terminal) {
+        let mode = match (console.json, console.is_terminal) {
             (true, _) => OutputMode::Json,
             (false, true) => OutputMode::Terminal {
                 lines: 0,
                 window: TerminalSize::now(),
                 due: Instant::now(),
-                news: true,
+                is_dirty: true,
             },
             (false, false) => OutputMode::Lines,
         };
-        BookScreen { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
+        BookScreen { out: console.out_shared(), paint: console.paint, depth, mode, changes: 0 }
     }
 
     /// The number of changes so far.
@@ -65,8 +65,8 @@ impl BookScreen {
 
     pub fn changed(&mut self, change: &StateChange<'_, State>) -> Result<()> {
         self.changes += 1;
-        match &mut self.manner {
-            OutputMode::Terminal { news, .. } => *news = true,
+        match &mut self.mode {
+            OutputMode::Terminal { is_dirty, .. } => *is_dirty = true,
             OutputMode::Lines => match change.state.levels() {
                 Some(book) => writeln!(self.out, "{}", ladder::one_line(&change.log.topic, change.to, book))?,
                 None => {
@@ -89,7 +89,7 @@ impl BookScreen {
                 format!("the book differs from its owner's at {at}; requesting the owner's")
             }
             ReplicaFault::Refused { at, why } => format!("{why}, at {at}; requesting the book"),
-            ReplicaFault::BeganAnew { last, .. } => {
+            ReplicaFault::NewEpoch { last, .. } => {
                 format!(
                     "the topic began a new epoch after {last}; the book is empty until it is published again"
                 )
@@ -98,31 +98,31 @@ impl BookScreen {
                 format!("updates from {at} on belong to an unknown book; requesting it")
             }
         };
-        self.aside(topic, &text)
+        self.print_notice(topic, &text)
     }
 
     /// Shows how many publishers a book has.
     pub fn publishers(&mut self, publishers: &Publishers) -> Result<()> {
-        self.aside(&publishers.log.topic, &publishers_text(publishers, now_ns()))
+        self.print_notice(&publishers.log.topic, &publishers_text(publishers, now_ns()))
     }
 
     pub fn deleted(&mut self, topic: &str) -> Result<()> {
-        self.aside(topic, "the topic was deleted")
+        self.print_notice(topic, "the topic was deleted")
     }
 
-    fn aside(&mut self, topic: &str, text: &str) -> Result<()> {
-        match &mut self.manner {
+    fn print_notice(&mut self, topic: &str, text: &str) -> Result<()> {
+        match &mut self.mode {
             OutputMode::Json => writeln!(self.out, "{}", json!({ "topic": topic, "notice": text }))?,
             OutputMode::Lines => writeln!(std::io::stderr(), "{topic}: {text}")?,
-            OutputMode::Terminal { .. } => self.answer(&format!("{topic}: {text}"))?,
+            OutputMode::Terminal { .. } => self.print_response(&format!("{topic}: {text}"))?,
         }
         Ok(())
     }
 
     /// Prints the response to a typed command. The tables are drawn again below it.
-    pub fn answer(&mut self, text: &str) -> Result<()> {
-        if let OutputMode::Terminal { lines, news, .. } = &mut self.manner {
-            (*lines, *news) = (0, true);
+    pub fn print_response(&mut self, text: &str) -> Result<()> {
+        if let OutputMode::Terminal { lines, is_dirty, .. } = &mut self.mode {
+            (*lines, *is_dirty) = (0, true);
             writeln!(self.out, "{text}")?;
         } else {
             self.out.flush()?;
@@ -132,8 +132,8 @@ impl BookScreen {
     }
 
     /// Adds a line to the lines to redraw, because the Enter key moved the cursor one line down.
-    pub fn went_down(&mut self) {
-        if let OutputMode::Terminal { lines, .. } = &mut self.manner {
+    pub fn count_input_line(&mut self) {
+        if let OutputMode::Terminal { lines, .. } = &mut self.mode {
             *lines += usize::from(*lines > 0);
         }
     }
@@ -177,10 +177,10 @@ impl BookScreen {
         replicas: impl Iterator<Item = &'a Replica<State, Subscriber>> + Clone,
     ) -> Result<()> {
         let now = Instant::now();
-        let OutputMode::Terminal { lines: before, window: drawn_for, due, news } = &self.manner else {
+        let OutputMode::Terminal { lines: before, window: drawn_for, due, is_dirty } = &self.mode else {
             return Ok(self.out.flush()?);
         };
-        if !news || now < *due {
+        if !is_dirty || now < *due {
             return Ok(());
         }
         let (before, window) = (*before, TerminalSize::now());
@@ -198,7 +198,8 @@ impl BookScreen {
         }
         write!(self.out, "\x1b[J")?;
         self.out.flush()?;
-        self.manner = OutputMode::Terminal { lines: lines.len(), window, due: now + DRAW_EVERY, news: false };
+        self.mode =
+            OutputMode::Terminal { lines: lines.len(), window, due: now + DRAW_EVERY, is_dirty: false };
         Ok(())
     }
 
@@ -208,7 +209,7 @@ impl BookScreen {
 }
 
 fn object(change: &StateChange<'_, State>, depth: usize) -> Value {
-    let by = match change.by {
+    let by = match change.cause {
         ChangeCause::Record(_) => "record",
         ChangeCause::Merged(_) => "merged",
         ChangeCause::Snapshot => "snapshot",

@@ -25,10 +25,10 @@ impl TerminalSize {
         self.rows - 1
     }
 
-    /// The number of levels for each side with which all books fit into the window, at most `asked`.
-    pub fn depth(self, asked: usize, ladders: usize) -> usize {
-        let each = self.lines() / ladders.max(1);
-        asked.min(each.saturating_sub(LADDER_HEAD)).max(1)
+    /// The number of levels for each side with which all books fit into the window, at most `requested`.
+    pub fn depth(self, requested: usize, ladders: usize) -> usize {
+        let lines_per_ladder = self.lines() / ladders.max(1);
+        requested.min(lines_per_ladder.saturating_sub(LADDER_HEAD)).max(1)
     }
 
     /// Cuts the lines to the window. The last line shows the number of omitted lines.

@@ -3,11 +3,10 @@
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
 
-use super::writing::DeliverWriter;
+use super::writer::DeliverWriter;
 
 /// Maximum number of records that are delivered to one member before the next member is served.
-const TURN_RECORDS: usize = 64;
-/// A client's membership in one group.
+const DELIVERY_RECORDS_MAX: usize = 64;
 #[derive(Debug)]
 pub(in super::super) struct GroupMembership {
     pub(in crate::tcp::session) group_member: GroupMember,
@@ -16,17 +15,15 @@ pub(in super::super) struct GroupMembership {
     pub(super) channels: Vec<u32>,
     /// Total number of bytes for which the client has granted credit.
     pub(super) granted: u64,
-    /// Total number of bytes that were sent.
     sent: u64,
     /// Number of records that the member has requested; the next field has the number that it has received. Used only
     /// in work groups.
-    pub(super) wanted: u64,
-    given: u64,
+    pub(super) requested: u64,
+    delivered: u64,
     /// Whether the membership belongs to a client of another node. Such a membership ends in two steps.
-    pub(super) gives_back: bool,
+    pub(super) returns_unconsumed: bool,
     /// How far the membership has ended; `None` while it has not begun to end.
-    pub(super) ending: Option<LeaveProgress>,
-    /// Memory that is charged for the membership.
+    pub(super) leave_progress: Option<LeaveProgress>,
     _charge: Charge,
 }
 
@@ -37,7 +34,7 @@ pub(super) enum LeaveProgress {
     /// group had when the member began to leave.
     After(u64),
     /// The member has received all its records, and the client was informed of the end.
-    Over,
+    Complete,
 }
 
 #[derive(Debug)]
@@ -47,12 +44,12 @@ pub(in crate::tcp::session) enum GroupMember {
 }
 
 /// The result of delivering records to a member once.
-pub(super) enum TurnOutcome {
+pub(super) enum DeliveryOutcome {
     /// The member waits for a record, for credit, or for a request for more records.
-    Waits,
+    Waiting,
     More,
     /// The member has received its last record.
-    Over,
+    Complete,
     Ended(SubscribeError),
 }
 
@@ -83,26 +80,26 @@ impl GroupMember {
     }
 
     /// Leaves the group. The other members receive the unconsumed records.
-    pub(super) fn give_back(self, node: &Node) {
+    pub(super) fn leave_unconsumed(self, node: &Node) {
         match self {
             GroupMember::Share(share) => {
                 let (topic, group) = (share.topic().name().to_owned(), share.group().to_owned());
-                share.give_back();
+                share.leave_unconsumed();
                 node.end_group(&topic, &group);
             }
             GroupMember::Work(work) => work.leave(),
         }
     }
 
-    fn sleep(&self, wants: bool) -> bool {
+    fn sleep(&self, accepts: bool) -> bool {
         match self {
-            GroupMember::Share(share) => share.sleep(wants),
-            GroupMember::Work(work) => work.sleep(wants),
+            GroupMember::Share(share) => share.sleep(accepts),
+            GroupMember::Work(work) => work.sleep(accepts),
         }
     }
 
     /// Passes the next record (if the member wants one) or the next notice to `each`. Returns `false` if there is none.
-    fn take(&mut self, wants: bool, mut each: impl FnMut(MemberEvent<'_>)) -> Result<bool, SubscribeError> {
+    fn take(&mut self, accepts: bool, mut each: impl FnMut(MemberEvent<'_>)) -> Result<bool, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
                 let is_ready = share.ready()?;
@@ -120,7 +117,7 @@ impl GroupMember {
                 Ok(is_ready)
             }
             GroupMember::Work(work) => {
-                let event = work.try_claim(wants)?;
+                let event = work.try_claim(accepts)?;
                 if let Some(event) = &event {
                     each(match event {
                         WorkEvent::ClaimedRecord(claimed) => MemberEvent::Record {
@@ -138,7 +135,6 @@ impl GroupMember {
     }
 }
 
-/// A record or a notice for a member.
 pub(super) enum MemberEvent<'a> {
     Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a ClaimedRecord> },
     Notice(Notice),
@@ -149,7 +145,7 @@ impl GroupMembership {
         group_member: GroupMember,
         channels: Vec<u32>,
         credit: u64,
-        gives_back: bool,
+        returns_unconsumed: bool,
         charge: Charge,
     ) -> GroupMembership {
         GroupMembership {
@@ -157,72 +153,72 @@ impl GroupMembership {
             channels,
             granted: credit,
             sent: 0,
-            wanted: 0,
-            given: 0,
-            gives_back,
-            ending: None,
+            requested: 0,
+            delivered: 0,
+            returns_unconsumed,
+            leave_progress: None,
             _charge: charge,
         }
     }
 
-    fn wants(&self) -> bool {
-        matches!(self.group_member, GroupMember::Share(_)) || self.given < self.wanted
+    fn accepts_records(&self) -> bool {
+        matches!(self.group_member, GroupMember::Share(_)) || self.delivered < self.requested
     }
 
     /// Begins to leave the group: from now on, the member receives only records that the group already has.
-    pub(super) fn end(&mut self) {
-        let there = match &mut self.group_member {
+    pub(super) fn begin_leaving(&mut self) {
+        let available = match &mut self.group_member {
             GroupMember::Share(share) => share.waiting(),
             GroupMember::Work(_) => 0,
         };
-        self.ending = Some(LeaveProgress::After(self.given.saturating_add(there)));
+        self.leave_progress = Some(LeaveProgress::After(self.delivered.saturating_add(available)));
     }
 
-    pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> TurnOutcome {
-        if self.ending == Some(LeaveProgress::Over) {
+    pub(super) fn deliver(&mut self, out: &mut Vec<u8>) -> DeliveryOutcome {
+        if self.leave_progress == Some(LeaveProgress::Complete) {
             // If the group woke this member for a record, the group wakes another member instead.
             self.group_member.sleep(false);
-            return TurnOutcome::Waits;
+            return DeliveryOutcome::Waiting;
         }
-        let mut writing = DeliverWriter::new(out);
-        let (mut turn, mut is_all) = (TurnOutcome::More, false);
-        for _ in 0..TURN_RECORDS {
-            if self.sent + writing.unfinished() >= self.granted {
+        let mut writer = DeliverWriter::new(out);
+        let (mut outcome, mut is_all) = (DeliveryOutcome::More, false);
+        for _ in 0..DELIVERY_RECORDS_MAX {
+            if self.sent + writer.unfinished() >= self.granted {
                 // The member is queued again when it receives credit. Until then, the group wakes other members.
                 self.group_member.sleep(false);
-                turn = TurnOutcome::Waits;
+                outcome = DeliveryOutcome::Waiting;
                 break;
             }
-            let (channels, wants) = (&self.channels, self.wants());
-            let taken = self.group_member.take(wants, |given| writing.add(channels, given));
+            let (channels, accepts) = (&self.channels, self.accepts_records());
+            let taken = self.group_member.take(accepts, |event| writer.add(channels, event));
             match taken {
                 Ok(true) => {}
-                Ok(false) if self.group_member.sleep(wants) => {
+                Ok(false) if self.group_member.sleep(accepts) => {
                     is_all = true;
-                    turn = TurnOutcome::Waits;
+                    outcome = DeliveryOutcome::Waiting;
                     break;
                 }
                 Ok(false) => {}
                 Err(why) => {
-                    turn = TurnOutcome::Ended(why);
+                    outcome = DeliveryOutcome::Ended(why);
                     break;
                 }
             }
-            self.given += std::mem::take(&mut writing.records);
-            self.sent += std::mem::take(&mut writing.sent);
+            self.delivered += std::mem::take(&mut writer.records);
+            self.sent += std::mem::take(&mut writer.sent);
         }
-        writing.finish();
-        self.given += writing.records;
-        self.sent += writing.sent;
-        if let Some(LeaveProgress::After(last)) = self.ending
-            && (is_all || self.given >= last)
-            && !matches!(turn, TurnOutcome::Ended(_))
+        writer.finish();
+        self.delivered += writer.records;
+        self.sent += writer.sent;
+        if let Some(LeaveProgress::After(last)) = self.leave_progress
+            && (is_all || self.delivered >= last)
+            && !matches!(outcome, DeliveryOutcome::Ended(_))
         {
-            self.ending = Some(LeaveProgress::Over);
+            self.leave_progress = Some(LeaveProgress::Complete);
             // The group wakes other members for later records.
             self.group_member.sleep(false);
-            return TurnOutcome::Over;
+            return DeliveryOutcome::Complete;
         }
-        turn
+        outcome
     }
 }

@@ -15,9 +15,9 @@ pub(super) struct Open {
     /// The pattern that the subject tails of records must match; `None` if the topic has only one subject.
     pub(super) pattern: Option<Pattern>,
     /// The pattern that the client requested.
-    pub(super) asked: Pattern,
+    pub(super) requested: Pattern,
     /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
-    pub(super) asks_of_each: bool,
+    pub(super) checks_each_record: bool,
     pub(super) producer: u64,
     pub(super) producer_epoch: u32,
     /// For a state topic, the state that the client knows in each partition.
@@ -50,18 +50,18 @@ pub(super) struct ExpectedTopic {
 
 impl ExpectedTopic {
     pub(super) fn claim(&self, partition: u32) -> Option<Arc<StateClaim>> {
-        let last = self.acknowledged.iter().find(|(of, _)| u32::from(*of) == partition);
+        let last = self.acknowledged.iter().find(|(acknowledged, _)| u32::from(*acknowledged) == partition);
         last.map(|(_, record)| StateClaim::after(*record))
     }
 
     /// Whether the state topic has lost at least one of the acknowledged records.
     pub(super) fn is_lost(&self, topic: &Topic) -> bool {
-        let lost = |log: &Arc<Log>| {
-            let mut here =
+        let has_lost = |log: &Arc<Log>| {
+            let mut acknowledged =
                 self.acknowledged.iter().filter(|(partition, _)| *partition == log.name().partition);
-            here.any(|(_, record)| log.has_lost(*record))
+            acknowledged.any(|(_, record)| log.has_lost(*record))
         };
-        topic.logs().iter().any(|log| log.is_stateful() && lost(log))
+        topic.logs().iter().any(|log| log.is_stateful() && has_lost(log))
     }
 }
 
@@ -71,32 +71,32 @@ impl Open {
     }
 
     /// Accepts that the state is lost: the client knows of the loss, and continues from an empty state.
-    pub(super) fn forget_lost(&mut self, header: &PublishHeader) {
+    pub(super) fn discard_lost_state(&mut self, header: &PublishHeader) {
         let claim = self.claims.get_mut(header.partition as usize);
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
     /// Checks that all earlier refused batches were sent again. If not, returns the error with which this batch must be
     /// refused too. The sender then sends both batches again, in order.
-    pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
-        let Some(at) = self.refused.iter().position(|before| before.partition == header.partition) else {
+    pub(super) fn check_order(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
+        let Some(at) = self.refused.iter().position(|refused| refused.partition == header.partition) else {
             return Ok(());
         };
         let RefusedBatch { first, by_node, .. } = self.refused[at];
         if header.producer_seq > first {
-            let hole = PublishError::ProducerGap { producer_seq: header.producer_seq, last: first - 1 };
-            return Err(if by_node { PublishError::OwnerAway(hole.to_string()) } else { hole });
+            let gap = PublishError::ProducerGap { producer_seq: header.producer_seq, last: first - 1 };
+            return Err(if by_node { PublishError::OwnerAway(gap.to_string()) } else { gap });
         }
         self.refused.swap_remove(at);
-        self.forget_lost(header);
+        self.discard_lost_state(header);
         Ok(())
     }
 
     /// Records that a batch was refused. `by_node` says whether the node that forwarded the batch, and not its client,
     /// sends it again.
-    pub(super) fn was_refused(&mut self, header: &PublishHeader, by_node: bool) {
+    pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
-        let known = self.refused.iter().any(|before| before.partition == partition);
+        let known = self.refused.iter().any(|refused| refused.partition == partition);
         let exists = (partition as usize) < self.topic.logs().len();
         if !known && exists {
             self.refused.push(RefusedBatch { partition, first: header.producer_seq, by_node });
@@ -116,19 +116,19 @@ impl Open {
             return Err(Refused { numbers, ..Refused::new(ErrorCode::Partition, "") });
         }
         let record_bytes_max = self.topic.config().record_bytes_max as usize;
-        let run = CheckedBatch::check(publish.frames, header.count, record_bytes_max)
+        let batch = CheckedBatch::check(publish.frames, header.count, record_bytes_max)
             .map_err(|error| Refused::from(&error))?;
-        if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
-            self.check_tails(&run, node)?;
+        if batch.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
+            self.check_tails(&batch, node)?;
         }
-        let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
-        if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
+        let is_of_other_partition = |key| self.topic.partition_of(key) != header.partition as usize;
+        if partitions > 1 && batch.frames().any(|frame| is_of_other_partition(frame.key())) {
             return Err(Refused::new(ErrorCode::Batch, "a key in the batch belongs to another partition"));
         }
-        Ok(run)
+        Ok(batch)
     }
 
-    fn check_tails(&self, run: &CheckedBatch<'_>, node: &Node) -> Result<(), Refused> {
+    fn check_tails(&self, batch: &CheckedBatch<'_>, node: &Node) -> Result<(), Refused> {
         let Some(pattern) = &self.pattern else {
             return Err(Refused::new(
                 ErrorCode::Subject,
@@ -136,7 +136,7 @@ impl Open {
             ));
         };
         let mut checked = None;
-        for frame in run.frames() {
+        for frame in batch.frames() {
             let tail = frame.subject_tail();
             if checked == Some(tail) {
                 continue;
@@ -148,7 +148,7 @@ impl Open {
                     format!("subject tail {tail:?} does not match the topic's pattern"),
                 ));
             }
-            if self.asks_of_each {
+            if self.checks_each_record {
                 let may = node.may_publish_parts(pattern.literal_prefix(), tail);
                 may.map_err(|error| Refused::from(&error))?;
             }

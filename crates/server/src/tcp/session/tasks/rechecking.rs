@@ -25,7 +25,7 @@ impl Session {
         }
         if let Some(tasks) = self.task_requests.scheduler.upgrade() {
             // If this fails, the workers' leases end anyway, because they are not renewed.
-            tokio::spawn(async move { tasks.propose_known(commands).await });
+            tokio::spawn(async move { tasks.propose_decoded(commands).await });
         }
     }
 }

@@ -7,14 +7,14 @@ use super::{Event, LEASE, MS, Simulation, TIMING};
 impl Simulation {
     /// Renews the lease of a running owner. An expired lease passes to the standby, or back to an owner that was
     /// paused.
-    pub(super) fn judge(&mut self, owner: usize) -> Result<(), String> {
+    pub(super) fn check_lease(&mut self, owner: usize) -> Result<(), String> {
         if !self.is_owner(owner) {
             return Ok(());
         }
         let node = &mut self.nodes[owner];
-        if node.may_act(self.now) {
+        if node.can_act(self.now) {
             node.lease_until = self.now + LEASE;
-            self.at(LEASE / 3, Event::Judge(owner));
+            self.at(LEASE / 3, Event::CheckLease(owner));
         } else if self.now >= node.lease_until {
             let (alive, back) = (node.alive, node.paused_until.saturating_sub(self.now));
             if !alive || self.dice.below(2) == 0 {
@@ -23,42 +23,42 @@ impl Simulation {
             self.at(back, Event::Reclaim(owner));
         } else {
             let after = (node.lease_until - self.now).min(10 * MS);
-            self.at(after, Event::Judge(owner));
+            self.at(after, Event::CheckLease(owner));
         }
         Ok(())
     }
 
-    fn take_over(&mut self, gone: usize) -> Result<(), String> {
-        let region = self.nodes[gone].region;
-        if self.nodes[gone].alive {
-            self.forsake(gone);
+    fn take_over(&mut self, ended: usize) -> Result<(), String> {
+        let region = self.nodes[ended].region;
+        if self.nodes[ended].alive {
+            self.record_loss(ended);
         }
-        let (heir, blank) = match self.nodes[gone].standby {
+        let (heir, is_state_lost) = match self.nodes[ended].standby {
             Some(standby) if self.standby == StandbyMode::Required => (standby, false),
             _ => (self.add_node(region, Handover::new(region, 0, self.standby, TIMING)), true),
         };
-        assert!(blank == (self.standby == StandbyMode::None), "a region is left without a standby");
-        self.told.taken_over += 1;
-        self.go_on_with(region, heir, blank)
+        assert!(is_state_lost == (self.standby == StandbyMode::None), "a region is left without a standby");
+        self.counters.taken_over += 1;
+        self.start_owner(region, heir, is_state_lost)
     }
 
     /// Gives a region back to an owner that was paused for longer than its lease, in a later epoch, if no one
     /// else claimed it.
     pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
-        let (handover, _) = self.nodes[before].handover.standby_starts();
+        let (handover, _) = self.nodes[before].handover.copy_for_standby();
         let region = self.nodes[before].region;
         let heir = self.add_node(region, handover);
         self.nodes[before].alive = false;
         (self.nodes[heir].held, self.nodes[heir].tick) =
             (self.nodes[before].held.clone(), self.nodes[before].tick);
-        self.told.moved_over += self.nodes[before].moved_over;
-        self.told.refused += self.nodes[before].refused;
-        self.told.reclaimed += 1;
-        self.go_on_with(region, heir, false)
+        self.counters.moved_over += self.nodes[before].moved_over;
+        self.counters.refused += self.nodes[before].refused;
+        self.counters.reclaimed += 1;
+        self.start_owner(region, heir, false)
     }
 
     /// Makes `heir` the owner of a region, in the next epoch.
-    fn go_on_with(&mut self, region: RegionId, heir: usize, blank: bool) -> Result<(), String> {
+    fn start_owner(&mut self, region: RegionId, heir: usize, is_state_lost: bool) -> Result<(), String> {
         let ownership = self.regions.get_mut(&region).unwrap();
         (ownership.epoch, ownership.owner) = (ownership.epoch + 1, heir);
         let epoch = ownership.epoch;
@@ -68,13 +68,13 @@ impl Simulation {
         let others: Vec<_> = peers.iter().copied().filter(|(id, _)| *id != region).collect();
         for (to, _) in &others {
             let after = self.dice.below(200 * MS);
-            self.at(after, Event::Meet { to: *to, peer: region, epoch });
+            self.at(after, Event::RecordEpoch { to: *to, peer: region, epoch });
         }
-        self.rouse(heir);
+        self.start_timers(heir);
         let after = self.dice.below(60 * MS);
         self.at(after, Event::Attach(heir));
         let now = self.now;
-        self.act(heir, |node, effects| node.handover.take_over(epoch, blank, &others, now, effects))
+        self.act(heir, |node, effects| node.handover.take_over(epoch, is_state_lost, &others, now, effects))
     }
 
     /// Attaches a standby to an owner without one; it starts from the owner's state.
@@ -90,7 +90,7 @@ impl Simulation {
         if !self.nodes[owner].alive {
             return Ok(());
         }
-        let (handover, entries) = self.nodes[owner].handover.standby_starts();
+        let (handover, entries) = self.nodes[owner].handover.copy_for_standby();
         let standby = self.add_node(self.nodes[owner].region, handover);
         (self.nodes[standby].held, self.nodes[standby].tick) =
             (self.nodes[owner].held.clone(), self.nodes[owner].tick);

@@ -1,0 +1,69 @@
+//! The payload that all protocols of suite `broker` use: 64 bytes of plain text, which HTTP can carry unchanged.
+
+/// Size of the payload, bytes.
+pub const BYTES: usize = 64;
+const DIGITS: usize = 16;
+
+/// A payload of plain text that contains a sequence number; it is rewritten in place for each record.
+#[derive(Debug)]
+pub struct SequencePayload([u8; BYTES]);
+
+impl Default for SequencePayload {
+    fn default() -> Self {
+        Self([b'.'; BYTES])
+    }
+}
+
+impl SequencePayload {
+    /// Writes this sequence number and time into the payload and returns it.
+    #[inline]
+    pub fn encode(&mut self, seq: u64, time_ns: u64) -> &[u8] {
+        write(&mut self.0[..DIGITS], seq);
+        write(&mut self.0[DIGITS..2 * DIGITS], time_ns);
+        &self.0
+    }
+
+    /// Returns the time in a payload, if the payload is complete and contains `seq`.
+    #[inline]
+    pub fn decode_time(payload: &[u8], seq: u64) -> Option<u64> {
+        let fields: &[u8; BYTES] = payload.try_into().ok()?;
+        let is_valid = read(&fields[..DIGITS])? == seq && fields[2 * DIGITS..] == [b'.'; BYTES - 2 * DIGITS];
+        if is_valid { read(&fields[DIGITS..2 * DIGITS]) } else { None }
+    }
+}
+
+#[inline]
+fn write(out: &mut [u8], mut number: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
+}
+
+#[inline]
+fn read(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unexpected_or_damaged_payload_yields_no_send_time() {
+        let mut payload = SequencePayload::default();
+        let mut bytes = payload.encode(7, u64::MAX - 1).to_vec();
+        assert_eq!(SequencePayload::decode_time(&bytes, 7), Some(u64::MAX - 1));
+        assert_eq!(SequencePayload::decode_time(&bytes, 8), None);
+        assert_eq!(SequencePayload::decode_time(&bytes[..63], 7), None);
+        bytes[40] = b'x';
+        assert_eq!(SequencePayload::decode_time(&bytes, 7), None);
+    }
+}

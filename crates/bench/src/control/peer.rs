@@ -1,0 +1,137 @@
+//! Clusters of the peers: etcd, and nats-server's JetStream, each node a process with a directory on a real
+//! disk.
+//!
+//! All listen on 127.0.0.1 only. Only the settings that a durable cluster needs are set: JetStream gets `sync_interval:
+//! always`; etcd syncs before each response by default.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use dunlin_server::ReservedAddress;
+
+use super::cluster::MeasuredCluster;
+use super::work::ControlWork;
+use crate::child::Child;
+use crate::point::{Bench, target};
+use crate::scratch_disk::ScratchDisk;
+
+/// A running cluster of another key-value store, such as etcd, to measure. Dropping it kills the nodes.
+#[derive(Debug)]
+pub struct PeerCluster {
+    target: &'static str,
+    nodes: Vec<Node>,
+    _disk: ScratchDisk,
+    _reserved: Vec<ReservedAddress>,
+}
+
+#[derive(Debug)]
+struct Node {
+    program: PathBuf,
+    args: Vec<String>,
+    endpoint: String,
+    child: Child,
+}
+
+impl PeerCluster {
+    /// Starts the nodes of this target. Clients themselves wait until the nodes are ready.
+    pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
+        let disk = ScratchDisk::new()?;
+        let reserved = reserve_ports(2 * count)?;
+        let ports = ports_of(&reserved);
+        let (clients, peers) = ports.split_at(count);
+        let (name, args_of): (_, &dyn Fn(usize) -> Result<Vec<String>>) = match target {
+            target::JETSTREAM => ("nats-server", &|nth| {
+                Ok(vec!["--config".to_owned(), nats_config(&disk, clients, peers, nth)?])
+            }),
+            _ => ("etcd", &|nth| Ok(etcd_args(&disk, clients, peers, nth))),
+        };
+        let program = bench.peers.program(name)?;
+        let node = |nth: usize| {
+            let args = args_of(nth)?;
+            let child = bench.child.start_program(&program, &args)?;
+            let scheme = if target == target::JETSTREAM { "nats" } else { "http" };
+            let endpoint = format!("{scheme}://127.0.0.1:{}", clients[nth]);
+            anyhow::Ok(Node { program: program.clone(), args, endpoint, child })
+        };
+        let nodes = (0..count).map(node).collect::<Result<_>>()?;
+        Ok(Self { target, nodes, _disk: disk, _reserved: reserved })
+    }
+}
+
+impl MeasuredCluster for PeerCluster {
+    fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.endpoint.clone()).collect()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.child.id()).collect()
+    }
+
+    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child> {
+        let work = ControlWork { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
+        bench.child.start_program(&bench.peers.program("kv_load")?, &[serde_json::to_string(&work)?])
+    }
+
+    fn kill(&mut self, nth: usize) -> Result<()> {
+        self.nodes[nth].child.kill()
+    }
+
+    fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+        let node = &mut self.nodes[nth];
+        node.child = bench.child.start_program(&node.program, &node.args)?;
+        Ok(())
+    }
+}
+
+/// Reserves ports of 127.0.0.1 until the result is dropped. The peers' programs need them, because they cannot choose
+/// a free port and report it.
+pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
+    let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
+    (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")
+}
+
+/// Returns the port numbers of the reservations.
+pub fn ports_of(reserved: &[ReservedAddress]) -> Vec<u16> {
+    reserved.iter().map(|reserved| reserved.address().port()).collect()
+}
+
+fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Vec<String> {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let all: Vec<String> =
+        peers.iter().enumerate().map(|(nth, port)| format!("n{nth}={}", url(*port))).collect();
+    let dir = disk.path().join(format!("n{nth}"));
+    [
+        ("name", format!("n{nth}")),
+        ("data-dir", dir.display().to_string()),
+        ("listen-client-urls", url(clients[nth])),
+        ("advertise-client-urls", url(clients[nth])),
+        ("listen-peer-urls", url(peers[nth])),
+        ("initial-advertise-peer-urls", url(peers[nth])),
+        ("initial-cluster", all.join(",")),
+        ("initial-cluster-state", "new".to_owned()),
+        ("log-level", "error".to_owned()),
+    ]
+    .map(|(name, value)| format!("--{name}={value}"))
+    .into()
+}
+
+/// Writes the configuration file of one nats-server. Returns its path.
+fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
+    let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
+    let mut text = format!(
+        "server_name: n{nth}\nlisten: 127.0.0.1:{}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+        clients[nth],
+        store.display()
+    );
+    if peers.len() > 1 {
+        let routes: Vec<String> = peers.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+        text += &format!(
+            "cluster {{ name: bench, listen: 127.0.0.1:{}, routes: [{}] }}\n",
+            peers[nth],
+            routes.join(", ")
+        );
+    }
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.display().to_string())
+}

@@ -1,0 +1,190 @@
+//! Brokers that listen on a free port of 127.0.0.1. Dropping a broker ends it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::Protocol;
+
+use super::dialect::Dialect;
+use super::request::SERVICE;
+use super::throughput::SUBJECT;
+use crate::child::Child;
+use crate::cores::Pin;
+use crate::point::{Bench, target};
+use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
+use crate::sockets;
+
+/// The address of a broker, its protocol, and the token to log in with.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerEndpoint {
+    /// The broker's address.
+    pub address: SocketAddr,
+    /// The protocol of the broker.
+    pub dialect: Dialect,
+    /// The token of the user; `None` on brokers without users.
+    pub token: Option<&'static str>,
+}
+
+impl BrokerEndpoint {
+    /// Returns the endpoint of a NATS server at this address.
+    pub fn nats(address: SocketAddr) -> Self {
+        Self { address, dialect: Dialect::Nats, token: None }
+    }
+
+    /// Returns this endpoint with a user's token.
+    pub fn with_token(self, token: &'static str) -> Self {
+        Self { token: Some(token), ..self }
+    }
+}
+
+/// A running broker process. Dropping the handle ends it.
+#[derive(Debug)]
+pub struct Broker {
+    endpoint: BrokerEndpoint,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Peer { child: Child, _config: Option<ConfigFile> },
+    Node(ListenerNode),
+}
+
+/// The path of a temporary configuration file. Dropping the value removes the file.
+#[derive(Debug)]
+struct ConfigFile(PathBuf);
+
+/// The configuration of nats-server. By default it closes the connection of a subscriber with 64 MB pending, which a
+/// burst of 64 KB messages reaches. A run must not lose messages, so the limit is higher. Other settings keep their
+/// defaults.
+const NATS_CONFIG: &str = "max_pending: 1GB\n";
+
+/// The arguments of Redis. They raise its limit of 32 MB for pending data of a subscriber, and turn off its disk,
+/// because the other brokers do not store messages either.
+const REDIS_ARGS: [&str; 12] = [
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--client-output-buffer-limit",
+    "pubsub 0 0 0",
+    "--maxclients",
+    "15000",
+    "--bind",
+    "127.0.0.1",
+    "--daemonize",
+    "no",
+];
+
+impl ConfigFile {
+    fn write(text: &str) -> Result<Self> {
+        let path = sockets::unused_path("conf");
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        // The file may be gone already.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A subject of a topic whose publishers do not wait for subscribers.
+pub const CROWD: &str = "crowd";
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const READY: &str = "Listening for client connections on ";
+const HISTORY_BYTES: u64 = 4 << 20;
+
+impl Broker {
+    /// Starts the broker of a target: a peer with default settings, or a node whose threads park.
+    pub fn start(bench: &Bench, target: &str, pin: Pin) -> Result<Self> {
+        // A process inherits the pinning of the thread that starts it.
+        let _pinned = pin.side(1)?;
+        match target {
+            target::NATS => Self::nats_server(bench),
+            target::REDIS => Self::redis(bench),
+            _ => Self::node(bench, false),
+        }
+    }
+
+    /// Starts a node with listener NATS and the topics of the raw clients.
+    pub fn node(bench: &Bench, spin: bool) -> Result<Self> {
+        let topics = vec![
+            TopicSetup::lossless(SUBJECT, HISTORY_BYTES),
+            TopicSetup::lossless(SERVICE, HISTORY_BYTES),
+            TopicSetup::volatile(CROWD, HISTORY_BYTES),
+        ];
+        let protocols = vec![Protocol::Nats.name().to_owned()];
+        let node = ListenerNode::start(bench, &NodeSetup { spin, protocols, topics, users: None })?;
+        Ok(Self { endpoint: Self::nats_listener(&node)?, process: Process::Node(node) })
+    }
+
+    /// Returns the endpoint of a node's listener NATS.
+    pub fn nats_listener(node: &ListenerNode) -> Result<BrokerEndpoint> {
+        node.address(Protocol::Nats).map(BrokerEndpoint::nats)
+    }
+
+    fn nats_server(bench: &Bench) -> Result<Self> {
+        let program = bench.peers.program("nats-server")?;
+        let config = ConfigFile::write(NATS_CONFIG)?;
+        let args = ["--addr", "127.0.0.1", "--port", "-1", "--config", &config.0.to_string_lossy()];
+        let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
+        let address = wait_for_start(&mut child, "nats-server", |child| {
+            let stderr = child.stderr_text();
+            let line =
+                stderr.split(READY).nth(1).filter(|rest| rest.contains('\n'))?.lines().next()?.to_owned();
+            line.trim().parse().ok()
+        })?;
+        let endpoint = BrokerEndpoint::nats(address);
+        Ok(Self { endpoint, process: Process::Peer { child, _config: Some(config) } })
+    }
+
+    fn redis(bench: &Bench) -> Result<Self> {
+        let program = bench.peers.program("redis-server")?;
+        // Redis cannot choose a free port itself.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+        let address = address.context("cannot find a free port")?;
+        let mut args = vec!["--port".to_owned(), address.port().to_string()];
+        args.extend(REDIS_ARGS.map(str::to_owned));
+        let mut child = bench.child.start_program(&program, &args)?;
+        wait_for_start(&mut child, "redis-server", |_| TcpStream::connect(address).ok())?;
+        let endpoint = BrokerEndpoint { address, dialect: Dialect::Redis, token: None };
+        Ok(Self { endpoint, process: Process::Peer { child, _config: None } })
+    }
+
+    /// Returns the broker's address and protocol.
+    pub fn endpoint(&self) -> BrokerEndpoint {
+        self.endpoint
+    }
+
+    /// Returns a field of the process's memory as the kernel reports it, in bytes.
+    pub fn memory(&self, field: &str) -> Result<u64> {
+        match &self.process {
+            Process::Peer { child, .. } => child.memory(field),
+            Process::Node(node) => node.memory(field),
+        }
+    }
+}
+
+/// Calls `probe` until it returns a value. Fails if the program ends or takes too long.
+fn wait_for_start<T>(
+    child: &mut Child,
+    name: &str,
+    mut probe: impl FnMut(&mut Child) -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if let Some(value) = probe(child) {
+            return Ok(value);
+        }
+        if child.try_wait()?.is_some() || Instant::now() > deadline {
+            bail!("{name} did not start{}", child.stderr_text());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}

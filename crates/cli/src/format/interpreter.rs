@@ -1,0 +1,238 @@
+//! Interprets records and states of state topics: `set bid 50000.10 x 1200` instead of bytes.
+//!
+//! The topic's configuration is read from the node once, with the first record that could have entries. If it
+//! is unknown, or the bytes are not entries, the bytes are shown.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_client::Client;
+use dunlin_feed::{BOOK, BookEntry, LAST, ORDERS, OrderEntry, PriceLevels, Scale, Side, ValueEntry};
+use dunlin_topic::{Record, Reducer, ReducerConfig, Snapshot};
+use serde_json::{Map, Value, json};
+
+use super::json::put_bytes;
+use super::text::escaped;
+use crate::state::State;
+
+/// The number of a record's entries that are shown; the rest is only counted.
+const ENTRIES_SHOWN_MAX: usize = 8;
+
+/// Decodes the records of state topics into readable entries, according to each topic's reducer.
+#[derive(Default)]
+pub struct Interpreters {
+    /// The node that knows the topics' configurations; `None` for records from files.
+    node: Option<Client>,
+    known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
+}
+
+/// How the entries of a topic are decoded.
+#[derive(Debug)]
+struct TopicFormat {
+    reducer: ReducerConfig,
+    scale: Scale,
+}
+
+/// One decoded entry.
+#[derive(Debug, Clone, Copy)]
+enum Entry<'a> {
+    Level(BookEntry),
+    Order(OrderEntry),
+    Value(ValueEntry<'a>),
+}
+
+impl Interpreters {
+    pub fn of(node: &Client) -> Interpreters {
+        Interpreters { node: Some(node.clone()), known: Mutex::default() }
+    }
+
+    /// Sets a topic's configuration for records from files, for which no node is available.
+    pub fn set_reducer(&self, topic: &str, reducer: ReducerConfig) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));
+    }
+
+    /// The record's entries as text, if it has any.
+    pub fn text(&self, record: &Record<'_>) -> Option<String> {
+        let (kind, entries) = self.entries(record)?;
+        let more = entries.len().saturating_sub(ENTRIES_SHOWN_MAX);
+        let mut words: Vec<String> =
+            entries.iter().take(ENTRIES_SHOWN_MAX).map(|entry| kind.text(entry)).collect();
+        words.extend((more > 0).then(|| format!("and {more} more")));
+        Some(words.join(", "))
+    }
+
+    /// The record's entries as objects, if it has any.
+    pub fn object(&self, record: &Record<'_>) -> Option<Value> {
+        let (_, entries) = self.entries(record)?;
+        Some(entries.iter().map(Entry::object).collect())
+    }
+
+    /// Formats a state as a sentence, followed by further lines.
+    pub fn state_text(&self, snapshot: &Snapshot) -> Option<(String, Vec<String>)> {
+        let (kind, state) = self.state(snapshot)?;
+        let sentence = match state.levels() {
+            Some(book) => kind.sentence(book),
+            None => match state.entries() {
+                1 => "1 value".to_owned(),
+                entries => format!("{entries} values"),
+            },
+        };
+        let payload = state.encode_snapshot();
+        let entries = kind.read(&payload)?;
+        let lines = entries.iter().filter(|entry| !entry.is_clear()).map(|entry| kind.text(entry));
+        Some((sentence, lines.collect()))
+    }
+
+    /// A state's kind, and its entries as objects.
+    pub fn state_object(&self, snapshot: &Snapshot) -> Option<(String, Value)> {
+        let (kind, state) = self.state(snapshot)?;
+        let payload = state.encode_snapshot();
+        let entries = kind.read(&payload)?;
+        let entries = entries.iter().filter(|entry| !entry.is_clear()).map(Entry::object).collect();
+        Some((kind.reducer.kind.clone(), entries))
+    }
+
+    fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
+        // The first byte of an entry is its operation, a byte with which no text begins.
+        let payload = record.frame.payload();
+        if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
+            return None;
+        }
+        let kind = self.kind(&record.log.topic)?;
+        let entries = kind.read(payload)?;
+        Some((kind, entries))
+    }
+
+    fn state(&self, snapshot: &Snapshot) -> Option<(Arc<TopicFormat>, State)> {
+        let kind = self.kind(&snapshot.log.topic)?;
+        let mut state = State::of(&kind.reducer).ok()?;
+        state.restore(snapshot.position.seq, &snapshot.bytes).ok()?;
+        Some((kind, state))
+    }
+
+    fn kind(&self, topic: &str) -> Option<Arc<TopicFormat>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kind) = known.get(topic) {
+            return kind.clone();
+        }
+        // If the request fails, it is repeated for the next record.
+        let reducer = self.node.as_ref()?.describe_topic(topic).ok()?.config.reducer;
+        let kind = reducer.and_then(TopicFormat::of).map(Arc::new);
+        known.insert(topic.to_owned(), kind.clone());
+        kind
+    }
+}
+
+impl std::fmt::Debug for Interpreters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Interpreters")
+    }
+}
+
+impl TopicFormat {
+    fn of(reducer: ReducerConfig) -> Option<TopicFormat> {
+        let scale = match reducer.kind.as_str() {
+            BOOK | ORDERS => Scale::parse(&reducer.kind, &reducer.options).ok()?,
+            LAST => Scale::default(),
+            _ => return None,
+        };
+        Some(TopicFormat { reducer, scale })
+    }
+
+    /// Decodes all entries, or none if some bytes are not an entry.
+    fn read<'a>(&self, payload: &'a [u8]) -> Option<Vec<Entry<'a>>> {
+        match self.reducer.kind.as_str() {
+            BOOK => BookEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Level)).collect(),
+            ORDERS => OrderEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Order)).collect(),
+            _ => ValueEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Value)).collect(),
+        }
+    }
+
+    fn text(&self, entry: &Entry<'_>) -> String {
+        let (price, size) = (|units| self.scale.price_text(units), |units| self.scale.size_text(units));
+        match *entry {
+            Entry::Level(BookEntry::Set { side, price: at, size: of }) => {
+                format!("set {side} {} x {}", price(at), size(of))
+            }
+            Entry::Level(BookEntry::Remove { side, price: at }) => format!("remove {side} {}", price(at)),
+            Entry::Order(OrderEntry::Add { side, id, price: at, size: of }) => {
+                format!("add {side} {id} {} x {}", price(at), size(of))
+            }
+            Entry::Order(OrderEntry::Change { id, price: at, size: of }) => {
+                format!("change {id} {} x {}", price(at), size(of))
+            }
+            Entry::Order(OrderEntry::Delete { id }) => format!("delete {id}"),
+            Entry::Level(BookEntry::Clear { side }) | Entry::Order(OrderEntry::Clear { side }) => {
+                format!("clear {side}s")
+            }
+            Entry::Value(ValueEntry::Set { key, value }) => {
+                format!("set {} {}", escaped(key), escaped(value))
+            }
+            Entry::Value(ValueEntry::Remove { key }) => format!("remove {}", escaped(key)),
+            Entry::Value(ValueEntry::Clear) => "clear".to_owned(),
+        }
+    }
+
+    fn sentence(&self, book: &dyn PriceLevels) -> String {
+        let best = |side| {
+            let level = book.best(side)?;
+            Some(format!("{} x {}", self.scale.price_text(level.price), self.scale.size_text(level.size)))
+        };
+        let side = |side| match best(side) {
+            Some(best) => match book.level_count(side) {
+                1 => format!("1 {side} level from {best}"),
+                levels => format!("{levels} {side} levels from {best}"),
+            },
+            None => format!("no {side}s"),
+        };
+        format!("{}, {}", side(Side::Bid), side(Side::Ask))
+    }
+}
+
+impl Entry<'_> {
+    fn is_clear(&self) -> bool {
+        matches!(
+            self,
+            Entry::Level(BookEntry::Clear { .. })
+                | Entry::Order(OrderEntry::Clear { .. })
+                | Entry::Value(ValueEntry::Clear)
+        )
+    }
+
+    /// Prices and sizes in units. Ids are text, because many JSON readers cannot hold them exactly.
+    fn object(&self) -> Value {
+        let side_of = |side: Side| side.to_string();
+        match *self {
+            Entry::Level(BookEntry::Set { side, price, size }) => {
+                json!({ "op": "set", "side": side_of(side), "price": price, "size": size })
+            }
+            Entry::Level(BookEntry::Remove { side, price }) => {
+                json!({ "op": "remove", "side": side_of(side), "price": price })
+            }
+            Entry::Order(OrderEntry::Add { side, id, price, size }) => {
+                json!({ "op": "add", "side": side_of(side), "id": id.to_string(), "price": price, "size": size })
+            }
+            Entry::Order(OrderEntry::Change { id, price, size }) => {
+                json!({ "op": "change", "id": id.to_string(), "price": price, "size": size })
+            }
+            Entry::Order(OrderEntry::Delete { id }) => json!({ "op": "delete", "id": id.to_string() }),
+            Entry::Level(BookEntry::Clear { side }) | Entry::Order(OrderEntry::Clear { side }) => {
+                json!({ "op": "clear", "side": side_of(side) })
+            }
+            Entry::Value(ValueEntry::Set { key, value }) => keyed("set", key, Some(value)),
+            Entry::Value(ValueEntry::Remove { key }) => keyed("remove", key, None),
+            Entry::Value(ValueEntry::Clear) => json!({ "op": "clear" }),
+        }
+    }
+}
+
+fn keyed(op: &str, key: &[u8], value: Option<&[u8]>) -> Value {
+    let mut object = Map::new();
+    object.insert("op".into(), op.into());
+    put_bytes(&mut object, "key", key);
+    if let Some(value) = value {
+        put_bytes(&mut object, "value", value);
+    }
+    object.into()
+}

@@ -1,0 +1,140 @@
+//! Commands about keys that were sent and have no response yet.
+
+use std::time::{Duration, Instant};
+
+use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
+use dunlin_wire::{
+    Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind,
+};
+
+use super::{Kv, KvError};
+use crate::follow::lock;
+use crate::pending_request::PendingRequest;
+use crate::refusal::RefusedError;
+use crate::topics::CallError;
+
+/// The pause between attempts of a repeatable request.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The largest size of the headers and padding of a message with a command.
+const HEAD_BYTES: usize = HEADER_BYTES + 32;
+
+/// A command about keys that was sent and has no response yet.
+/// Several commands may be in flight; the node handles commands that arrive together as one.
+#[derive(Debug)]
+#[must_use = "a command that is not waited for may fail unnoticed"]
+pub struct PendingCommand {
+    kv: Kv,
+    request: PendingRequest,
+}
+
+impl PendingCommand {
+    /// Whether the response has arrived.
+    pub fn is_answered(&self) -> bool {
+        self.request.is_answered()
+    }
+
+    /// Waits for the response.
+    pub fn wait(self) -> Result<ControlReply, KvError> {
+        let PendingCommand { kv, request } = self;
+        let bytes = request.wait(Some(Instant::now() + kv.response_timeout()))?;
+        kv.reply(&bytes)
+    }
+
+    /// Async form of [`wait`](Self::wait).
+    #[cfg(feature = "tokio")]
+    pub async fn answered(self) -> Result<ControlReply, KvError> {
+        let PendingCommand { kv, request } = self;
+        let bytes = request.answered().await?;
+        kv.reply(&bytes)
+    }
+}
+
+impl Kv {
+    /// Sends a command as soon as there is a connection, without waiting for the response.
+    pub fn begin(&self, command: &ControlCommand<'_>) -> Result<PendingCommand, KvError> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        Ok(PendingCommand { kv: self.clone(), request: self.send(ControlKind::Command, &bytes)? })
+    }
+
+    /// Sends a command and ignores its response. Does nothing if there is no connection.
+    pub(super) fn send_unconfirmed(&self, command: &ControlCommand<'_>) {
+        let is_up = lock(&self.shared.session).is_up;
+        if is_up {
+            let _ = self.begin(command);
+        }
+    }
+
+    pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
+        // A node closes the connection if it receives a larger message. All other commands would then lose their
+        // responses.
+        let (size, size_max) =
+            (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
+        if size > size_max {
+            let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
+            return Err(CallError::Refused(RefusedError { code: ErrorCode::KeyTooLarge, numbers, text }));
+        }
+        let control = |request| FromClient::Control(Control { request, kind, bytes: LongBytes(bytes) });
+        let request = self.shared.send_request(control)?;
+        self.shared.check_version(MessageKind::Control)?;
+        Ok(request)
+    }
+
+    /// Repeats a request without side effects until the node responds, for at most `patience`.
+    pub(super) fn retry_until_answered(
+        &self,
+        kind: ControlKind,
+        bytes: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<u8>, KvError> {
+        let until = Instant::now() + patience;
+        loop {
+            let waited = self.send(kind, bytes).and_then(|request| request.wait(Some(until)));
+            match waited.map_err(KvError::from) {
+                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
+            }
+        }
+    }
+
+    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Repeats the
+    /// command as long as `next_deadline` returns a deadline.
+    pub(super) fn retry_while(
+        &self,
+        bytes: &[u8],
+        next_deadline: impl Fn() -> Result<Instant, KvError>,
+    ) -> Result<ControlReply, KvError> {
+        loop {
+            let waited = match self.send(ControlKind::Command, bytes) {
+                Ok(request) => {
+                    while !request.wait_until(next_deadline()?) {}
+                    request.wait(Some(Instant::now()))
+                }
+                Err(error) => Err(error),
+            };
+            match waited.map_err(KvError::from) {
+                Err(error) if error.is_lost() => {
+                    next_deadline()?;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(error),
+                Ok(answer) => return self.reply(&answer),
+            }
+        }
+    }
+
+    pub(super) fn reply(&self, message: &[u8]) -> Result<ControlReply, KvError> {
+        match ControlOutcome::decode(self.content(message)?)? {
+            ControlOutcome::Done { reply } => Ok(reply),
+            ControlOutcome::Refused { .. } => Err(KvError::unexpected_response()),
+        }
+    }
+
+    pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], KvError> {
+        match self.shared.decode_response(message) {
+            Some(FromNode::ControlResult(controlled)) => Ok(controlled.bytes.0),
+            _ => Err(KvError::unexpected_response()),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Queries about keys that were sent and have no response yet.
+
+use std::time::Instant;
+
+use dunlin_control::{ControlQuery, QueryAnswer};
+
+use super::{Kv, KvError};
+use crate::pending_request::PendingRequest;
+
+/// A query about keys that was sent and has no response yet.
+/// Several queries may be in flight; the node answers queries that arrive together from one state.
+#[derive(Debug)]
+#[must_use = "the result of a query that is not waited for is lost"]
+pub struct PendingQuery {
+    kv: Kv,
+    request: PendingRequest,
+}
+
+impl PendingQuery {
+    /// Waits for the response to the query.
+    pub fn wait(self) -> Result<QueryAnswer, KvError> {
+        let PendingQuery { kv, request } = self;
+        let bytes = request.wait(Some(Instant::now() + kv.response_timeout()))?;
+        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
+    }
+
+    /// Async form of [`wait`](Self::wait).
+    #[cfg(feature = "tokio")]
+    pub async fn answered(self) -> Result<QueryAnswer, KvError> {
+        let PendingQuery { kv, request } = self;
+        let bytes = request.answered().await?;
+        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
+    }
+}
+
+impl Kv {
+    /// Sends a query as soon as there is a connection, without waiting for the response. The query is not
+    /// repeated if the connection is lost.
+    pub fn begin_query(&self, query: &ControlQuery<'_>) -> Result<PendingQuery, KvError> {
+        let mut bytes = Vec::new();
+        query.encode(&mut bytes);
+        Ok(PendingQuery { kv: self.clone(), request: self.send(self.query_kind, &bytes)? })
+    }
+}

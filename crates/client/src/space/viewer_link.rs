@@ -1,0 +1,130 @@
+//! A viewer's connection to one process of a world.
+
+use std::time::Duration;
+
+use dunlin_space::{Denial, Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRequest, WorldResponse};
+use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
+
+use super::viewer::ViewError;
+use crate::client::Client;
+use crate::publisher::{Publisher, PublisherOptions};
+use crate::request::requester_prefix;
+use crate::subscriber::Subscriber;
+
+/// A viewer's connection to one process, which receives this process's messages.
+#[derive(Debug)]
+pub(super) struct ViewerLink {
+    client: Client,
+    subject: String,
+    watch: SurroundingsWatch,
+    open_link: Option<OpenLink>,
+}
+
+/// The objects that exist only as long as the connection.
+#[derive(Debug)]
+struct OpenLink {
+    connection: u64,
+    inbox: String,
+    subscriber: Subscriber,
+    publisher: Publisher,
+}
+
+impl ViewerLink {
+    /// Prepares a connection to the process that receives requests at `subject` of the client's node.
+    pub(super) fn new(client: Client, subject: String, watch: SurroundingsWatch) -> ViewerLink {
+        ViewerLink { client, subject, watch, open_link: None }
+    }
+
+    /// Applies the messages that have arrived. Returns `false` without a connection.
+    pub(super) fn drain<const D: usize>(
+        &mut self,
+        scene: &mut Scene<D>,
+        changes: &mut Vec<SceneChange>,
+    ) -> Result<bool, ViewError> {
+        let connections = self.client.connections();
+        if self.open_link.as_ref().is_some_and(|open_link| open_link.connection != connections) {
+            self.open_link = None;
+        }
+        if self.open_link.is_none() && !self.try_open()? {
+            return Ok(false);
+        }
+        let Some(open_link) = &mut self.open_link else { return Ok(false) };
+        let mut restarts = false;
+        loop {
+            match open_link.subscriber.ready() {
+                Ok(true) => {}
+                Ok(false) => break,
+                // The subscription is made again on the next connection.
+                Err(_) => {
+                    self.open_link = None;
+                    return Ok(false);
+                }
+            }
+            match open_link.subscriber.take() {
+                Event::Record(record) => match WorldResponse::decode(record.payload())? {
+                    WorldResponse::ViewerUpdate(sight) => scene.apply(&sight, changes)?,
+                    WorldResponse::Refused { why: Denial::Busy, .. } => restarts = true,
+                    WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
+                    WorldResponse::Watching | WorldResponse::Done { .. } => {}
+                },
+                // The client has lost messages of the process and begins again with the complete list of entities.
+                Event::Notice(_) => restarts = true,
+            }
+        }
+        if restarts {
+            self.send(&WorldRequest::Unwatch(ViewerId(0)));
+            self.send(&WorldRequest::Watch(ViewerId(0), self.watch));
+        }
+        Ok(true)
+    }
+
+    /// Waits until messages may have arrived.
+    pub(super) fn wait(&mut self, timeout: Duration) {
+        match &mut self.open_link {
+            // An error is returned by the next call of `drain`.
+            Some(open_link) => drop(open_link.subscriber.wait(Some(timeout))),
+            None => std::thread::sleep(timeout),
+        }
+    }
+
+    fn try_open(&mut self) -> Result<bool, ViewError> {
+        if !self.client.is_up() {
+            // An error is returned by the next call of `drain`.
+            drop(self.client.shared.try_pump());
+            return Ok(false);
+        }
+        let connection = self.client.connections();
+        let Ok(session) = self.client.shared.wait_for_inbox() else { return Ok(false) };
+        let prefix = requester_prefix(&session);
+        let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
+        let Ok(subscriber) = self.client.subscribe(&format!("{prefix}>"), options) else { return Ok(false) };
+        let quiet = PublisherOptions { quiet: true, identity: None };
+        let publisher = match self.client.publisher_with(&self.subject, quiet) {
+            Ok(publisher) => publisher,
+            Err(PublishError::Forbidden(why) | PublishError::Refused(why)) => {
+                return Err(ViewError::Refused(why));
+            }
+            Err(_) => return Ok(false),
+        };
+        let inbox = format!("{prefix}sight");
+        self.open_link = Some(OpenLink { connection, inbox, subscriber, publisher });
+        self.send(&WorldRequest::Watch(ViewerId(0), self.watch));
+        Ok(true)
+    }
+
+    fn send(&mut self, request: &WorldRequest<'_, 0>) {
+        let Some(OpenLink { inbox, publisher, .. }) = &mut self.open_link else { return };
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        let mut draft = Draft::from(&bytes[..]);
+        draft.meta.reply = Some(inbox);
+        // If the connection is lost, the next one sends the request again.
+        let _ = publisher.send(draft).and_then(|()| publisher.send_batches());
+    }
+}
+
+impl Drop for ViewerLink {
+    fn drop(&mut self) {
+        self.send(&WorldRequest::Unwatch(ViewerId(0)));
+    }
+}

@@ -1,0 +1,142 @@
+//! The processes of a world and the regions that they own, read from the cluster's keys.
+
+use std::collections::BTreeMap;
+
+use dunlin_space::{EntityId, RegionId, WorldNameError, check_world_name};
+use serde_json::Value;
+
+use super::World;
+use super::command::CommandError;
+use crate::kv::{KvEntry, KvError};
+
+/// One region of a world, with the process that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionOwner {
+    /// The region.
+    pub region: RegionId,
+    /// The owning process and its epoch; `None` without an owner.
+    pub owner: Option<(u64, u64)>,
+}
+
+/// The owners of all regions of a world, and the addresses of the world's processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorldMap {
+    /// The world's name.
+    pub world: String,
+    /// The addresses of the processes' nodes, by process.
+    pub processes: BTreeMap<u64, String>,
+    /// All regions that have had an owner.
+    pub regions: Vec<RegionOwner>,
+    /// The number of processes for which the world waits before its regions begin; 0 if the world has no description.
+    pub expected: usize,
+}
+
+impl WorldMap {
+    /// Fails unless the world has begun and a process runs it.
+    pub fn check(&self) -> Result<(), WorldMapError> {
+        let world = self.world.clone();
+        if self.processes.is_empty() {
+            return Err(WorldMapError::NoProcess(world));
+        }
+        let (processes, expected) = (self.processes.len(), self.expected);
+        if self.regions.is_empty() {
+            Err(WorldMapError::NotBegun { world, processes, expected })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The error to return if no process has the entity.
+    pub fn entity_error(&self, id: EntityId) -> CommandError {
+        let regions = self.unowned_regions();
+        if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
+    }
+
+    /// The regions without an owner.
+    pub(super) fn unowned_regions(&self) -> Vec<RegionId> {
+        self.regions.iter().filter(|region| region.owner.is_none()).map(|region| region.region).collect()
+    }
+}
+
+/// The reason why a world's regions and owners cannot be determined.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorldMapError {
+    /// The name is not valid for a world.
+    #[error(transparent)]
+    Name(#[from] WorldNameError),
+    /// No process has begun the world.
+    #[error("there is no world {0:?} at this node: `dunlin space run` begins one")]
+    NoWorld(String),
+    /// The world waits until enough processes take part.
+    #[error(
+        "world {world:?} has not begun: {processes} of {expected} processes take part; \
+         `dunlin space join {world}` starts another"
+    )]
+    NotBegun {
+        /// The world's name.
+        world: String,
+        /// The number of processes that take part.
+        processes: usize,
+        /// The number of processes for which the world waits.
+        expected: usize,
+    },
+    /// All processes of the world have ended.
+    #[error(
+        "no process runs world {0:?}: its processes have ended, or cannot reach this node; `dunlin space join {0}` starts one"
+    )]
+    NoProcess(String),
+    /// The keys of the world could not be read.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+}
+
+impl World {
+    /// Reads the current owners of the world's regions.
+    pub fn world_map(&self) -> Result<WorldMap, WorldMapError> {
+        check_world_name(&self.name)?;
+        let prefix = format!("space/{}/", self.name);
+        let entries = self.client.kv().prefix(&prefix)?;
+        let described = entries.iter().find(|entry| entry.key == format!("{prefix}world").as_bytes());
+        let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+        let expected = described.as_ref().and_then(|described| described["processes"].as_u64()).unwrap_or(0);
+        let mut map =
+            WorldMap { world: self.name.clone(), expected: expected as usize, ..WorldMap::default() };
+        let (mut owners, mut began) = (BTreeMap::new(), Vec::new());
+        for entry in &entries {
+            let Some((kind, number)) = parse(&prefix, entry) else { continue };
+            let value = || serde_json::from_slice::<Value>(&entry.value).ok();
+            match kind {
+                "process" => {
+                    let url = value().and_then(|value| Some(value["url"].as_str()?.to_owned()));
+                    map.processes.extend(url.map(|url| (number, url)));
+                }
+                "region" => {
+                    let owner = value()
+                        .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
+                    owners.extend(owner.map(|owner| (number, owner)));
+                }
+                "began" => began.push(number),
+                _ => {}
+            }
+        }
+        began.extend(owners.keys().filter(|region| !began.contains(region)).copied().collect::<Vec<_>>());
+        began.sort_unstable();
+        if began.is_empty() && map.processes.is_empty() && described.is_none() {
+            return Err(WorldMapError::NoWorld(self.name.clone()));
+        }
+        let region_owner =
+            |number| Some(RegionOwner { region: region(number)?, owner: owners.get(&number).copied() });
+        map.regions = began.into_iter().filter_map(region_owner).collect();
+        Ok(map)
+    }
+}
+
+fn region(number: u64) -> Option<RegionId> {
+    u32::try_from(number).ok().map(RegionId)
+}
+
+fn parse<'a>(prefix: &str, entry: &'a KvEntry) -> Option<(&'a str, u64)> {
+    let (kind, number) = std::str::from_utf8(&entry.key).ok()?.strip_prefix(prefix)?.split_once('/')?;
+    Some((kind, number.parse().ok()?))
+}

@@ -1,0 +1,125 @@
+//! Commands and queries about tasks that were sent and have no response yet.
+
+use std::time::Instant;
+
+use dunlin_tasks::{CommandReply, TaskCommand};
+use dunlin_wire::{
+    ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind, TaskCommandResult,
+    Tasks as Message, TasksKind,
+};
+
+use super::{Tasks, TasksError};
+use crate::pending_request::PendingRequest;
+use crate::refusal::RefusedError;
+use crate::topics::CallError;
+
+/// The pause between attempts of a repeatable request.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// The largest size of a message without the commands or the query: headers and padding.
+const HEAD_BYTES: usize = HEADER_BYTES + 32;
+
+/// Commands about tasks that were sent together and have no response yet.
+/// Several groups of commands may be in flight; the node handles commands that arrive together as one.
+#[derive(Debug)]
+#[must_use = "commands that are not waited for may fail unnoticed"]
+pub struct PendingTaskCommands {
+    tasks: Tasks,
+    request: PendingRequest,
+}
+
+impl PendingTaskCommands {
+    /// Whether the responses have arrived.
+    pub fn is_answered(&self) -> bool {
+        self.request.is_answered()
+    }
+
+    /// Waits for the response to each command.
+    pub fn wait(self) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
+        let PendingTaskCommands { tasks, request } = self;
+        let bytes = request.wait(Some(Instant::now() + tasks.response_timeout()))?;
+        decode_responses(tasks.content(&bytes)?)
+    }
+
+    /// Async form of [`wait`](Self::wait).
+    #[cfg(feature = "tokio")]
+    pub async fn answered(self) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
+        let PendingTaskCommands { tasks, request } = self;
+        let bytes = request.answered().await?;
+        decode_responses(tasks.content(&bytes)?)
+    }
+}
+
+impl Tasks {
+    /// Sends commands as soon as there is a connection, without waiting for the responses. The cluster executes the
+    /// commands in order.
+    pub fn begin(&self, commands: &[TaskCommand<'_>]) -> Result<PendingTaskCommands, TasksError> {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| push_command(&mut bytes, command));
+        Ok(PendingTaskCommands { tasks: self.clone(), request: self.send(TasksKind::Commands, &bytes)? })
+    }
+
+    pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
+        if let Some(refused) = refuse_too_long(bytes) {
+            return Err(CallError::Refused(refused));
+        }
+        let message = |request| FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) });
+        let request = self.shared.send_request(message)?;
+        self.shared.check_version(MessageKind::Tasks)?;
+        Ok(request)
+    }
+
+    /// Repeats a request without side effects until the node responds, for at most the response timeout.
+    pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
+        let until = Instant::now() + self.response_timeout();
+        loop {
+            let waited = self.send(kind, bytes).and_then(|request| request.wait(Some(until)));
+            match waited.map_err(TasksError::from) {
+                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
+            }
+        }
+    }
+
+    pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], TasksError> {
+        match self.shared.decode_response(message) {
+            Some(FromNode::TasksResult(result)) => Ok(result.bytes.0),
+            _ => Err(TasksError::unexpected_response()),
+        }
+    }
+}
+
+/// Returns the refusal for a request that does not fit into a message. If the client sent it, the node would close the
+/// connection, and all other requests would lose their responses.
+pub(super) fn refuse_too_long(bytes: &[u8]) -> Option<RefusedError> {
+    let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
+    let refused = || {
+        let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
+        RefusedError { code: ErrorCode::TaskTooLarge, numbers, text }
+    };
+    (size > size_max).then(refused)
+}
+
+/// The number of bytes of the length before each command.
+pub(super) const LENGTH_BYTES: usize = 4;
+
+/// Appends a command after its length.
+pub(super) fn push_command(bytes: &mut Vec<u8>, command: &TaskCommand<'_>) {
+    let at = bytes.len();
+    bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+    command.encode(bytes);
+    let len = (bytes.len() - at - LENGTH_BYTES) as u32;
+    bytes[at..at + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Decodes the response to each command.
+pub(super) fn decode_responses(bytes: &[u8]) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
+    let read = |answer| {
+        Ok(match answer {
+            Ok(TaskCommandResult::Done(reply)) => Ok(CommandReply::decode(reply)?),
+            Ok(TaskCommandResult::Refused(refusal)) => Err(RefusedError::new(&refusal)),
+            Err(_) => return Err(TasksError::unexpected_response()),
+        })
+    };
+    TaskCommandResult::read_all(bytes).map(read).collect()
+}

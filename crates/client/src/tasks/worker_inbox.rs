@@ -1,0 +1,69 @@
+//! Messages from the node for one worker, passed from the reading thread to the worker's thread.
+
+use std::sync::Mutex;
+
+use dunlin_tasks::{AttachResponse, WorkerOrder};
+
+use crate::follow::{HandleWaker, lock};
+use crate::refusal::RefusedError;
+
+/// The messages that the worker has not handled yet, and the waker of its thread.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerInbox {
+    pub(super) waker: HandleWaker,
+    messages: Mutex<WorkerMessages>,
+}
+
+/// The messages since the thread last took them, by kind, in order of arrival.
+#[derive(Debug, Default)]
+pub(super) struct WorkerMessages {
+    /// Whether the connection was lost, with all unanswered requests. The other messages arrived before the loss.
+    pub(super) is_lost: bool,
+    pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
+    /// Orders of the node, such as to run or to stop a task.
+    pub(super) orders: Vec<WorkerOrder>,
+    /// Responses to requests, as message bytes.
+    pub(super) responses: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
+    /// Whether another thread asks the worker's thread to continue.
+    pub(super) is_woken: bool,
+}
+
+impl WorkerInbox {
+    pub(super) fn has_messages(&self) -> bool {
+        let messages = lock(&self.messages);
+        messages.is_lost
+            || messages.is_woken
+            || messages.attached.is_some()
+            || !messages.orders.is_empty()
+            || !messages.responses.is_empty()
+    }
+
+    pub(super) fn take(&self) -> WorkerMessages {
+        std::mem::take(&mut *lock(&self.messages))
+    }
+
+    pub(super) fn wake(&self) {
+        lock(&self.messages).is_woken = true;
+        self.waker.wake();
+    }
+
+    pub(crate) fn push_attached(&self, attached: Result<AttachResponse, RefusedError>) {
+        lock(&self.messages).attached = Some(attached);
+        self.waker.wake();
+    }
+
+    pub(crate) fn push_orders(&self, orders: impl Iterator<Item = WorkerOrder>) {
+        lock(&self.messages).orders.extend(orders);
+        self.waker.wake();
+    }
+
+    pub(crate) fn push_response(&self, request: u32, response: Result<Vec<u8>, RefusedError>) {
+        lock(&self.messages).responses.push((request, response));
+        self.waker.wake();
+    }
+
+    pub(crate) fn set_lost(&self) {
+        lock(&self.messages).is_lost = true;
+        self.waker.wake();
+    }
+}

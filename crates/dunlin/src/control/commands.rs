@@ -1,0 +1,318 @@
+//! Proposals and reads of keys. A node that leads handles them itself; any other node sends them to the leader.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_control::{
+    ControlCommand, ControlOutcome, ControlQuery, ControlRefusal, ControlReply, ControlState, Key,
+    QueryAnswer,
+};
+use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
+use futures_util::future::{Either, select};
+
+use super::forward::{self, ForwardedRequest};
+use super::lock_waiters::LockOutcome;
+use super::machine::ControlMachine;
+use super::proposing::{self, PAUSE, RetryDeadline};
+use super::{Consistency, Control, ControlError};
+
+/// For each part of `state_bytes_max` of this size, in bytes, one lease is allowed. The next two constants bound the
+/// number of leases.
+const LEASE_BYTES: u64 = 1 << 10;
+const LEASES_MIN: u64 = 10_000;
+const LEASES_MAX: u64 = 1_000_000;
+/// Number of revisions and of lease numbers that are skipped after a restore. It is larger than the number that clients
+/// can have used since the backup. etcd's documentation advises the same for `etcdutl snapshot restore
+/// --bump-revision`.
+const RESTORE_SKIPS: u64 = 1_000_000_000;
+/// Maximum number of leases or lock waits that one log entry ends.
+const BATCH_MAX: usize = 1_000;
+
+impl Control {
+    /// Proposes commands, and sends them to the leader if that is another node. The cluster applies them one after
+    /// another, with no other command in between. Returns the bytes of a [`ControlOutcome`] for each. Commands that
+    /// certainly were not applied are retried for `answer_ms_max`.
+    pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+        commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
+        self.propose_decoded(commands).await
+    }
+
+    /// Like [`Control::propose`], but for commands that were decoded before.
+    pub async fn propose_decoded(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+        let group = self.group()?;
+        let retry_deadline = self.retry_deadline();
+        loop {
+            let leadership = group.leadership();
+            if leadership == Leadership::Local {
+                self.prepare_term(&group).await?;
+            }
+            match proposing::propose(&group, &*self.transport, leadership, commands).await? {
+                Ok(responses) => return Ok(responses),
+                Err((unapplied, why)) => {
+                    commands = unapplied;
+                    retry_deadline.wait(&group, why).await?;
+                }
+            }
+        }
+    }
+
+    fn retry_deadline(&self) -> RetryDeadline {
+        RetryDeadline::new(Duration::from_millis(self.limits.raft.answer_ms_max))
+    }
+
+    /// Proposes one command.
+    pub async fn execute(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ControlError> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        self.execute_encoded(&bytes).await
+    }
+
+    /// Like [`Control::execute`], but for an encoded command.
+    pub(crate) async fn execute_encoded(&self, command: &[u8]) -> Result<ControlReply, ControlError> {
+        let mut commands = Commands::default();
+        commands.push(command);
+        let responses = self.propose_decoded(commands).await?;
+        let outcome = ControlOutcome::decode(responses.first().ok_or(ControlError::Unknown)?)?;
+        Ok(Result::from(outcome)?)
+    }
+
+    /// Like [`Control::execute`], but for several commands, which are applied one after another with no other command
+    /// in between. Returns the result of each.
+    pub async fn execute_all(
+        &self,
+        all: &[ControlCommand<'_>],
+    ) -> Result<Vec<Result<ControlReply, ControlRefusal>>, ControlError> {
+        let mut commands = Commands::default();
+        all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
+        let responses = self.propose_decoded(commands).await?;
+        let outcomes = responses.iter().map(|response| Ok(ControlOutcome::decode(response)?.into()));
+        outcomes.collect::<Result<Vec<_>, ControlError>>().and_then(|outcomes| {
+            match outcomes.len() == all.len() {
+                true => Ok(outcomes),
+                false => Err(ControlError::Unknown),
+            }
+        })
+    }
+
+    /// Waits until this node has applied every command to which any node has responded so far.
+    pub async fn catch_up(&self) -> Result<(), ControlError> {
+        proposing::catch_up(&*self.group()?, &*self.transport, self.retry_deadline()).await
+    }
+
+    /// Like [`Control::catch_up`], but returns `false` soon on a node without a majority.
+    pub(crate) async fn try_catch_up(&self) -> bool {
+        match self.group() {
+            Ok(group) => proposing::try_catch_up(&*group, &*self.transport).await,
+            Err(_ended) => false,
+        }
+    }
+
+    /// The locks that a user's leases wait for, each with its lease.
+    pub(crate) async fn waits_of(&self, user: &str) -> Result<Vec<(u64, Key)>, ControlError> {
+        self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
+    }
+
+    /// Releases the locks that are held, and leaves the queues of the locks that are waited for. Ignores all other
+    /// locks.
+    pub(crate) async fn release_all(&self, releases: &[ControlCommand<'_>]) -> Result<(), ControlError> {
+        for chunk in releases.chunks(BATCH_MAX) {
+            self.execute_all(chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a user's leases, with their keys and locks.
+    pub(crate) async fn end_leases_of(&self, user: &str) -> Result<(), ControlError> {
+        loop {
+            let leases =
+                self.read(Consistency::Linearizable, |state| state.leases_of_user(user.as_bytes())).await?;
+            if leases.is_empty() {
+                return Ok(());
+            }
+            for chunk in leases.chunks(BATCH_MAX) {
+                let commands: Vec<_> = chunk.iter().map(|&lease| ControlCommand::Revoke { lease }).collect();
+                self.execute_all(&commands).await?;
+            }
+        }
+    }
+
+    /// Whether this node has applied all log entries that existed when it started.
+    fn has_caught_up(&self) -> Result<bool, ControlError> {
+        let caught_up = self.caught_up.load(Ordering::Relaxed) || self.status()?.applied >= self.last_before;
+        self.caught_up.store(caught_up, Ordering::Relaxed);
+        Ok(caught_up)
+    }
+
+    /// Calls `read` with a state of the requested freshness.
+    pub async fn read<R>(
+        &self,
+        consistency: Consistency,
+        read: impl FnOnce(&ControlState) -> R,
+    ) -> Result<R, ControlError> {
+        if consistency == Consistency::Linearizable || !self.has_caught_up()? {
+            self.catch_up().await?;
+        }
+        self.with(read)
+    }
+
+    /// The epoch of revisions.
+    pub async fn epoch(&self) -> Result<u32, ControlError> {
+        self.read(Consistency::Stale, ControlState::epoch).await
+    }
+
+    /// Answers a query.
+    pub async fn query(
+        &self,
+        consistency: Consistency,
+        query: &ControlQuery<'_>,
+    ) -> Result<QueryAnswer, ControlError> {
+        Ok(self.read(consistency, |state| state.answer(query)).await??)
+    }
+
+    /// Waits for a lock under a lease and returns its token. If the future is dropped, the lease stays in the lock's
+    /// queue, and the caller has to release the lock.
+    pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
+        let mut command = Vec::new();
+        ControlCommand::Acquire { name, lease, value, wait: true }.encode(&mut command);
+        let acquired = self.acquire_by(name, lease, &command, std::future::pending()).await?;
+        acquired.ok_or(ControlError::Unknown)
+    }
+
+    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `cancelled` completes first. When this
+    /// function returns, the cluster either has applied the command or will never apply it.
+    pub(crate) async fn acquire_by(
+        &self,
+        name: &[u8],
+        lease: u64,
+        command: &[u8],
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<Option<u64>, ControlError> {
+        let mut cancelled = pin!(cancelled);
+        loop {
+            let mut lock_wait = LockWait {
+                control: self,
+                name,
+                lease,
+                outcome: Some(self.lock_waiters.register(name, lease)),
+            };
+            match self.execute_encoded(command).await? {
+                ControlReply::Held { token } => return Ok(Some(token)),
+                ControlReply::Waiting { .. } => {}
+                _ => return Err(ControlError::Unknown),
+            }
+            match select(pin!(lock_wait.wait()), cancelled.as_mut()).await {
+                Either::Left((Some(outcome), _)) => return Ok(Some(outcome?)),
+                Either::Left((None, _)) => {}
+                Either::Right(((), _)) => return Ok(None),
+            }
+            // The wait ended without an outcome, because the state was restored or the node is stopping. If the node is
+            // stopping, `group` returns an error.
+            self.group()?;
+        }
+    }
+
+    /// Begins the first epoch of a cluster that has none. A restarted leader leads before it has applied its log,
+    /// which may contain an epoch.
+    pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
+        let group = self.group()?;
+        let mut command = Vec::new();
+        ControlCommand::Begin { epoch: self.epoch }.encode(&mut command);
+        let response = loop {
+            let result = match group.catch_up().await {
+                Ok(()) if self.has_begun() => return Ok(()),
+                Ok(()) => group.propose(command.clone().into()).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Err(RaftGroupError::NotLeader { .. }) if group.leader().await.is_some() => {
+                    if group.leadership() != Leadership::Local {
+                        return Ok(());
+                    }
+                    group.pause(PAUSE).await;
+                }
+                other => break other?,
+            }
+        };
+        match Result::from(ControlOutcome::decode(&response)?) {
+            Ok(_) | Err(ControlRefusal::OldEpoch { .. }) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// After a restore, begins an epoch later than the present one and than all epochs that this node has begun, by its
+    /// clock. Skips the revisions, fencing tokens and lease numbers that clients may have received after the backup was
+    /// made.
+    pub async fn begin_restored(&self) -> Result<(), ControlError> {
+        let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
+        self.execute(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
+    }
+
+    /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other
+    /// commands.
+    async fn prepare_term(&self, group: &GroupHandle<ControlMachine>) -> Result<(), ControlError> {
+        if !self.has_begun() {
+            self.begin_epoch().await?;
+        }
+        let term = group.term();
+        if self.limits_term.load(Ordering::Relaxed) == term {
+            return Ok(());
+        }
+        let state_bytes_max = self.limits.state_bytes_max;
+        // The state has room for this number of leases, because a lease takes less memory than `LEASE_BYTES`.
+        let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
+        let present = self.view.state().limits();
+        let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..present };
+        let mut command = Vec::new();
+        ControlCommand::Limit { limits }.encode(&mut command);
+        match group.propose(command.into()).await {
+            Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
+            // Another node leads now, and it proposes its own limits.
+            Err(RaftGroupError::NotLeader { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Handles a proposal or read of another node.
+    pub(super) async fn handle_forwarded(
+        &self,
+        group: &GroupHandle<ControlMachine>,
+        request: ForwardedRequest,
+    ) -> Bytes {
+        if matches!(request, ForwardedRequest::Propose(_))
+            && group.leadership() == Leadership::Local
+            && self.prepare_term(group).await.is_err()
+        {
+            // This error says that the command was certainly not applied. The other node therefore sends the command
+            // again.
+            return forward::encode_responses(&Err(RaftGroupError::NotLeader { leader: None }));
+        }
+        proposing::handle_forwarded(group, request, |command| ControlCommand::decode(command).is_ok()).await
+    }
+}
+
+/// A caller that waits for a lock. Dropping the value ends the wait.
+struct LockWait<'a> {
+    control: &'a Control,
+    name: &'a [u8],
+    lease: u64,
+    outcome: Option<tokio::sync::oneshot::Receiver<LockOutcome>>,
+}
+
+impl LockWait<'_> {
+    async fn wait(&mut self) -> Option<LockOutcome> {
+        match &mut self.outcome {
+            Some(outcome) => outcome.await.ok(),
+            None => None,
+        }
+    }
+}
+
+impl Drop for LockWait<'_> {
+    fn drop(&mut self) {
+        self.outcome = None;
+        self.control.lock_waiters.unregister(self.name, self.lease);
+    }
+}

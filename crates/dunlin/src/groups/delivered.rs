@@ -1,0 +1,131 @@
+//! The records that ended `share` groups have delivered.
+//!
+//! When a topic moves, a member at another node joins its group at the next owner some time after that owner's epoch
+//! has begun. By then, a group of this name may have been created, have delivered records and have ended. A later
+//! group of the name does not deliver these records again.
+//!
+//! Limits: [`GROUPS_MAX`] groups, of which the oldest are forgotten, and [`RANGES_MAX`] ranges of each log.
+
+use std::collections::VecDeque;
+
+use super::Name;
+
+/// The largest number of ended groups that are remembered.
+const GROUPS_MAX: usize = 1_024;
+/// The largest number of ranges that are remembered for one log of a group.
+const RANGES_MAX: usize = 64;
+
+/// The records of one epoch of a log that groups of one name have delivered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DeliveredRanges {
+    epoch: u32,
+    /// Ranges of sequence numbers (first and last), in ascending order.
+    ranges: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EndedGroups {
+    /// The ended groups, oldest first; for each, the delivered records of every log.
+    groups: VecDeque<(Name, Vec<DeliveredRanges>)>,
+}
+
+impl DeliveredRanges {
+    /// Adds the ranges that a later group has delivered to those of earlier groups.
+    pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> DeliveredRanges {
+        ranges.extend(self.in_epoch(epoch));
+        ranges.sort_unstable();
+        while ranges.len() > RANGES_MAX {
+            // If there are too many ranges, the first two are joined. The records between them then count as delivered,
+            // because no record may be delivered twice.
+            let (_, last) = ranges.remove(1);
+            ranges[0].1 = ranges[0].1.max(last);
+        }
+        DeliveredRanges { epoch, ranges }
+    }
+
+    /// The records from `first` to `last` of this epoch that were not delivered.
+    pub(super) fn missing(&self, epoch: u32, first: u64, last: u64) -> Vec<(u64, u64)> {
+        let (mut missing, mut next) = (Vec::new(), first);
+        for &(from, through) in self.in_epoch(epoch).iter().filter(|(from, _)| *from <= last) {
+            if next < from {
+                missing.push((next, from - 1));
+            }
+            next = next.max(through + 1);
+        }
+        if next <= last {
+            missing.push((next, last));
+        }
+        missing
+    }
+
+    fn in_epoch(&self, epoch: u32) -> &[(u64, u64)] {
+        if self.epoch == epoch { &self.ranges } else { &[] }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+impl EndedGroups {
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.groups.iter().any(|(other, _)| other == name)
+    }
+
+    /// Remembers an ended group, if it has delivered records.
+    pub(super) fn add(&mut self, name: Name, delivered: Vec<DeliveredRanges>) {
+        if delivered.iter().all(DeliveredRanges::is_empty) {
+            return;
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            self.groups.pop_front();
+        }
+        self.groups.push_back((name, delivered));
+    }
+
+    /// Takes the delivered records of groups with this name, for each log.
+    pub(super) fn take(&mut self, name: &Name) -> Vec<DeliveredRanges> {
+        let at = self.groups.iter().position(|(other, _)| other == name);
+        at.and_then(|at| self.groups.remove(at)).map_or_else(Vec::new, |(_, delivered)| delivered)
+    }
+
+    /// Forgets the groups of a topic that has moved.
+    pub(super) fn remove_topic(&mut self, topic: &str) {
+        self.groups.retain(|((topic_name, _), _)| topic_name != topic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_ranges_exclude_delivered_records() {
+        let first = DeliveredRanges::default().with(7, vec![(11, 20)]);
+        let both = first.with(7, vec![(31, 40), (5, 6)]);
+        assert_eq!(both.missing(7, 1, 50), [(1, 4), (7, 10), (21, 30), (41, 50)]);
+        assert_eq!(both.missing(7, 12, 35), [(21, 30)]);
+        assert_eq!(both.missing(7, 12, 15), []);
+        assert_eq!(both.missing(8, 1, 50), [(1, 50)], "of another epoch");
+        let many = (0..2 * RANGES_MAX as u64).map(|n| (10 * n, 10 * n)).collect();
+        let (many, last) = (DeliveredRanges::default().with(7, many), 20 * RANGES_MAX as u64);
+        assert_eq!(many.missing(7, 0, last).last(), Some(&(last - 9, last)));
+        assert_eq!(many.missing(7, 0, last).len(), RANGES_MAX);
+    }
+
+    #[test]
+    fn node_remembers_deliveries_of_the_newest_ended_groups_only() {
+        let name = |n: usize| ("t".to_owned(), n.to_string());
+        let mut ended = EndedGroups::default();
+        ended.add(name(0), vec![DeliveredRanges::default()]);
+        assert!(!ended.has(&name(0)), "it handed out nothing");
+        for n in 0..=GROUPS_MAX {
+            ended.add(name(n), vec![DeliveredRanges::default().with(7, vec![(1, 2)])]);
+        }
+        assert!(!ended.has(&name(0)) && ended.has(&name(1)));
+        assert_eq!(ended.take(&name(1)).len(), 1);
+        assert!(!ended.has(&name(1)));
+        ended.remove_topic("t");
+        assert!(!ended.has(&name(2)));
+    }
+}

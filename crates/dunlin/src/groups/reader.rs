@@ -1,0 +1,82 @@
+//! The records of a log as a group reads them.
+
+use dunlin_topic::{Cursor, Notice, ReadOutcome, RecordSource, SourceItem, key_hash};
+
+/// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
+/// be copied without a search.
+pub(super) struct GroupReader<'a> {
+    cursor: &'a mut Cursor,
+    ended: &'a mut bool,
+    /// The last epoch whose records belong to the group at this node; `None` for no limit.
+    last_epoch: Option<u32>,
+    /// Notices other than losses.
+    pub(super) notices: Vec<Notice>,
+    /// The size in bytes of the record that was returned last; 0 once the cursor has moved past it.
+    current_bytes: u32,
+}
+
+impl<'a> GroupReader<'a> {
+    pub(super) fn new(
+        cursor: &'a mut Cursor,
+        ended: &'a mut bool,
+        last_epoch: Option<u32>,
+    ) -> GroupReader<'a> {
+        GroupReader { cursor, ended, last_epoch, notices: Vec::new(), current_bytes: 0 }
+    }
+
+    /// Appends the record's frame to `out`; `false` if the log has dropped the record.
+    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> bool {
+        if self.current_bytes > 0
+            && self.cursor.next().seq == seq
+            && let Some((record, _)) = self.cursor.peek_any()
+        {
+            record.frame.append_to(out);
+            return true;
+        }
+        self.cursor.log().read(seq, |record| record.frame.append_to(out)).is_some()
+    }
+
+    fn step(&mut self) {
+        if self.current_bytes > 0 {
+            self.cursor.advance(1, std::mem::take(&mut self.current_bytes));
+        }
+    }
+}
+
+impl RecordSource for GroupReader<'_> {
+    fn next(&mut self) -> Option<SourceItem> {
+        self.step();
+        loop {
+            if self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last) {
+                return None;
+            }
+            match self.cursor.fill() {
+                ReadOutcome::Records => match self.cursor.peek()? {
+                    (Some(record), bytes) => {
+                        let (seq, key) = (record.seq(), record.frame.key().map(key_hash));
+                        self.current_bytes = bytes;
+                        return Some(SourceItem::Record { seq, key });
+                    }
+                    (None, expired_bytes) => self.cursor.advance(1, expired_bytes),
+                },
+                ReadOutcome::Empty => return None,
+                ReadOutcome::Notice(Notice::Gap(gap)) => {
+                    return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
+                }
+                ReadOutcome::Notice(Notice::Deleted { .. }) | ReadOutcome::Closed => {
+                    *self.ended = true;
+                    return None;
+                }
+                // The group ignores the new epoch, because its members join the group again at the next owner.
+                ReadOutcome::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
+                ReadOutcome::Notice(notice) => self.notices.push(notice),
+            }
+        }
+    }
+}
+
+impl Drop for GroupReader<'_> {
+    fn drop(&mut self) {
+        self.step();
+    }
+}

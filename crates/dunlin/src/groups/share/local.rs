@@ -1,0 +1,210 @@
+//! Members of `share` groups of topics that this node owns.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_topic::{
+    Departure, Event, Frame, LogName, MemberId, Position, Record, ShareGroup, SubscribeError, Topic,
+};
+
+use crate::groups::membership::GroupMember;
+use crate::groups::partition::GroupPartition;
+use crate::groups::state::MembershipState;
+
+/// A member of a group whose topic this node owns.
+#[derive(Debug)]
+pub(super) struct LocalMember {
+    membership: GroupMember<ShareGroup>,
+    ahead: u32,
+    taken: VecDeque<Taken>,
+    frames: Vec<u8>,
+    /// The partition and sequence number of the last record that the member received.
+    last_delivered: Option<(usize, u64)>,
+    consumption: ConsumptionMode,
+}
+
+/// How the records that a member has received become consumed records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::groups) enum ConsumptionMode {
+    /// Reading the next record consumes the previous one.
+    Implicit,
+    /// The caller reports consumed records with [`ShareMember::consume`](super::ShareMember::consume).
+    Explicit,
+}
+
+#[derive(Debug)]
+struct Taken {
+    part: usize,
+    position: Position,
+    frame: Range<usize>,
+}
+
+impl LocalMember {
+    pub(super) fn new(
+        membership: GroupMember<ShareGroup>,
+        ahead: u32,
+        consumption: ConsumptionMode,
+    ) -> LocalMember {
+        let (taken, frames) = (VecDeque::new(), Vec::new());
+        LocalMember { membership, ahead: ahead.max(1), taken, frames, last_delivered: None, consumption }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        self.membership.topic()
+    }
+
+    pub(super) fn group(&self) -> &str {
+        self.membership.group()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.membership.lost()
+    }
+
+    /// The newest epoch from which the group received records.
+    pub(super) fn epoch(&mut self) -> u32 {
+        let max_epoch =
+            |state: &mut MembershipState<ShareGroup>| state.parts.iter().map(GroupPartition::epoch).max();
+        self.membership.with(|state, _, _| max_epoch(state)).unwrap_or(0)
+    }
+
+    pub(super) fn clear_notices(&mut self) {
+        self.membership.clear_notices();
+    }
+
+    pub(super) fn dropped_records(&self) -> u64 {
+        self.membership.dropped_records()
+    }
+
+    /// Leaves and consumes the last record; records taken ahead become lost for the group.
+    pub(super) fn leave(mut self) {
+        self.confirm_last();
+        self.membership.leave(Departure::Died);
+    }
+
+    /// Leaves the group. Records that were not confirmed go to other members.
+    pub(super) fn leave_unconsumed(mut self) {
+        self.membership.leave(Departure::Left);
+    }
+
+    /// The number of records that are available for the group, plus those that were delivered and not confirmed.
+    pub(super) fn waiting(&mut self) -> u64 {
+        self.membership.with(|state, _, _| state.parts.iter().map(GroupPartition::waiting).sum())
+    }
+
+    pub(super) fn sleep(&self, accepts_records: bool) -> bool {
+        self.taken.is_empty() && self.membership.sleep(accepts_records)
+    }
+
+    pub(super) fn consume(&mut self, partition: u16, seq: u64) {
+        let part = usize::from(partition);
+        self.membership.with(|state, member, _| {
+            if part < state.parts.len() {
+                state.confirm(member, part, seq);
+            }
+        });
+    }
+
+    fn confirm_last(&mut self) {
+        if let Some((part, seq)) = self.last_delivered.take() {
+            self.membership.with(|state, member, _| state.confirm(member, part, seq));
+        }
+    }
+
+    /// Confirms the last record and takes more.
+    fn fetch(&mut self) -> Result<bool, SubscribeError> {
+        self.membership.check_open()?;
+        self.frames.clear();
+        let LocalMember { membership, ahead, taken, frames, last_delivered, .. } = self;
+        let notices = membership.with(|state, member, _| {
+            if let Some((part, seq)) = last_delivered.take() {
+                state.confirm(member, part, seq);
+            }
+            let mut notices = Vec::new();
+            for _ in 0..*ahead {
+                let Some(one) = state.take(member, frames, &mut notices) else { break };
+                taken.push_back(one);
+            }
+            notices
+        });
+        membership.push_notices(notices);
+        Ok(!self.taken.is_empty() || self.membership.has_notice())
+    }
+
+    fn record(&self, taken: &Taken) -> Record<'_> {
+        let log: &Arc<LogName> = self.membership.topic().logs()[taken.part].name();
+        let (frame, _) =
+            Frame::split(&self.frames[taken.frame.clone()]).expect("the frame was copied completely");
+        Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
+    }
+}
+
+impl MembershipState<ShareGroup> {
+    fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
+        // This cannot fail, because a member belongs to its group until it leaves.
+        let _ = self.parts[part].machine.confirm(member, seq);
+    }
+
+    fn take(
+        &mut self,
+        member: MemberId,
+        frames: &mut Vec<u8>,
+        notices: &mut Vec<dunlin_topic::Notice>,
+    ) -> Option<Taken> {
+        self.find(|at, part| {
+            let (mut reader, share) = part.reader();
+            let start = frames.len();
+            let seq = loop {
+                let taken = share.take(member, &mut reader).ok().flatten();
+                notices.append(&mut reader.notices);
+                let seq = taken?;
+                if reader.copy(seq, frames) {
+                    break seq;
+                }
+                share.report_dropped(member, seq).ok()?;
+            };
+            drop(reader);
+            let position = Position { seq, ..part.cursor.next() };
+            Some(Taken { part: at, position, frame: start..frames.len() })
+        })
+    }
+}
+
+/// The methods of [`Subscribe`](dunlin_topic::Subscribe) for a [`ShareMember`](super::ShareMember) whose topic this
+/// node owns.
+impl LocalMember {
+    pub(super) fn ready(&mut self) -> Result<bool, SubscribeError> {
+        if !self.taken.is_empty() || self.membership.has_notice() {
+            return Ok(true);
+        }
+        self.fetch()
+    }
+
+    pub(super) fn take(&mut self) -> Event<'_> {
+        if let Some(notice) = self.membership.pop_notice() {
+            return Event::Notice(notice);
+        }
+        let Some(taken) = self.taken.pop_front() else {
+            return Event::Notice(
+                self.membership.pop_end().expect("an event is available after `ready` has returned true"),
+            );
+        };
+        if self.consumption == ConsumptionMode::Implicit {
+            self.last_delivered = Some((taken.part, taken.position.seq));
+        }
+        Event::Record(self.record(&taken))
+    }
+
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        self.confirm_last();
+        Ok(!self.taken.is_empty() || self.membership.wait(timeout))
+    }
+
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.confirm_last();
+        if self.taken.is_empty() { self.membership.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+    }
+}

@@ -1,0 +1,468 @@
+//! Updates this node's topics to the state on which the cluster has agreed, and proposes changes of owners.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dunlin_control::{
+    ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, OwnerRequest,
+    Placement, TOPICS, TopicKind, node_of, prefix_end, topic_key,
+};
+use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
+
+use super::housekeeper::PAUSE;
+use super::route::Route;
+use super::{ClusterCommandError, Ownership, lock};
+use crate::clock::{CLOCK, now_ns, steady_ns};
+use crate::error::TopicError;
+use crate::node::{Node, make_reducer};
+use crate::registry::cost_of;
+use crate::storage::{decode_config, encode_config};
+use crate::waiting::{self, poll_until_found};
+
+impl Ownership {
+    /// Updates the node to the complete state on which the cluster has agreed.
+    pub fn apply_state(self: &Arc<Ownership>, state: &ControlState) {
+        let page = |prefix: &[u8]| {
+            let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
+            let mut items = Vec::new();
+            loop {
+                let found = state.range(&start, &end, 0);
+                items.extend(found.items);
+                match items.last() {
+                    Some(last) if found.more => start = [&last.key[..], &[0]].concat(),
+                    _ => return items,
+                }
+            }
+        };
+        let nodes = page(dunlin_control::NODES);
+        let existing: HashSet<u64> = nodes.iter().filter_map(|pair| node_of(&pair.key)).collect();
+        self.nodes()
+            .into_iter()
+            .filter(|node| !existing.contains(node))
+            .for_each(|node| self.remove_node(node));
+        for pair in &nodes {
+            node_of(&pair.key).into_iter().for_each(|node| self.add_node(node, &pair.item.value));
+        }
+        let enlisted = state.get(&dunlin_control::node_key(self.id)).map_or(0, |item| item.lease);
+        let topics = page(TOPICS);
+        for pair in &topics {
+            self.apply_item(&pair.key, &pair.item);
+        }
+        let existing: HashSet<&[u8]> =
+            topics.iter().filter_map(|pair| pair.key.strip_prefix(TOPICS)).collect();
+        let is_deleted = |route: &Arc<Route>| !existing.contains(route.name.as_bytes());
+        let deleted: Vec<Arc<Route>> = self.routes().into_iter().filter(is_deleted).collect();
+        deleted.iter().for_each(|route| self.remove_topic(&route.name));
+        // Set last: its value says that the node has applied the whole state.
+        self.enlisted.store(enlisted, Ordering::Release);
+    }
+
+    /// Applies the changes of one revision to the node.
+    pub fn apply_events(self: &Arc<Ownership>, events: KeyEvents<'_>) {
+        for event in events.filter_map(Result::ok) {
+            match event {
+                KeyEvent::Put { key, item } => self.apply_item(key, &item),
+                KeyEvent::Deleted { key } => match (node_of(key), key.strip_prefix(TOPICS)) {
+                    (Some(node), _) => self.remove_node(node),
+                    (None, Some(name)) => {
+                        if let Ok(name) = std::str::from_utf8(name) {
+                            self.remove_topic(name);
+                        }
+                    }
+                    (None, None) => {}
+                },
+            }
+        }
+    }
+
+    /// The topics that one revision deleted.
+    pub fn deleted_topics(events: KeyEvents<'_>) -> impl Iterator<Item = String> {
+        let name = |event: Result<KeyEvent<'_>, _>| match event {
+            Ok(KeyEvent::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
+            _ => None,
+        };
+        events.filter_map(name)
+    }
+
+    /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on this
+    /// node's disk, or owned by another node.
+    pub fn remove_deleted(
+        self: &Arc<Ownership>,
+        state: &ControlState,
+        names: impl IntoIterator<Item = String>,
+    ) {
+        let is_deleted = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
+        for name in names.into_iter().filter(is_deleted) {
+            let _one_at_a_time = lock(&self.registry_update);
+            if self.route(&name).is_none()
+                && let Some(node) = self.node_handle()
+            {
+                // Deleting fails if the topic was never at this node.
+                let _ = node.delete(&name);
+            }
+        }
+    }
+
+    fn apply_item(self: &Arc<Ownership>, key: &[u8], item: &KeyItem) {
+        if let Some(node) = node_of(key) {
+            if node == self.id {
+                self.enlisted.store(item.lease, Ordering::Release);
+            }
+            return self.add_node(node, &item.value);
+        }
+        let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
+        if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
+            // If this fails, this node does not know the topic. Publishers and subscribers receive that error.
+            let _ = self.apply_placement(name, &placement);
+        }
+    }
+
+    /// Updates a topic to the owner and epoch of `placement`.
+    pub fn apply_placement(
+        self: &Arc<Ownership>,
+        name: &str,
+        placement: &Placement<'_>,
+    ) -> Result<(), TopicError> {
+        let _one_at_a_time = lock(&self.registry_update);
+        match self.route(name) {
+            // The previous owner reported the end of the topic, but this node did not receive the deletion. The
+            // placement belongs to the next topic of this name.
+            Some(route) if route.is_deleted() && placement.epoch > route.owner().1 => {
+                self.remove_unlocked(name);
+                self.add_topic(name, placement)
+            }
+            Some(route) => {
+                route.apply_placement(self, placement);
+                Ok(())
+            }
+            None => self.add_topic(name, placement),
+        }
+    }
+
+    fn add_topic(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
+        let Some(node) = self.node_handle() else { return Ok(()) };
+        if let Some(existing) = node.registry().get(name) {
+            if placement.owner == self.id {
+                // Nothing to add: the topic is durable and this node has it on its disk.
+                return Ok(());
+            }
+            // The topic was deleted while this node was unreachable, and created again at another node. The files at
+            // this node belong to the deleted topic.
+            let owner = placement.owner;
+            let why = format!(
+                "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
+            );
+            node.set_aside(&existing, why.clone());
+            lock(&self.set_aside_topics).push((name.to_owned(), why));
+        }
+        let config = decode_config(placement.config)?;
+        let config = TopicConfig { limits: node.config().topic_limits(&config), ..config };
+        let config = Arc::new(config);
+        let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        let is_own = placement.owner == self.id;
+        if is_own && placement.kind == TopicKind::Durable {
+            // A new topic must not overwrite files that cannot be read.
+            node.check_refused(name, &pattern)?;
+            let epoch = || node.epoch_of_agreed(name, placement.epoch);
+            return node.create_local(name, pattern, config, epoch).map(drop);
+        }
+        let route = Route::new(self, name, &config, placement);
+        let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
+        let create = || {
+            // The charge may exceed the memory budget, because the cluster has agreed on the topic.
+            let charge = Charge::forced(node.budget(), cost_of(name, config.partitions));
+            let (config, budget) = (Arc::clone(&config), node.budget());
+            let topic =
+                Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
+            // If this node owned the topic before a restart, the topic begins a new epoch when the node becomes a
+            // member.
+            if self.owns_since_start(placement.owner) {
+                topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
+            }
+            let topic = Arc::new(topic);
+            // Set the route first: the registry notifies waiting subscriptions, which read the topic at once.
+            route.set_topic(&topic);
+            lock(&self.routes).insert(Arc::clone(&route.name), Arc::clone(&route));
+            Ok((topic, charge))
+        };
+        node.registry().add(name, pattern, create).map(drop)
+    }
+
+    /// Durable topics of this node that were set aside since the last call, with the reasons.
+    pub fn take_set_aside(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *lock(&self.set_aside_topics))
+    }
+
+    fn remove_topic(self: &Arc<Ownership>, name: &str) {
+        let _one_at_a_time = lock(&self.registry_update);
+        self.remove_unlocked(name);
+    }
+
+    fn remove_unlocked(self: &Arc<Ownership>, name: &str) {
+        let is_fed = lock(&self.routes).remove(name).is_some_and(|route| route.end());
+        let Some(node) = self.node_handle() else { return };
+        // If the mirror still receives records, its subscribers first receive the owner's remaining records and then
+        // the end.
+        let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
+    }
+
+    /// The routes of all topics except the durable ones of this node.
+    pub(super) fn routes(&self) -> Vec<Arc<Route>> {
+        lock(&self.routes).values().cloned().collect()
+    }
+
+    pub(super) fn route(&self, name: &str) -> Option<Arc<Route>> {
+        lock(&self.routes).get(name).cloned()
+    }
+
+    /// The node that owns the topic of this name.
+    pub(crate) fn route_owner(&self, name: &str) -> u64 {
+        self.route(name).map_or(self.id, |route| route.owner().0)
+    }
+
+    /// Whether the previous owner is still handing over records.
+    pub(super) fn is_draining(&self, topic: &Topic) -> bool {
+        self.route(topic.name()).is_some_and(|route| route.is_draining())
+    }
+
+    /// A topic's owner and epoch, as far as this node knows. A durable topic begins epochs without the cluster.
+    pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
+        let log_epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
+        let (owner, epoch) = self.route(topic.name()).map_or((self.id, 0), |route| route.owner());
+        (owner, epoch.max(log_epoch))
+    }
+
+    /// Creates a topic at any node; waits for the cluster.
+    pub(crate) fn create(
+        self: &Arc<Ownership>,
+        node: &Node,
+        name: &str,
+        pattern: &Pattern,
+        config: &TopicConfig,
+        or_same: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let check_same = |existing: Arc<Topic>| match or_same && **existing.config() == *config {
+            true => Ok(existing),
+            false => Err(TopicError::Exists(name.to_owned())),
+        };
+        if let Some(existing) = node.registry().get(name) {
+            if self.may_exist(name) {
+                return check_same(existing);
+            }
+            // The cluster has deleted the topic, and this node will learn of the deletion soon.
+            self.await_end(node, &existing);
+        }
+        let config_text = encode_config(name, config);
+        let wanted = OwnerRequest {
+            topic: name.as_bytes(),
+            pattern: pattern.as_str().as_bytes(),
+            kind: if config.durable.is_some() { TopicKind::Durable } else { TopicKind::Volatile },
+            config: config_text.as_bytes(),
+            epoch: node.next_epoch(name, now_ns()),
+            node: self.id,
+            holds: false,
+        };
+        let ControlReply::Placed { owner, epoch, created: made } =
+            self.propose_until_placed(&ControlCommand::Place { request: wanted })?
+        else {
+            return Err(TopicError::Cluster("the cluster sent an unexpected response".to_owned()));
+        };
+        if made {
+            let OwnerRequest { kind, pattern, config, .. } = wanted;
+            self.apply_placement(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
+        }
+        let topic = self.await_topic(node, name)?;
+        if made { Ok(topic) } else { check_same(topic) }
+    }
+
+    /// Creates topics that own only the subjects of their names, in this order and with one request; waits for the
+    /// cluster.
+    pub(crate) fn create_together(
+        self: &Arc<Ownership>,
+        node: &Node,
+        names: &[String],
+        config: &TopicConfig,
+    ) -> Vec<Result<Arc<Topic>, TopicError>> {
+        waiting::check();
+        let config_texts: Vec<String> = names.iter().map(|name| encode_config(name, config)).collect();
+        let kind = if config.durable.is_some() { TopicKind::Durable } else { TopicKind::Volatile };
+        let mut commands = Vec::with_capacity(names.len());
+        for (name, config_text) in names.iter().zip(&config_texts) {
+            let (topic, config) = (name.as_bytes(), config_text.as_bytes());
+            let epoch = node.next_epoch(name, now_ns());
+            let wanted =
+                OwnerRequest { topic, pattern: topic, kind, config, epoch, node: self.id, holds: false };
+            commands.push(ControlCommand::Place { request: wanted });
+        }
+        let replies = self.peers.propose_all(&commands);
+        let settled = names.iter().zip(&config_texts).zip(commands.iter().zip(replies));
+        let settled = settled.map(|((name, config_text), (command, reply))| {
+            if let ControlReply::Placed { owner, epoch, created: true } = self.map_reply(command, reply)? {
+                let (pattern, config) = (name.as_bytes(), config_text.as_bytes());
+                self.apply_placement(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
+            }
+            Ok(())
+        });
+        let settled: Vec<Result<(), TopicError>> = settled.collect();
+        let await_topic = |(name, settled): (&String, Result<(), TopicError>)| {
+            settled.and_then(|()| self.await_topic(node, name))
+        };
+        names.iter().zip(settled).map(await_topic).collect()
+    }
+
+    /// Waits until this node knows the topic of this name, on which the cluster has agreed, and returns it.
+    pub(crate) fn find_agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
+        self.propose(&self.lookup_command(name))?;
+        self.await_topic(node, name)
+    }
+
+    /// Whether the topic may exist. `false` only if the cluster has responded that there is none.
+    fn may_exist(&self, name: &str) -> bool {
+        waiting::check();
+        !matches!(
+            self.peers.propose(&self.lookup_command(name)),
+            Err(ClusterCommandError::Refused(ControlRefusal::NoTopic))
+        )
+    }
+
+    /// A command that returns the topic's owner and creates nothing.
+    fn lookup_command<'a>(&self, name: &'a str) -> ControlCommand<'a> {
+        let topic = name.as_bytes();
+        let (kind, config) = (TopicKind::Volatile, &b""[..]);
+        let wanted =
+            OwnerRequest { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
+        ControlCommand::Place { request: wanted }
+    }
+
+    /// Waits until the node knows that this topic is deleted. Returns whether the node knows it.
+    fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
+        let exists =
+            || node.registry().get(topic.name()).is_some_and(|existing| Arc::ptr_eq(&existing, topic));
+        poll_until_found(|| (!exists()).then_some(())).is_some()
+    }
+
+    fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
+        poll_until_found(|| node.registry().get(name)).ok_or_else(|| {
+            TopicError::Cluster(format!(
+                "topic {name:?} was created, but this node does not know it yet: retry"
+            ))
+        })
+    }
+
+    /// Deletes a topic. Waits for the cluster, and until this node has applied the deletion, which could otherwise
+    /// delete the next topic of this name.
+    pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
+        let existing = node.registry().get(name);
+        self.propose(&ControlCommand::Remove { topic: name.as_bytes() })?;
+        if let Some(topic) = existing
+            && !self.await_end(node, &topic)
+        {
+            self.remove_topic(name);
+        }
+        Ok(())
+    }
+
+    /// Moves a topic to another node; waits for the cluster, not for that node.
+    pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
+        let epoch = self.epoch_to_move(name, to);
+        self.propose(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
+    }
+
+    /// The lowest epoch with which the topic may begin at node `to`. If that node already owns the topic, the epoch
+    /// does not change.
+    pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
+        let is_owned = match self.route(name) {
+            Some(route) => route.owner().0 == to,
+            None => to == self.id,
+        };
+        match self.node_handle() {
+            Some(node) if !is_owned => node.next_epoch(name, now_ns()),
+            _ => 0,
+        }
+    }
+
+    /// The lowest epoch that may follow the topic's present one. It is not lower than the clock's epoch, because a
+    /// cluster restored from a backup does not know later epochs.
+    pub(super) fn epoch_after(&self, route: &Route) -> u32 {
+        let by_clock = self.node_handle().map_or(0, |node| node.next_epoch(&route.name, now_ns()));
+        by_clock.max(route.owner().1.saturating_add(1))
+    }
+
+    /// Registers the durable topics of this node's disk with the cluster.
+    pub fn register_durable_topics(self: &Arc<Ownership>) -> Result<(), TopicError> {
+        let Some(node) = self.node_handle() else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let page = node.topics(None, &after, usize::MAX);
+            for topic in page.topics.iter().filter(|topic| topic.config().durable.is_some()) {
+                if self.route(topic.name()).is_none() {
+                    self.register_topic(topic)?;
+                }
+            }
+            match page.topics.last() {
+                Some(last) if page.more => after = last.name().to_owned(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn register_topic(&self, topic: &Topic) -> Result<(), TopicError> {
+        let config_text = encode_config(topic.name(), topic.config());
+        let wanted = OwnerRequest {
+            topic: topic.name().as_bytes(),
+            pattern: topic.pattern().as_bytes(),
+            kind: TopicKind::Durable,
+            config: config_text.as_bytes(),
+            epoch: topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0),
+            node: self.id,
+            holds: true,
+        };
+        match self.propose(&ControlCommand::Place { request: wanted })? {
+            ControlReply::Placed { owner, .. } if owner != self.id => {
+                Err(TopicError::Exists(format!("{} (owned by node {owner})", topic.name())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Proposes a command. Repeats the proposal while the cluster has no member that could own the topic.
+    fn propose_until_placed(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
+        waiting::check();
+        let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
+        loop {
+            match self.peers.propose(command) {
+                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes)) if steady_ns() < until_ns => {
+                    std::thread::sleep(PAUSE);
+                }
+                reply => return self.map_reply(command, reply),
+            }
+        }
+    }
+
+    fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
+        waiting::check();
+        self.map_reply(command, self.peers.propose(command))
+    }
+
+    fn map_reply(
+        &self,
+        command: &ControlCommand<'_>,
+        reply: Result<ControlReply, ClusterCommandError>,
+    ) -> Result<ControlReply, TopicError> {
+        let topic = |command: &ControlCommand<'_>| match *command {
+            ControlCommand::Place { request: wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
+            ControlCommand::Move { topic, .. } | ControlCommand::Remove { topic } => {
+                String::from_utf8_lossy(topic).into_owned()
+            }
+            _ => String::new(),
+        };
+        reply.map_err(|error| match error {
+            ClusterCommandError::Refused(ControlRefusal::NoTopic) => TopicError::Unknown(topic(command)),
+            ClusterCommandError::Refused(ControlRefusal::PatternOverlaps) => {
+                TopicError::Overlaps("another node created".to_owned())
+            }
+            other => TopicError::Cluster(other.to_string()),
+        })
+    }
+}

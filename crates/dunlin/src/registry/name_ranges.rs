@@ -1,0 +1,145 @@
+//! Ranges of topic names that a list has to visit. A name is in these ranges if it begins like the pattern and like a
+//! name that the user may see.
+//!
+//! A list visits only names in these ranges, regardless of the number of other users' topics. This holds for
+//! topics that own only their name, as nearly all do. Other topics are in a separate table, and a list visits
+//! all of them within the pattern.
+
+use std::ops::Bound;
+
+use dunlin_topic::Pattern;
+
+/// Ranges of topic names, sorted in the order of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NameRanges(Vec<NameRange>);
+
+/// A range of names, end excluded; `None` for no end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct NameRange {
+    from: String,
+    to: Option<String>,
+}
+
+impl NameRanges {
+    pub(crate) fn all() -> NameRanges {
+        NameRanges(vec![NameRange { from: String::new(), to: None }])
+    }
+
+    /// Names that one of the patterns may match.
+    pub(crate) fn of<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> NameRanges {
+        let mut all: Vec<NameRange> = patterns.into_iter().map(NameRange::of).collect();
+        all.sort();
+        // Two ranges are either disjoint, or one contains the other. The larger range then begins first, or both begin
+        // at the same name.
+        all.dedup_by(|later, earlier| match earlier.from == later.from {
+            true => {
+                if later.ends_after(earlier) {
+                    earlier.to.clone_from(&later.to);
+                }
+                true
+            }
+            false => earlier.to.as_ref().is_none_or(|to| later.from < *to),
+        });
+        NameRanges(all)
+    }
+
+    /// Returns the names that are both in these ranges and in `other`.
+    pub(crate) fn and(&self, other: &NameRanges) -> NameRanges {
+        let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
+        let mut both: Vec<NameRange> = both.collect();
+        both.sort();
+        NameRanges(both)
+    }
+
+    /// The parts of the ranges that come after the name `after`.
+    pub(super) fn ranges<'a>(
+        &'a self,
+        after: &'a str,
+    ) -> impl Iterator<Item = (Bound<&'a str>, Bound<&'a str>)> {
+        self.0.iter().filter_map(move |NameRange { from, to }| {
+            if to.as_ref().is_some_and(|to| to.as_str() <= after) {
+                return None;
+            }
+            let from =
+                if after < from.as_str() { Bound::Included(from.as_str()) } else { Bound::Excluded(after) };
+            Some((from, to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to.as_str()))))
+        })
+    }
+}
+
+impl NameRange {
+    fn of(pattern: &Pattern) -> NameRange {
+        let text = pattern.as_str();
+        match text.find(['*', '>']).map(|at| &text[..at]) {
+            // No name contains a control character, so that this range contains only the one name.
+            None => NameRange { from: text.to_owned(), to: Some(format!("{text}\0")) },
+            Some(literal) => match literal.strip_suffix('.') {
+                // The range ends at `/`, the character that follows the dot in the character set.
+                Some(tokens) => NameRange { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
+                None => NameRange { from: String::new(), to: None },
+            },
+        }
+    }
+
+    fn ends_after(&self, other: &NameRange) -> bool {
+        match (&self.to, &other.to) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(to), Some(other)) => to > other,
+        }
+    }
+
+    fn and(&self, other: &NameRange) -> Option<NameRange> {
+        let from = self.from.clone().max(other.from.clone());
+        let to = if self.ends_after(other) { other.to.clone() } else { self.to.clone() };
+        to.as_ref().is_none_or(|to| from < *to).then_some(NameRange { from, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(patterns: &str) -> NameRanges {
+        let patterns: Vec<_> =
+            patterns.split_whitespace().map(|text| Pattern::parse(text).unwrap()).collect();
+        NameRanges::of(&patterns)
+    }
+
+    /// The names of a fixed set that a list with these ranges visits.
+    fn visited(name_ranges: &NameRanges, after: &str) -> String {
+        let names: std::collections::BTreeSet<&str> =
+            ["a", "a-b", "a.b", "a.b.c", "a.c", "ab", "b.a", "b.b"].into();
+        let found = name_ranges.ranges(after).flat_map(|range| names.range::<str, _>(range));
+        found.copied().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn topic_list_visits_only_names_that_its_patterns_may_match() {
+        for (patterns, names) in [
+            (">", "a a-b a.b a.b.c a.c ab b.a b.b"),
+            ("*.b", "a a-b a.b a.b.c a.c ab b.a b.b"),
+            ("a.>", "a.b a.b.c a.c"),
+            ("a", "a"),
+            ("a.b.* b.a a.b", "a.b a.b.c b.a"),
+            ("a.> a.b.> b.>", "a.b a.b.c a.c b.a b.b"),
+            ("b.a > a.b", "a a-b a.b a.b.c a.c ab b.a b.b"),
+            ("", ""),
+        ] {
+            assert_eq!(visited(&of(patterns), ""), names, "{patterns}");
+        }
+        assert_eq!(visited(&NameRanges::all(), "a.c"), "ab b.a b.b");
+        assert_eq!(visited(&of("a.> b.b"), "a.b"), "a.b.c a.c b.b");
+        assert_eq!(visited(&of("a.> b.b"), "b.b"), "");
+    }
+
+    #[test]
+    fn intersection_of_two_pattern_lists_visits_only_common_names() {
+        for (one, other, names) in
+            [(">", "a.>", "a.b a.b.c a.c"), ("a.b.> b.>", "a.> b.b", "a.b.c b.b"), ("a.>", "b.>", "")]
+        {
+            assert_eq!(visited(&of(one).and(&of(other)), ""), names, "{one} and {other}");
+            assert_eq!(visited(&of(other).and(&of(one)), ""), names, "{other} and {one}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! One log's state in a replica, and whether it is whole.
+
+use std::sync::Arc;
+
+use dunlin_topic::{
+    Checksum, EpochChanged, Gap, LogName, Position, Publishers, Record, Reducer, Resync, Snapshot,
+};
+
+use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
+
+#[derive(Debug)]
+pub(super) struct LogReplica<F> {
+    pub(super) log: Arc<LogName>,
+    pub(super) state: F,
+    /// Position of the last record in the state; `None` before the first.
+    pub(super) at: Option<Position>,
+    /// The last report on publishers.
+    pub(super) publishers: Option<Publishers>,
+    need: RecoveryNeed,
+    /// Whether a gap was reported and not repaired yet.
+    has_gap: bool,
+    /// Whether the log began a new epoch and has no record in it yet. The log's state is then unknown.
+    is_new_epoch: bool,
+    /// Time of the last request or gap.
+    pub(super) since_ns: u64,
+    requests: u32,
+}
+
+/// The part of a log's state that a replica has to request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecoveryNeed {
+    /// The state is whole.
+    Nothing,
+    /// The records after the state's position.
+    Records,
+    /// The whole state.
+    State,
+}
+
+/// The caller's report function and the replica's counters, to which a log's state adds its changes and faults.
+pub(super) struct ReportSink<'t, R> {
+    pub(super) counts: &'t mut ReplicaCounts,
+    pub(super) report: &'t mut R,
+}
+
+impl<F: Reducer> LogReplica<F> {
+    pub(super) fn new(log: Arc<LogName>, state: F) -> LogReplica<F> {
+        LogReplica {
+            log,
+            state,
+            at: None,
+            publishers: None,
+            need: RecoveryNeed::Nothing,
+            has_gap: false,
+            is_new_epoch: false,
+            since_ns: 0,
+            requests: 0,
+        }
+    }
+
+    /// Whether the state equals its owner's at its position, as far as known.
+    pub(super) fn is_whole(&self) -> bool {
+        self.need == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
+    }
+
+    /// The request that is due now. Each fault causes one request, which is repeated after `retry_ns`.
+    pub(super) fn due_resync(
+        &mut self,
+        now_ns: u64,
+        retry_ns: u64,
+        counts: &mut ReplicaCounts,
+    ) -> Option<Resync> {
+        let overdue = self.since_ns > 0 && now_ns >= self.since_ns.saturating_add(retry_ns);
+        let resync = match (self.need, self.at) {
+            (RecoveryNeed::Nothing, at) if self.has_gap && overdue => at.map_or(Resync::State, Resync::After),
+            (RecoveryNeed::Nothing, _) => {
+                if self.has_gap && self.since_ns == 0 {
+                    self.since_ns = now_ns;
+                }
+                return None;
+            }
+            // The records were requested twice without a response: they are not available.
+            (RecoveryNeed::Records, Some(at)) if self.requests < 2 => Resync::After(at),
+            _ => Resync::State,
+        };
+        match self.requests {
+            0 => counts.resyncs += 1,
+            _ if overdue => counts.retries += 1,
+            _ => return None,
+        }
+        self.requests += 1;
+        self.since_ns = now_ns;
+        Some(resync)
+    }
+
+    /// Whether a request may become due without an event.
+    pub(super) fn is_pending(&self) -> bool {
+        self.need != RecoveryNeed::Nothing || self.has_gap
+    }
+
+    pub(super) fn handle_record<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        record: &Record<'_>,
+        sink: &mut ReportSink<'_, R>,
+    ) {
+        let at = match self.at {
+            // The log's first record needs no earlier state.
+            None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
+            None => return self.fault(ReplicaFault::Unknown { at: record.position }, sink),
+            Some(at) => at,
+        };
+        if self.need == RecoveryNeed::State || record.seq() <= at.seq && record.position.epoch == at.epoch {
+            sink.counts.ignored += 1;
+            return;
+        }
+        if record.position.epoch != at.epoch {
+            return self.fault(ReplicaFault::Unknown { at: record.position }, sink);
+        }
+        if record.prev_seq > at.seq {
+            return self.fault(ReplicaFault::Hole { first: at.seq + 1, last: record.prev_seq }, sink);
+        }
+        if let Err(refused) = self.state.apply(record.seq(), &record.frame) {
+            let fault = ReplicaFault::Refused { at: record.position, why: refused.to_string() };
+            return self.fault(fault, sink);
+        }
+        let merged = at.seq + 1 < record.seq();
+        let cause =
+            if merged { ChangeCause::Merged(record.frame) } else { ChangeCause::Record(record.frame) };
+        *(if merged { &mut sink.counts.conflated } else { &mut sink.counts.records }) += 1;
+        self.advance(at, record.position, cause, sink);
+    }
+
+    pub(super) fn handle_snapshot<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        snapshot: &Snapshot,
+        sink: &mut ReportSink<'_, R>,
+    ) {
+        let to = snapshot.position;
+        let restored = self.state.restore(to.seq, &snapshot.bytes).map_err(|refused| refused.to_string());
+        let own = self.state.checksum();
+        let verified = restored.and_then(|()| match own == snapshot.checksum {
+            true => Ok(()),
+            false => Err(format!("the snapshot's checksum is {own:016x}, not {:016x}", snapshot.checksum)),
+        });
+        if let Err(why) = verified {
+            return self.fault(ReplicaFault::Refused { at: to, why }, sink);
+        }
+        sink.counts.snapshots += 1;
+        let from = self.at.unwrap_or(Position { epoch: to.epoch, seq: 0 });
+        self.advance(from, to, ChangeCause::Snapshot, sink);
+    }
+
+    /// Compares the state with the owner's checksum at a position up to which all records were received.
+    pub(super) fn handle_checksum<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        checksum: &Checksum,
+        sink: &mut ReportSink<'_, R>,
+    ) {
+        let Some(at) = self.at else {
+            return self.fault(ReplicaFault::Unknown { at: checksum.position }, sink);
+        };
+        if self.need != RecoveryNeed::Nothing || checksum.position < at {
+            return;
+        }
+        let own = self.state.checksum();
+        if checksum.position.epoch == at.epoch && checksum.position.seq > at.seq {
+            self.fault(ReplicaFault::Hole { first: at.seq + 1, last: checksum.position.seq }, sink);
+        } else if checksum.position != at {
+            self.fault(ReplicaFault::Unknown { at: checksum.position }, sink);
+        } else if checksum.checksum == own {
+            sink.counts.checked += 1;
+            (sink.report)(ReplicaReport::Agreed { log: &self.log, at, state: &self.state });
+        } else {
+            self.fault(ReplicaFault::Diverged { at, owner: checksum.checksum, own }, sink);
+        }
+    }
+
+    /// Whether a report on publishers is new: owners repeat reports after a loss.
+    pub(super) fn handle_publishers(&mut self, publishers: &Publishers) -> bool {
+        let is_new = match &self.publishers {
+            None => !publishers.connected,
+            Some(before) if before.connected => !publishers.connected,
+            Some(before) => publishers.connected || before.since_ns != publishers.since_ns,
+        };
+        self.publishers = Some(publishers.clone());
+        is_new
+    }
+
+    /// Handles a gap. The owner sends the missing state or records afterwards.
+    pub(super) fn handle_gap(&mut self, gap: &Gap, counts: &mut ReplicaCounts) {
+        let is_ahead = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
+        if is_ahead && self.need == RecoveryNeed::Nothing && !self.has_gap {
+            counts.gaps += 1;
+            self.has_gap = true;
+        }
+    }
+
+    /// Handles a new epoch. If no record is missing, the state continues. If only records after the state are missing,
+    /// the state stays until the owner sends a newer one. Otherwise the state becomes empty, and a fault is reported.
+    pub(super) fn handle_epoch_change<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        changed: &EpochChanged,
+        empty: F,
+        sink: &mut ReportSink<'_, R>,
+    ) {
+        let last = Position { epoch: changed.old, seq: changed.last_seen };
+        let is_kept = changed.known_through.is_some_and(|through| through >= last.seq)
+            && changed.new_first.seq > last.seq;
+        if is_kept && self.at == Some(last) && self.need == RecoveryNeed::Nothing {
+            if changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1 {
+                self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
+            } else if !self.has_gap {
+                sink.counts.gaps += 1;
+                self.has_gap = true;
+            }
+            return;
+        }
+        if self.need == RecoveryNeed::Nothing && !self.has_gap {
+            sink.counts.gaps += 1;
+        }
+        let (last, epoch) = (self.at.unwrap_or(last), changed.new_first.epoch);
+        let fault = ReplicaFault::NewEpoch { last, epoch };
+        (sink.report)(ReplicaReport::Fault { log: &self.log, fault });
+        self.is_new_epoch = true;
+        (self.at, self.state) = (None, empty);
+        (self.need, self.has_gap) = (RecoveryNeed::Nothing, true);
+    }
+
+    fn advance<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        from: Position,
+        to: Position,
+        cause: ChangeCause<'_>,
+        sink: &mut ReportSink<'_, R>,
+    ) {
+        self.at = Some(to);
+        if self.is_new_epoch && to.seq == 0 {
+            // An empty state at the start of an epoch is incomplete. The first record completes it.
+            (self.need, self.has_gap, self.since_ns, self.requests) =
+                (RecoveryNeed::Nothing, true, u64::MAX, 0);
+            return;
+        }
+        self.is_new_epoch = false;
+        if self.need != RecoveryNeed::Nothing || self.has_gap {
+            (self.need, self.has_gap, self.since_ns, self.requests) = (RecoveryNeed::Nothing, false, 0, 0);
+            sink.counts.gaps_healed += 1;
+        }
+        let change = StateChange { log: &self.log, from, to, cause, state: &self.state };
+        (sink.report)(ReplicaReport::Changed(change));
+    }
+
+    fn fault<R: FnMut(ReplicaReport<'_, F>)>(&mut self, fault: ReplicaFault, sink: &mut ReportSink<'_, R>) {
+        let need = match fault {
+            ReplicaFault::Hole { .. } => RecoveryNeed::Records,
+            _ => RecoveryNeed::State,
+        };
+        // Reports a fault of a log only once.
+        if self.need == need || self.need == RecoveryNeed::State {
+            sink.counts.ignored += 1;
+            return;
+        }
+        match fault {
+            // The owner has reported a gap for these records, so that the hole is not a second fault.
+            ReplicaFault::Hole { .. } if self.has_gap => {
+                sink.counts.gaps -= 1;
+                sink.counts.holes += 1;
+            }
+            ReplicaFault::Hole { .. } => sink.counts.holes += 1,
+            ReplicaFault::Diverged { .. } => sink.counts.divergent += 1,
+            ReplicaFault::Refused { .. } => sink.counts.refused += 1,
+            ReplicaFault::Unknown { .. } | ReplicaFault::NewEpoch { .. } => {}
+        }
+        (self.need, self.requests, self.since_ns) = (need, 0, 0);
+        (sink.report)(ReplicaReport::Fault { log: &self.log, fault });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Book, Scale};
+
+    #[test]
+    fn repeated_publisher_notice_is_not_reported_again() {
+        let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
+        let mut log_replica = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
+        let mut handle = |connected, since_ns| {
+            let last_append_ns = None;
+            log_replica.handle_publishers(&Publishers {
+                log: Arc::clone(&log),
+                connected,
+                since_ns,
+                last_append_ns,
+            })
+        };
+        assert!(!handle(true, 1), "the first report is new");
+        assert!(handle(false, 2));
+        assert!(!handle(false, 2), "a repeated report is not new");
+        assert!(handle(false, 5), "a changed count is new");
+        assert!(handle(true, 6));
+        assert!(!handle(true, 7), "a new owner's start time alone is not new");
+    }
+}

@@ -1,0 +1,158 @@
+//! Handles requests of other nodes.
+
+use std::io;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+
+use super::OurRaft;
+use crate::codec::{ValueCodec, decode_exact};
+use crate::message::{RaftRequest, SnapshotId};
+use crate::type_config::{Blocks, RaftSnapshot, SnapshotMeta};
+
+/// A partly received snapshot. Any leader may send the rest.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotReceiver {
+    snapshot: Option<(SnapshotId, SnapshotMeta)>,
+    blocks: Vec<Bytes>,
+    bytes: u64,
+}
+
+impl SnapshotReceiver {
+    /// Begins or resumes a snapshot. Returns how many of its blocks this node has.
+    fn begin(&mut self, snapshot_id: SnapshotId, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
+        if snapshot_id.bytes > bytes_max as u64 {
+            let why =
+                format!("a snapshot of {} bytes exceeds snapshot_bytes_max = {bytes_max}", snapshot_id.bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let snapshot = Some((snapshot_id, meta));
+        if self.snapshot != snapshot {
+            *self = SnapshotReceiver { snapshot, ..SnapshotReceiver::default() };
+        }
+        Ok(self.blocks.len() as u64)
+    }
+
+    /// Takes the next block. A repeated block is not an error, because a response may have been lost.
+    fn take_block(&mut self, snapshot_id: SnapshotId, at: u64, block: Bytes) -> io::Result<u64> {
+        self.check_begun(snapshot_id)?;
+        let next = self.blocks.len() as u64;
+        if at > next || (at == next && self.bytes + block.len() as u64 > snapshot_id.bytes) {
+            return Err(unexpected());
+        }
+        if at == next {
+            self.bytes += block.len() as u64;
+            self.blocks.push(block);
+        }
+        Ok(self.blocks.len() as u64)
+    }
+
+    /// Returns the complete snapshot.
+    fn end(&mut self, snapshot_id: SnapshotId) -> io::Result<RaftSnapshot> {
+        self.check_begun(snapshot_id)?;
+        let SnapshotReceiver { snapshot: begun, blocks, .. } = std::mem::take(self);
+        let (_, meta) = begun.ok_or_else(unexpected)?;
+        let snapshot = RaftSnapshot { meta, snapshot: Blocks(blocks) };
+        if SnapshotId::of(&snapshot) == snapshot_id { Ok(snapshot) } else { Err(unexpected()) }
+    }
+
+    fn check_begun(&self, snapshot_id: SnapshotId) -> io::Result<()> {
+        let is_expected = self.snapshot.as_ref().is_some_and(|(expected, _)| *expected == snapshot_id);
+        if is_expected { Ok(()) } else { Err(unexpected()) }
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "received a part of a snapshot whose transfer has not begun")
+}
+
+pub(super) async fn receive(
+    raft: &OurRaft,
+    receiver: &Mutex<SnapshotReceiver>,
+    bytes_max: usize,
+    request: Bytes,
+) -> io::Result<Bytes> {
+    match decode_exact(request, "a request")? {
+        RaftRequest::Append(append) => encode_response(raft.append_entries(append).await),
+        RaftRequest::Vote(vote) => encode_response(raft.vote(vote).await),
+        RaftRequest::PreVote(vote) => encode_response(raft.pre_vote(vote).await),
+        RaftRequest::TransferLeader(transfer) => {
+            let vote = *transfer.from_leader();
+            encode_response(raft.handle_transfer_leader(transfer).await.map(|_| vote))
+        }
+        // The leadership of the sender is checked at the end, when the snapshot is complete.
+        RaftRequest::Begin(_, snapshot_id, meta) => {
+            encode_response(receiver.lock().await.begin(snapshot_id, meta, bytes_max))
+        }
+        RaftRequest::Block(_, snapshot_id, at, block) => {
+            encode_response(receiver.lock().await.take_block(snapshot_id, at, block))
+        }
+        RaftRequest::End(vote, snapshot_id) => {
+            let snapshot = receiver.lock().await.end(snapshot_id)?;
+            encode_response(raft.install_full_snapshot(vote, snapshot).await.map(|response| response.vote))
+        }
+    }
+}
+
+fn encode_response<A: ValueCodec, E: std::error::Error + Send + Sync + 'static>(
+    response: Result<A, E>,
+) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    response.map_err(io::Error::other)?.write(&mut bytes);
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(blocks: &[&'static str]) -> RaftSnapshot {
+        let blocks = blocks.iter().map(|block| Bytes::from_static(block.as_bytes())).collect();
+        RaftSnapshot { meta: SnapshotMeta::default(), snapshot: Blocks(blocks) }
+    }
+
+    fn begin(receiver: &mut SnapshotReceiver, snapshot: &RaftSnapshot) -> u64 {
+        receiver.begin(SnapshotId::of(snapshot), snapshot.meta.clone(), 100).unwrap()
+    }
+
+    #[test]
+    fn interrupted_snapshot_resumes_and_takes_repeated_blocks() {
+        let (mut receiver, snapshot) = (SnapshotReceiver::default(), snapshot(&["one", "two", "three"]));
+        let (snapshot_id, blocks) = (SnapshotId::of(&snapshot), snapshot.snapshot.0.clone());
+        assert_eq!(begin(&mut receiver, &snapshot), 0);
+        assert_eq!(receiver.take_block(snapshot_id, 0, blocks[0].clone()).unwrap(), 1);
+        assert_eq!(
+            receiver.take_block(snapshot_id, 0, blocks[0].clone()).unwrap(),
+            1,
+            "the response was lost"
+        );
+        assert_eq!(receiver.take_block(snapshot_id, 1, blocks[1].clone()).unwrap(), 2);
+        assert_eq!(begin(&mut receiver, &snapshot), 2, "the transfer resumes after those blocks");
+        assert!(receiver.take_block(snapshot_id, 3, blocks[2].clone()).is_err(), "a block is missing");
+        assert_eq!(receiver.take_block(snapshot_id, 2, blocks[2].clone()).unwrap(), 3);
+        assert_eq!(receiver.end(snapshot_id).unwrap().snapshot, snapshot.snapshot);
+        assert!(receiver.end(snapshot_id).is_err(), "it ends once");
+    }
+
+    #[test]
+    fn incomplete_or_mixed_snapshot_is_refused() {
+        let (mut receiver, one) = (SnapshotReceiver::default(), snapshot(&["one", "two"]));
+        begin(&mut receiver, &one);
+        receiver.take_block(SnapshotId::of(&one), 0, Bytes::from("one")).unwrap();
+        let other = snapshot(&["one", "2"]);
+        assert!(
+            receiver.take_block(SnapshotId::of(&other), 1, Bytes::from("2")).is_err(),
+            "this snapshot was not begun"
+        );
+        assert!(
+            receiver.take_block(SnapshotId::of(&one), 1, Bytes::from("two and more")).is_err(),
+            "too long"
+        );
+        assert!(receiver.end(SnapshotId::of(&one)).is_err(), "the second block is missing");
+        assert_eq!(begin(&mut receiver, &other), 0, "another snapshot begins from the start");
+        let large = snapshot(&[
+            "more than a hundred bytes: ------------------------------------------------------------------------",
+        ]);
+        assert!(receiver.begin(SnapshotId::of(&large), large.meta, 50).is_err());
+    }
+}

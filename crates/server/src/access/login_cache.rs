@@ -1,0 +1,59 @@
+//! Caches the login of a connection whose requests carry credentials: while the header and the users file stay the
+//! same, requests are not checked again.
+
+use std::sync::Arc;
+
+use dunlin::Refused;
+use tokio::sync::Mutex;
+
+use super::throttle::ClientIp;
+use super::{Access, Credentials, Login};
+use crate::tls::ClientCertificate;
+
+/// The cached login of one connection.
+#[derive(Debug)]
+pub(crate) struct RequestLoginCache {
+    entry: Mutex<Option<CachedLogin>>,
+    /// The client's certificate, for requests without other credentials.
+    certificate: Option<ClientCertificate>,
+}
+
+#[derive(Debug)]
+struct CachedLogin {
+    header: Vec<u8>,
+    generation: u64,
+    login: Arc<Login>,
+}
+
+impl RequestLoginCache {
+    /// An empty cache for a connection with this client certificate.
+    pub(crate) fn of(certificate: Option<ClientCertificate>) -> RequestLoginCache {
+        RequestLoginCache { entry: Mutex::default(), certificate }
+    }
+
+    /// Logs in a request with this `authorization` header.
+    pub(crate) async fn log_in(
+        &self,
+        access: &Arc<Access>,
+        header: Option<&[u8]>,
+        from: ClientIp,
+    ) -> Result<Arc<Login>, Refused> {
+        let generation = access.generation();
+        // Concurrent requests of the connection wait for one login.
+        let mut entry = self.entry.lock().await;
+        if let Some(cached) = &*entry
+            && cached.generation == generation
+            && Some(cached.header.as_slice()) == header
+        {
+            return Ok(Arc::clone(&cached.login));
+        }
+        // Releases the old login's connection slot first.
+        entry.take();
+        let credentials = Credentials::from_header(header).or_certificate(self.certificate.as_ref());
+        let login = access.log_in(credentials, from).await?;
+        let cached = CachedLogin { header: header.unwrap_or_default().to_vec(), generation, login };
+        let login = Arc::clone(&cached.login);
+        *entry = Some(cached);
+        Ok(login)
+    }
+}

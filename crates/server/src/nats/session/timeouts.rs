@@ -1,0 +1,94 @@
+//! The session's timer. It limits how long the session waits for the first operation, the rest of an operation, a
+//! `PONG`, room in a topic, and the end of a closing connection.
+
+use dunlin::now_ns;
+use dunlin::wire::nats::PING;
+
+use super::publish::BlockedPublish;
+use super::{Phase, Session};
+
+/// The pause between reads from a client that sends single bytes, ms.
+const TRICKLE_PAUSE_MS: u32 = 200;
+
+impl Session {
+    pub(super) fn on_timer(&mut self) {
+        match &mut self.phase {
+            Phase::Greeting => self.fail("Authentication Timeout"),
+            // Retries the publish, even when its wait time has ended.
+            Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(BlockedPublish::retry),
+            Phase::Open if self.reading_is_paused => self.resume_reading(),
+            Phase::Open if self.unread_timer_is_set => self.check_unread_timeout(),
+            Phase::Open => self.ping(),
+            Phase::Closing(closing) => closing.is_over = true,
+        }
+    }
+
+    /// Restarts the timer of an incomplete operation after a read. `is_new` says whether the operation began with this
+    /// read.
+    pub(super) fn track_unread(&mut self, is_new: bool) {
+        if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.has_unhandled {
+            self.unread_since_ns = 0;
+        } else if is_new || self.unread_since_ns == 0 {
+            self.unread_since_ns = now_ns();
+        }
+        if self.unread_since_ns > 0 && !self.unread_timer_is_set && matches!(self.phase, Phase::Open) {
+            self.unread_timer_is_set = true;
+            self.timer.set_ms(self.shared.limits.nats.publish_ms_max);
+        }
+    }
+
+    /// Pauses reading from a client that sends single bytes.
+    pub(super) fn pause_reading(&mut self) {
+        // The pause depends on the session's number, so that sessions which paused at the same time do not all continue
+        // at the same time.
+        self.pause_reading_for(TRICKLE_PAUSE_MS + (self.id % u64::from(TRICKLE_PAUSE_MS)) as u32);
+    }
+
+    pub(super) fn pause_reading_for(&mut self, ms: u32) {
+        self.reading_is_paused = true;
+        self.timer.set_ms(ms);
+    }
+
+    fn resume_reading(&mut self) {
+        self.reading_is_paused = false;
+        self.check_unread_timeout();
+    }
+
+    /// Disconnects a client that has held memory for an incomplete operation for too long.
+    fn check_unread_timeout(&mut self) {
+        let ms_max = self.shared.limits.nats.publish_ms_max;
+        let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
+        self.unread_timer_is_set = self.unread_since_ns > 0;
+        if self.unread_since_ns == 0 {
+            self.start_ping_timer();
+        } else if waited_ms >= u64::from(ms_max) {
+            self.disconnect(&format!("an operation took longer than nats.publish_ms_max = {ms_max}"));
+        } else {
+            self.timer.set_ms(ms_max - waited_ms as u32);
+        }
+    }
+
+    fn ping(&mut self) {
+        let limits = &self.shared.limits.nats;
+        if self.pings >= limits.pings_max {
+            return self.fail("Stale Connection");
+        }
+        self.pings += 1;
+        self.timer.set_ms(limits.ping_ms);
+        // A client that reads nothing is sent no further `PING`, but counts as missing a `PONG`.
+        if self.outbound.is_empty() {
+            self.outbound.control.extend_from_slice(PING);
+        }
+    }
+
+    pub(super) fn reset_pings(&mut self) {
+        self.pings = 0;
+    }
+
+    pub(super) fn start_ping_timer(&mut self) {
+        // The session has only one timer, which is used for another time from here on. The next read sets it for an
+        // incomplete operation again.
+        self.unread_timer_is_set = false;
+        self.timer.set_ms(self.shared.limits.nats.ping_ms);
+    }
+}

@@ -1,0 +1,236 @@
+//! The actions of a process on regions: claim a region, take it over, begin it, name its standby, follow it, and
+//! release it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::space::{Behaviour, RegionAuthority, RegionId, Takeover};
+use dunlin::state::{ComparedProperty, Comparison, KeyOperation};
+use dunlin_client::Transaction;
+
+use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, key};
+use super::plan::RegionAction;
+use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
+use crate::space::error::SpaceError;
+use crate::space::pace::monotonic_ns;
+use crate::space::runner::Runner;
+
+/// Interval at which a missing copy is requested again.
+const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a released region's standby may take to catch up, and the pause between two checks.
+const RELEASE_WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
+    pub(super) fn perform(
+        &mut self,
+        action: RegionAction,
+        snapshot: &WorldSnapshot,
+    ) -> Result<(), OwnershipError> {
+        match action {
+            RegionAction::TakeOver(region) | RegionAction::Begin { region, .. } => {
+                let Some(authority) = self.claim(region, action, snapshot)? else { return Ok(()) };
+                let result = match action {
+                    RegionAction::Begin { lost, .. } => self.begin(region, authority, lost, snapshot),
+                    _ => self.take_over(region, authority, snapshot),
+                };
+                // If the region could not be started here, its claim is given up, so that another process can claim it.
+                if result.is_err() {
+                    self.claims.remove(&region);
+                    self.release_key(region, authority.epoch)?;
+                }
+                result
+            }
+            RegionAction::Name(region, standby) => self.name(region, standby),
+            RegionAction::Follow(region) => self.follow(region, snapshot),
+            RegionAction::Forget(region) => Ok(self.space.submit(move |runner| runner.unfollow(region))?),
+            RegionAction::Release(region) => self.release(region),
+        }
+    }
+
+    /// Claims the region's key if it is free. Returns the new epoch, and the time until which the region may act.
+    fn claim(
+        &mut self,
+        region: RegionId,
+        action: RegionAction,
+        snapshot: &WorldSnapshot,
+    ) -> Result<Option<RegionAuthority>, OwnershipError> {
+        let Some(lease) = &self.lease else { return Ok(None) };
+        let (until, lease) = (lease.check()?, lease.id());
+        let owned = snapshot.owners.get(&region).filter(|(process, _)| *process == self.config.process);
+        let claimed = match owned {
+            Some((_, epoch)) => Some(*epoch),
+            None => {
+                // Prepares the region before other processes can see the claim.
+                let (prepared, known_epoch) = self
+                    .space
+                    .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
+                prepared.map_err(SpaceError::from)?;
+                self.in_doubt.insert(region, action);
+                // If the cluster has lost its keys, its new epoch of revisions is higher than all earlier epochs of
+                // regions. The epochs of regions then continue from the epoch of revisions.
+                let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or_default();
+                let epoch = u64::from(self.kv.revision()?.0).max(newest.max(known_epoch) + 1);
+                let value = RegionOwner { process: self.config.process, epoch }.bytes();
+                let of_region = |kind| key(&self.config.world, kind, region.0.into());
+                let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
+                let text = epoch.to_string();
+                let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
+                let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
+                // Deletes the previous owner's standby, because it is not a standby of this owner.
+                let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
+                self.kv.transact(&claim)?.succeeded.then_some(epoch)
+            }
+        };
+        // The claim may have failed because an earlier attempt succeeded. The next turn reads that from the keys.
+        let Some(epoch) = claimed else { return Ok(None) };
+        self.in_doubt.remove(&region);
+        self.claims.insert(region, epoch);
+        Ok(Some(RegionAuthority { epoch, until_ns: runner_deadline_ns(until) }))
+    }
+
+    fn take_over(
+        &mut self,
+        region: RegionId,
+        authority: RegionAuthority,
+        snapshot: &WorldSnapshot,
+    ) -> Result<(), OwnershipError> {
+        let others = snapshot.owners.iter().filter(|(other, _)| **other != region);
+        let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
+        let taken = self.space.call(move |runner| {
+            let from = runner.copy_of(region).map(|state| state.tick());
+            let succession = Takeover { authority, peers: &peers, now_ns: monotonic_ns() };
+            runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
+        })?;
+        let from_tick = taken.map_err(SpaceError::from)?;
+        if from_tick.is_none() {
+            return Err(OwnershipError::NoCopy(region.0));
+        }
+        let reclaimed = self.memory.remove(&region).is_some_and(|memory| memory.owner);
+        (self.on_event)(match from_tick {
+            Some(tick) if reclaimed => WorldEvent::Reclaimed { region, epoch: authority.epoch, tick },
+            _ => WorldEvent::Owns { region, epoch: authority.epoch, from_tick },
+        });
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        region: RegionId,
+        authority: RegionAuthority,
+        lost: bool,
+        snapshot: &WorldSnapshot,
+    ) -> Result<(), OwnershipError> {
+        let populate = Arc::clone(&self.populate);
+        let begun = self.space.call(move |runner| {
+            runner.unfollow(region);
+            runner.host_mut().begin(region, authority)?;
+            if !lost {
+                populate(runner.host_mut(), region);
+            }
+            runner.announce_regions();
+            Ok::<_, SpaceError>(())
+        })?;
+        begun?;
+        self.memory.remove(&region);
+        let (processes, expected) = (snapshot.processes.len(), self.config.expected);
+        if lost {
+            (self.on_event)(WorldEvent::Lost(region));
+        } else if processes < expected {
+            (self.on_event)(WorldEvent::WaitedOut { region, processes, expected });
+        }
+        (self.on_event)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
+        // If this write fails, a later turn repeats it.
+        let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
+        Ok(())
+    }
+
+    /// Deletes the region's key if it still has this epoch. Returns whether it was deleted.
+    fn release_key(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
+        let (own, value) = self.owner_key(region, epoch);
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
+        Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
+    }
+
+    /// The key of a region, and the value that the key has if this process owns the region in this epoch.
+    pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
+        let value = RegionOwner { process: self.config.process, epoch }.bytes();
+        (key(&self.config.world, "region", region.0.into()), value)
+    }
+
+    /// Writes the key that names a region's standby, if this process still owns the region.
+    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), OwnershipError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        let (own, owner) = self.owner_key(region, epoch);
+        let key = key(&self.config.world, "standby", region.0.into());
+        let value = serde_json::to_vec(&standby).unwrap_or_default();
+        if !standby.is_empty() {
+            // From here on, the region must make no change that the standby's copy could lack.
+            self.space.call(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
+        }
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &owner });
+        if self.kv.transact(&ours.put(&key, &value))?.succeeded {
+            self.space.submit(move |runner| apply_standby(runner, region, standby))?;
+            self.standbys.insert(region, standby);
+            if standby.is_empty() {
+                (self.on_event)(WorldEvent::Alone(region));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, region: RegionId, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        let epoch = snapshot.owners.get(&region).map_or(0, |(_, epoch)| *epoch);
+        let recent = self
+            .copy_requests
+            .get(&region)
+            .is_some_and(|requested_at| requested_at.elapsed() < COPY_REQUEST_INTERVAL);
+        if !recent {
+            self.copy_requests.insert(region, Instant::now());
+            self.space.submit(move |runner| {
+                // The region cannot continue from a copy of an earlier owner's state, so such copies are dropped.
+                runner.drop_older_copies(region, epoch);
+                runner.follow(region);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Stops a region, waits until its standby has its complete state, and gives the region up.
+    fn release(&mut self, region: RegionId) -> Result<(), OwnershipError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        self.space.call(move |runner| runner.host_mut().set_authority(region, None))?;
+        let deadline = Instant::now() + RELEASE_WAIT.0;
+        while !self.space.call(move |runner| runner.host().is_known(region))? {
+            if Instant::now() > deadline {
+                // The release failed; the next turn allows the region to act again.
+                return Ok(());
+            }
+            std::thread::sleep(RELEASE_WAIT.1);
+        }
+        if self.release_key(region, epoch)? {
+            self.claims.remove(&region);
+            self.space.call(move |runner| runner.end_region(region))?;
+            (self.on_event)(WorldEvent::Released(region));
+        }
+        Ok(())
+    }
+}
+
+/// Applies the key that names a region's standby to the runner.
+pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
+    runner: &mut Runner<D, B>,
+    region: RegionId,
+    standby: StandbyKey,
+) {
+    runner.host_mut().set_alone(region, standby.is_empty(), monotonic_ns());
+    if !standby.is_empty() {
+        runner.name_standby(region, standby.process, standby.before.is_none());
+    }
+}
+
+/// Converts an instant to nanoseconds of the runner's clock.
+pub(super) fn runner_deadline_ns(until: Instant) -> u64 {
+    monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
+}

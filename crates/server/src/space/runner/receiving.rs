@@ -1,0 +1,163 @@
+//! Handles the frames of other processes.
+
+use dunlin::space::{Behaviour, MessageSummary, RegionId};
+
+use super::super::error::RunnerRefusal;
+use super::super::frame::SpaceFrame;
+use super::super::links::LinkId;
+use super::super::pace::monotonic_ns;
+use super::Runner;
+
+/// Largest frame of an unverified peer: a hello of 65,535 regions with the longest name.
+const HELLO_BYTES_MAX: usize = 1 << 20;
+
+impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+    /// Handles the received frames of a connection, up to the first frame that must wait.
+    pub(super) fn read(&mut self, key: LinkId) {
+        let Some(link) = self.links.get(key) else { return };
+        let mut buffer = link.connection.take_read_buffer();
+        let now_ns = monotonic_ns();
+        let outcome = loop {
+            // The frames that were just handled may have verified the peer.
+            let is_unverified = self.links.get(key).is_none_or(|link| link.process.is_none());
+            let max = if is_unverified { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
+            match SpaceFrame::decode(buffer.unread(), max) {
+                Ok(Some((SpaceFrame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
+                Ok(Some((frame, taken))) => match self.handle_frame(key, &frame, now_ns) {
+                    Ok(()) => buffer.consume(taken),
+                    Err(refused) => break Err(refused),
+                },
+                Ok(None) => break Ok(false),
+                Err(refused) => break Err(refused),
+            }
+        };
+        match outcome {
+            Ok(must_wait) => {
+                if let Some(link) = self.links.get(key) {
+                    link.must_wait = must_wait;
+                    link.connection.return_read_buffer(buffer);
+                }
+            }
+            Err(refused) => self.links.refuse(key, refused),
+        }
+    }
+
+    /// Whether a peer's step has not begun at this process.
+    fn is_ahead(&self, step: u64) -> bool {
+        self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
+    }
+
+    fn handle_frame(
+        &mut self,
+        key: LinkId,
+        frame: &SpaceFrame<'_>,
+        now_ns: u64,
+    ) -> Result<(), RunnerRefusal> {
+        let Some(link) = self.links.get(key) else { return Ok(()) };
+        let Some(process) = link.process else {
+            return match frame {
+                SpaceFrame::Hello(hello) => self.links.handle_hello(key, hello),
+                SpaceFrame::Proof(proof) => {
+                    self.links.handle_proof(key, proof)?;
+                    // The end of the process's previous connection must be handled before frames of this one.
+                    self.handle_link_events(now_ns);
+                    Ok(())
+                }
+                SpaceFrame::Refused(why) => Err(RunnerRefusal::ByThem((*why).to_owned())),
+                _ => Err(RunnerRefusal::Stranger),
+            };
+        };
+        match *frame {
+            SpaceFrame::Turn { tick, time_ns } => link.turn = (tick, time_ns),
+            SpaceFrame::Message { to, bytes } => {
+                let turn_ns = link.turn.1;
+                self.handle_message(to, bytes, turn_ns, now_ns);
+            }
+            SpaceFrame::Region { region, epoch } => self.handle_claim(region, process, epoch, now_ns)?,
+            SpaceFrame::RegionEnded(region) => self.links.remove_route(region, process),
+            SpaceFrame::Settled(step) => {
+                if let Some(lockstep) = &mut self.lockstep {
+                    lockstep.record_settled(process, step);
+                }
+            }
+            SpaceFrame::Follow(region) => self.start_standby(region, process),
+            SpaceFrame::Snapshot { region, bytes } => self.apply_standby_frame(region, process, bytes, true),
+            SpaceFrame::Record { region, bytes } => self.apply_standby_frame(region, process, bytes, false),
+            SpaceFrame::Progress { region, entries, tick } => {
+                if let Some((entries, tick)) =
+                    self.standby_tracker.record_progress(region, process, (entries, tick))
+                {
+                    self.host.standby_acknowledged(region, entries, tick, now_ns);
+                }
+            }
+            SpaceFrame::LoadReport(bytes) => self.handle_load_report(bytes, now_ns)?,
+            SpaceFrame::Partition(bytes) => self.handle_partition(bytes, now_ns)?,
+            SpaceFrame::IdQuery { number, ids } => self.handle_id_query(process, number, ids)?,
+            SpaceFrame::IdResponse { number, bytes } => self.handle_id_response(number, bytes)?,
+            SpaceFrame::Ping => {}
+            SpaceFrame::Refused(why) => return Err(RunnerRefusal::ByThem(why.to_owned())),
+            SpaceFrame::Hello(_) | SpaceFrame::Proof(_) => {
+                return Err(RunnerRefusal::Frame("the process sent a second hello"));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_message(&mut self, to: RegionId, bytes: &[u8], turn_ns: u64, now_ns: u64) {
+        match MessageSummary::of(bytes) {
+            MessageSummary::Taken { from, transfer } => {
+                if let Some((sent_ns, entities)) = self.pending_handovers.remove(&(to, from, transfer)) {
+                    self.stats.handovers.record_many(now_ns.saturating_sub(sent_ns), entities.into());
+                }
+            }
+            MessageSummary::Ghosts { count, .. } => {
+                self.stats.ghosts += u64::from(count);
+                self.host.receive(to, bytes, now_ns);
+                return self.stats.ghosts_late.record(monotonic_ns().saturating_sub(turn_ns));
+            }
+            _ => {}
+        }
+        self.host.receive(to, bytes, now_ns);
+    }
+
+    /// Handles another process's claim of a region.
+    fn handle_claim(
+        &mut self,
+        region: RegionId,
+        process: u64,
+        epoch: u64,
+        now_ns: u64,
+    ) -> Result<(), RunnerRefusal> {
+        let ours = self.host.region(region).map(|region| region.handover().epoch());
+        if let Some(ours) = ours.filter(|ours| *ours >= epoch) {
+            return Err(RunnerRefusal::Region { region, epoch, ours });
+        }
+        self.add_remote_region(region, process, epoch, now_ns);
+        Ok(())
+    }
+
+    /// Sends the state of one of this process's regions to a process that becomes its standby.
+    fn start_standby(&mut self, region: RegionId, process: u64) {
+        // Sends earlier records first, because the new standby must not receive them: they are already in the state.
+        self.send_output();
+        if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {
+            return;
+        }
+        if let Some((snapshot, _)) = self.host.add_standby(region) {
+            let frame = SpaceFrame::Snapshot { region, bytes: &[] };
+            self.links.send_or_close(process, &frame, &snapshot.into());
+        }
+    }
+
+    fn apply_standby_frame(&mut self, region: RegionId, process: u64, bytes: &[u8], is_snapshot: bool) {
+        let from_owner = self.links.route_to(region).is_some_and(|(owner, _)| owner == process);
+        // A record that is not a whole state can only be applied to a copy that has the earlier records.
+        let can_apply = is_snapshot || self.standby_tracker.copy(region).is_some();
+        if !from_owner || !self.standby_tracker.is_followed(region) || !can_apply {
+            return;
+        }
+        if !self.standby_tracker.apply(region, bytes, is_snapshot) {
+            self.links.send(process, &SpaceFrame::Follow(region));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Encodes the results of a request's commands for the client: one result for each command, in order.
+
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::scheduler::TaskCommandOutcome;
+use dunlin::wire::{ErrorCode, TaskCommandResult};
+
+/// The second byte of an encoded [`TaskCommandOutcome`] that is accepted.
+const DONE: u8 = 1;
+
+/// Encodes the results. A result that cannot be decoded becomes a refusal, because its outcome is unknown.
+pub(super) fn write_all(results: &[Bytes]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(results.iter().map(|result| result.len() + 8).sum());
+    let mut done = Vec::new();
+    for result in results {
+        match **result {
+            // The bytes are a version, the kind of result, and the reply, which itself begins with the version.
+            [version, DONE, ref reply @ ..] => {
+                done.clear();
+                done.push(version);
+                done.extend_from_slice(reply);
+                TaskCommandResult::Done(&done).write(&mut out);
+            }
+            _ => TaskCommandResult::Refused(refused(result).as_wire()).write(&mut out),
+        }
+    }
+    out
+}
+
+fn refused(result: &[u8]) -> Refused {
+    match TaskCommandOutcome::decode(result) {
+        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::from(&refusal),
+        _ => Refused::new(
+            ErrorCode::CommandUnknown,
+            "this node cannot read the reply; update all nodes to the same version",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::scheduler::{CommandReply, SubmittedTask, TaskRefusal};
+
+    use super::*;
+
+    fn encoded(outcome: &TaskCommandOutcome) -> Bytes {
+        let mut bytes = Vec::new();
+        outcome.encode(&mut bytes);
+        bytes.into()
+    }
+
+    #[test]
+    fn unreadable_task_response_leaves_other_responses_in_order() {
+        let tasks = vec![SubmittedTask { task: 7, known: false }];
+        let done = TaskCommandOutcome::Done {
+            reply: CommandReply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 },
+        };
+        let refused = TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: 9 } };
+        let results = [Bytes::new(), encoded(&refused), Bytes::from_static(&[255, 9, 9]), encoded(&done)];
+        let written = write_all(&results);
+        let read: Vec<_> = TaskCommandResult::read_all(&written).map(Result::unwrap).collect();
+        let codes = read[..3].iter().map(|result| match result {
+            TaskCommandResult::Refused(refusal) => refusal.code,
+            TaskCommandResult::Done(_) => panic!("{result:?} was not taken in"),
+        });
+        let expected = [ErrorCode::CommandUnknown, ErrorCode::NoTask, ErrorCode::CommandUnknown];
+        assert!(codes.eq(expected), "{read:?}");
+        let [_, _, _, TaskCommandResult::Done(reply)] = read[..] else { panic!("{read:?}") };
+        assert_eq!(CommandReply::decode(reply), Ok(CommandReply::Submitted { tasks, slow_down_ms: 3 }));
+    }
+}

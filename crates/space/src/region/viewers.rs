@@ -1,0 +1,157 @@
+//! Viewers and clients' commands of a region.
+
+use std::collections::HashMap;
+
+use super::{Outputs, Region, StepError};
+use crate::behaviour::Behaviour;
+use crate::entity::EntityId;
+use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch, ViewerId};
+use crate::store::{Entity, StoreError};
+use crate::world::Point;
+
+/// Ticks for which a viewer keeps its last center: a neighbour that takes over the center's entity may not have sent
+/// the entity yet.
+const PASSING_TICKS: u64 = 2;
+
+/// A region's viewers, and the entities at their centers.
+#[derive(Debug)]
+pub(super) struct RegionViewers<const D: usize> {
+    interests: Interests<D>,
+    /// Last positions of the region's own entities at viewers' centers, with their ticks.
+    centers: HashMap<EntityId, (Point<D>, u64)>,
+    /// The tick of the last updates for viewers.
+    last_update_tick: Option<u64>,
+}
+
+/// The reason why a region refused a client's command for an entity.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The entity is not in this region, is being handed over, or its new state is not valid.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The region has no valid lease.
+    #[error(transparent)]
+    Step(#[from] StepError),
+}
+
+impl<const D: usize, B: Behaviour<D>> Region<D, B> {
+    /// Adds a viewer. In a world of several regions the radius is at most the strip's width.
+    pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
+        let (radius, strip) = (watch.radius, self.setup.strip);
+        if self.partition.regions().len() > 1 && radius > strip {
+            return Err(InterestError::Far { radius, strip });
+        }
+        let (world, max) = (self.setup.world, self.setup.limits.viewers_max);
+        let begin = || {
+            let interests = Interests::new(world, radius, max);
+            RegionViewers { interests, centers: HashMap::new(), last_update_tick: None }
+        };
+        // A radius that is not valid creates no grid.
+        if !(radius.is_finite() && radius > 0.0) {
+            return Err(InterestError::Radius(radius));
+        }
+        self.viewers.get_or_insert_with(begin).interests.watch(viewer, watch)
+    }
+
+    /// Removes a viewer.
+    pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
+        let known = self.viewers.as_mut().is_some_and(|viewers| viewers.interests.remove(viewer));
+        self.viewers.take_if(|viewers| viewers.interests.is_empty());
+        known
+    }
+
+    /// Passes each viewer's changes since its last update to `send`, as encoded [`ViewerEvent`](crate::ViewerEvent)s
+    /// of this region's entities.
+    pub fn send_viewer_updates(&mut self, send: impl FnMut(ViewerId, &[u8])) {
+        let Some(viewers) = &mut self.viewers else { return };
+        let (store, tick) = (self.state.store(), self.state.tick());
+        if viewers.last_update_tick.replace(tick) == Some(tick) && !viewers.interests.has_new_viewers() {
+            return;
+        }
+        let RegionViewers { interests, centers, .. } = viewers;
+        centers.retain(|_, (_, last)| *last + PASSING_TICKS >= tick);
+        let mut beside = HashMap::new();
+        for id in interests.centers() {
+            match store.row(id) {
+                Some(row) => _ = centers.insert(id, (store.position(row), tick)),
+                None => _ = beside.insert(id, centers.get(&id).map(|(at, _)| *at)),
+            }
+        }
+        if !beside.is_empty() {
+            let ticks_max = u64::from(self.setup.ghost_ticks_max);
+            self.ghosts.for_each(tick, self.setup.seconds(), ticks_max, |ghost| {
+                if let Some(at) = beside.get_mut(&ghost.id) {
+                    *at = Some(ghost.position);
+                }
+            });
+        }
+        let beside = beside.into_iter().filter_map(|(id, at)| Some((id, at?))).collect();
+        interests.send_updates_with_neighbours(store, &beside, tick, send);
+    }
+
+    /// Applies a client's command; fields that the command does not name stay. Returns the last tick before the change.
+    pub fn apply_client_command(
+        &mut self,
+        command: &EntityCommand<'_, D>,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
+        let store = self.state.store();
+        let row = store.row(command.id).ok_or(StoreError::Unknown(command.id))?;
+        self.check_authority(now_ns)?;
+        let mut own = Vec::new();
+        store.write_components(row, &mut own);
+        let entity = Entity {
+            id: command.id,
+            generation: store.generation(row),
+            kind: command.kind.unwrap_or(store.kinds()[row]),
+            position: command.position.unwrap_or(store.position(row)),
+            velocity: command.velocity.unwrap_or(store.velocity(row)),
+            frozen: store.is_frozen(row),
+            components: command.components.unwrap_or(&own),
+        };
+        if command.position.is_some() || command.velocity.is_some() {
+            self.check_velocity(&entity)?;
+        }
+        self.command(&entity, out)?;
+        Ok(self.state.tick())
+    }
+
+    /// Inserts an entity for a client, between two ticks. Returns the last tick before the spawn.
+    pub fn spawn_for_client(
+        &mut self,
+        entity: &Entity<'_, D>,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
+        self.check_authority(now_ns)?;
+        self.check_velocity(entity)?;
+        self.spawn(entity, out)?;
+        Ok(self.state.tick())
+    }
+
+    /// Removes an entity for a client, between two ticks. Returns the last tick before the removal.
+    pub fn despawn_for_client(
+        &mut self,
+        id: EntityId,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
+        self.check_authority(now_ns)?;
+        self.despawn(id, out)?;
+        Ok(self.state.tick())
+    }
+
+    /// Refuses a velocity too small to change the position in one tick at `f32` precision: the entity would
+    /// never move.
+    fn check_velocity(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
+        let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
+        let moves = |axis: usize| at[axis] + velocity[axis] * seconds != at[axis];
+        if velocity.iter().all(|along| *along == 0.0) || (0..D).any(moves) {
+            return Ok(());
+        }
+        let spacing = at.iter().map(|along| along.abs().next_up() - along.abs()).fold(0.0, f32::max);
+        Err(StoreError::TooSlow { id: entity.id, spacing, speed_min: spacing / seconds })
+    }
+}

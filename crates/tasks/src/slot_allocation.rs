@@ -1,0 +1,278 @@
+//! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
+//! slots, regardless of its shard.
+//!
+//! Each shard shares its part of the slots fairly among its tenants (`assign`). This is fair across shards if each shard
+//! has as many slots as its tenants' share of all slots. The share follows from the tenants' weights, and is at most
+//! the number of slots that they can use ([`due_slots`]). A slot cannot be divided. Remaining slots therefore go to
+//! each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over time. [`move_slots`] then selects
+//! the workers whose slots move.
+//!
+//! Each node knows all shards, and allocates the slots of its attached workers. Workers that serve the same tasks are
+//! allocated together. A worker that states its processors or memory is allocated to a single shard: two shards cannot
+//! both count on the same memory.
+//!
+//! Invariants:
+//! - Slots move only if a shard could use more than it has; unallocated slots are allocated at once.
+//! - Allocation is repeated every [`INTERVAL_MS`], for workers of a single shard every [`SINGLE_SHARD_INTERVAL_MS`]. A
+//!   moving slot changes its shard when its task is done.
+//!
+//! Soft quotas order tenants only within their shard.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::quota::Quota;
+use crate::slots::{SlotApportioner, TenantDemand, WorkerSlots, due_slots, move_slots};
+use crate::state::SchedulerState;
+
+/// Time between two allocations, ms, by the caller's clock.
+const INTERVAL_MS: u64 = 50;
+/// Time between two allocations of workers that each serve a single shard, ms. Such a worker first finishes all its
+/// tasks.
+const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
+
+/// Demand and slots of one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct ShardDemand {
+    /// Demand of each tenant that has tasks or reserved capacity.
+    tenants: Vec<TenantDemand>,
+    /// Number of slots that the shard has of these workers, on all nodes.
+    slots: u64,
+}
+
+impl ShardDemand {
+    /// Whether the shard could use more slots.
+    fn needs_slots(&self) -> bool {
+        self.tenants.iter().map(|tenant| tenant.demand.max(tenant.reserved)).sum::<u64>() > self.slots
+    }
+}
+
+/// The workers of one shard and the slots that its tenants need, from which slots are divided among shards.
+#[derive(Debug, Clone, Default)]
+pub struct DemandSnapshot {
+    workers: BTreeMap<u64, WorkerShare>,
+    /// Demand by the shard's pool numbers.
+    demands: BTreeMap<u32, ShardDemand>,
+}
+
+/// A worker as one shard knows it: its pool, its slots in this shard, and the tasks that it holds.
+#[derive(Debug, Clone, Copy)]
+struct WorkerShare {
+    pool: u32,
+    /// Whether the worker states its processors or memory, and therefore serves a single shard.
+    is_single_shard: bool,
+    allotted: u32,
+    held: u32,
+}
+
+/// The workers' new limits in one shard: slots, and tasks held in advance, for each worker.
+pub type SlotChanges = Vec<(u64, u32, u32)>;
+
+/// Divides the slots of workers among the shards of the task scheduler.
+#[derive(Debug, Clone, Default)]
+pub struct SlotAllocator {
+    workers: BTreeMap<u64, AllocatedWorker>,
+    /// The last allocation of each pool, by its number and whether its workers each serve a single shard.
+    last_allocations: BTreeMap<(u32, bool), LastAllocation>,
+}
+
+/// A worker whose slots are allocated to shards.
+#[derive(Debug, Clone, Copy)]
+struct AllocatedWorker {
+    slots: u32,
+    ahead: u32,
+    /// Unallocated slots; `None` for a new worker.
+    pending: Option<u32>,
+}
+
+/// The last allocation to shards, for all workers that serve the same tasks.
+#[derive(Debug, Clone, Default)]
+struct LastAllocation {
+    apportioner: SlotApportioner,
+    /// Number of slots of each shard.
+    slots: Vec<u64>,
+    at_ms: u64,
+}
+
+impl SlotAllocator {
+    /// Adds a worker, or sets its slots and tasks ahead.
+    pub fn set_worker(&mut self, worker: u64, slots: u32, ahead: u32) {
+        self.workers.insert(worker, AllocatedWorker { slots, ahead, pending: None });
+    }
+
+    /// Keeps only the workers for which `is_attached` is true.
+    pub fn retain(&mut self, is_attached: impl Fn(u64) -> bool) {
+        self.workers.retain(|worker, _| is_attached(*worker));
+    }
+
+    /// All workers.
+    pub fn workers(&self) -> Vec<u64> {
+        self.workers.keys().copied().collect()
+    }
+
+    /// Whether slots wait for a task to end, or for a shard to become known.
+    pub fn has_pending_slots(&self) -> bool {
+        self.workers.values().any(|known| known.pending != Some(0))
+    }
+
+    /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
+    /// [`SlotAllocator::update_pending`]. `now_ms` is the caller's time.
+    pub fn allocate(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
+        let mut slots = vec![SlotChanges::new(); shards.len()];
+        let Some(home) = shards.first() else { return slots };
+        let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
+        for (&worker, known) in &mut self.workers {
+            // A worker that a shard does not know will attach again, or has ended.
+            let Some(allotted) = allotted_slots(worker, shards) else { continue };
+            let allotted: u32 = allotted.iter().sum();
+            // If a known worker has more slots than before, it has requested them.
+            known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
+            let rest = known.slots.saturating_sub(allotted);
+            known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
+            let part = &home.workers[&worker];
+            pools.entry((part.pool, part.is_single_shard)).or_default().push(worker);
+        }
+        self.last_allocations.retain(|pool, _| pools.contains_key(pool));
+        for (pool, workers) in pools {
+            self.allocate_pool(now_ms, pool, &workers, shards, &mut slots);
+        }
+        slots
+    }
+
+    fn allocate_pool(
+        &mut self,
+        now_ms: u64,
+        pool: (u32, bool),
+        workers: &[u64],
+        shards: &[DemandSnapshot],
+        slots: &mut [SlotChanges],
+    ) {
+        let is_single_shard = pool.1;
+        let before: Vec<WorkerSlots> =
+            workers.iter().map(|worker| self.worker_slots(*worker, shards)).collect();
+        let allocatable =
+            |slots: &WorkerSlots| if is_single_shard { slots.as_single_slot() } else { slots.trimmed() };
+        let mut worker_slots: Vec<WorkerSlots> = before.iter().map(allocatable).collect();
+        let no_demand = ShardDemand::default();
+        let of_shard = |shard: &DemandSnapshot| {
+            let pool = shard.workers[&workers[0]].pool;
+            shard.demands.get(&pool).unwrap_or(&no_demand).clone()
+        };
+        let shard_demands: Vec<ShardDemand> = shards.iter().map(of_shard).collect();
+        let needs_slots = shard_demands.iter().any(ShardDemand::needs_slots);
+        let pending: u32 = before.iter().map(|slots| slots.pending).sum();
+        if !needs_slots && pending == 0 && (is_single_shard || worker_slots == before) {
+            return;
+        }
+        let units: u64 = worker_slots.iter().map(WorkerSlots::units).sum();
+        let last = self.last_allocations.entry(pool).or_default();
+        let interval_ms = if is_single_shard { SINGLE_SHARD_INTERVAL_MS } else { INTERVAL_MS };
+        if last.slots.iter().sum::<u64>() != units || now_ms >= last.at_ms + interval_ms {
+            let all = shard_demands.iter().map(|demand| demand.slots).sum::<u64>() + u64::from(pending);
+            let tenants: Vec<Vec<TenantDemand>> =
+                shard_demands.into_iter().map(|demand| demand.tenants).collect();
+            last.slots = last.apportioner.apportion(units, &due_slots(&tenants, all));
+            last.at_ms = now_ms;
+        }
+        move_slots(&last.slots, &mut worker_slots, needs_slots);
+        for ((&worker, before), worker_slots) in workers.iter().zip(&before).zip(&worker_slots) {
+            let slots_per_unit = if is_single_shard { before.units() as u32 } else { 1 };
+            for (shard, (units, before)) in worker_slots.allotted.iter().zip(&before.allotted).enumerate() {
+                let now = units * slots_per_unit;
+                if now != *before {
+                    let ahead = if now > 0 { worker_slots.ahead.max(self.workers[&worker].ahead) } else { 0 };
+                    slots[shard].push((worker, now, ahead));
+                }
+            }
+        }
+    }
+
+    fn worker_slots(&self, worker: u64, shards: &[DemandSnapshot]) -> WorkerSlots {
+        let AllocatedWorker { slots, ahead, pending } = self.workers[&worker];
+        let held = shards.iter().map(|shard| shard.workers[&worker].held).collect();
+        let allotted = allotted_slots(worker, shards).unwrap_or_default();
+        WorkerSlots { slots, ahead, pending: pending.unwrap_or(0), allotted, held }
+    }
+
+    /// Compares the shards before and after the changes, and updates the unallocated slots.
+    pub fn update_pending(&mut self, before: &[DemandSnapshot], now: &[DemandSnapshot]) {
+        for (&worker, known) in &mut self.workers {
+            let sum = |shards| allotted_slots(worker, shards).map(|allotted| allotted.iter().sum::<u32>());
+            let (Some(pending), Some(before), Some(now)) = (known.pending, sum(before), sum(now)) else {
+                continue;
+            };
+            known.pending = Some((before + pending).saturating_sub(now).min(known.slots.saturating_sub(now)));
+        }
+    }
+}
+
+/// Slots of a worker in each shard; `None` if a shard does not know it.
+fn allotted_slots(worker: u64, shards: &[DemandSnapshot]) -> Option<Vec<u32>> {
+    shards.iter().map(|shard| Some(shard.workers.get(&worker)?.allotted)).collect()
+}
+
+impl DemandSnapshot {
+    /// Creates a snapshot of a shard for those workers that it knows.
+    pub fn new(state: &SchedulerState, workers: &[u64]) -> DemandSnapshot {
+        let part = |&id: &u64| {
+            let at = state.find_worker(id).ok()?;
+            let worker = &state.workers[at];
+            let (pool, is_single_shard, held) = (worker.pool, worker.capacity != [0; 2], worker.held.len);
+            Some((id, WorkerShare { pool, is_single_shard, allotted: state.allotted_slots(at), held }))
+        };
+        let workers: BTreeMap<u64, WorkerShare> = workers.iter().filter_map(part).collect();
+        let pools: BTreeSet<u32> = workers.values().map(|part| part.pool).collect();
+        let demands = pools.into_iter().map(|pool| (pool, state.shard_demand(pool))).collect();
+        DemandSnapshot { workers, demands }
+    }
+}
+
+impl SchedulerState {
+    /// The tenants' demand for a pool's workers, and the number of these workers' slots that this shard has.
+    fn shard_demand(&self, pool_at: u32) -> ShardDemand {
+        let mut slots = 0;
+        let mut demands: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (at, worker) in self.workers.iter_from(0).filter(|(_, worker)| worker.pool == pool_at) {
+            slots += u64::from(self.allotted_slots(at));
+            worker
+                .held
+                .iter(&self.tasks)
+                .for_each(|(_, task)| demands.entry(task.tenant).or_default().0 += 1);
+        }
+        let pool = &self.pools[pool_at as usize];
+        for &class in pool.classes.iter() {
+            for &(_, lane) in &self.classes[class as usize].ranked_lanes {
+                let lane = &self.lanes[lane as usize];
+                if pool.serves.accepts_tenant(&self.tenants[lane.tenant as usize].name) {
+                    demands.entry(lane.tenant).or_default().1 += u64::from(lane.len);
+                }
+            }
+        }
+        if self.unused_reserve[0] > 0 {
+            let with_reserve = self.tenants.iter().enumerate();
+            let with_reserve = with_reserve.filter(|(_, tenant)| {
+                tenant.quotas[0].reserved > 0 && pool.serves.accepts_tenant(&tenant.name)
+            });
+            for (at, _) in with_reserve {
+                demands.entry(at as u32).or_default();
+            }
+        }
+        let tenants = demands.into_iter().map(|(tenant, (held, ready))| {
+            let tenant = &self.tenants[tenant as usize];
+            let quota: &Quota = &tenant.quotas[0];
+            let room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
+            TenantDemand { demand: held + ready.min(room), weight: tenant.weight, reserved: quota.reserved }
+        });
+        ShardDemand { tenants: tenants.collect(), slots }
+    }
+
+    fn allotted_slots(&self, at: u32) -> u32 {
+        let worker = &self.workers[at];
+        let held_ahead = self.ahead.get(&at).map_or(0, |ahead| ahead.held);
+        (worker.credit + worker.held.len).saturating_sub(held_ahead)
+    }
+
+    /// Whether a task could start for which no worker with slots in this shard has room.
+    pub fn has_waiting_tasks(&self) -> bool {
+        self.classes.iter().any(|class| !class.ranked_lanes.is_empty())
+    }
+}

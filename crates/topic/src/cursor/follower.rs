@@ -1,0 +1,271 @@
+//! Cursors of subscribers that follow a log's state.
+//!
+//! Limit: such a subscriber receives a checksum at most twice a second, and only once it has read everything.
+
+use std::sync::Arc;
+
+use super::{Cursor, Hint, ReadOutcome};
+use crate::event::{Notice, Position};
+use crate::log::{CatchUp, CatchUpRequest, Lookup, ReportedPresence, Visibility};
+use crate::subscribe::{Resync, Start};
+use crate::wake::Waiter;
+
+/// The shortest time between two checksums, ns.
+const CHECK_NS_MIN: u64 = 500_000_000;
+
+#[derive(Debug, Default)]
+pub(super) struct FollowerState {
+    pub(super) conflate: bool,
+    /// The catch-up data to determine at the next read.
+    pub(super) request: Option<CatchUpRequest>,
+    /// The catch-up data to deliver to the follower after the pending notice.
+    catch_up: Option<CatchUp>,
+    /// The position of the last checksum or snapshot that was delivered.
+    checked: Position,
+    checked_ns: u64,
+    /// The publisher presence that was reported last.
+    reported: ReportedPresence,
+}
+
+impl FollowerState {
+    /// Creates the state of a follower. A follower that `resumes` receives the publisher presence even if a publisher
+    /// is connected.
+    pub(super) fn new(conflate: bool, request: Option<CatchUpRequest>, resumes: bool) -> FollowerState {
+        FollowerState {
+            conflate,
+            request,
+            reported: ReportedPresence::new(resumes),
+            ..FollowerState::default()
+        }
+    }
+}
+
+impl Cursor {
+    /// The pending catch-up, or for a conflated cursor the changes since its last read. `None` if the cursor
+    /// reads record by record.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn follow(&mut self) -> Option<ReadOutcome> {
+        let follower = self.follower.as_mut()?;
+        if follower.request.is_some() && !self.log.is_positioned() {
+            return Some(ReadOutcome::Empty);
+        }
+        if let Some(request) = follower.request.take() {
+            follower.catch_up = Some(self.log.catch_up(request));
+        }
+        if let Some(catch_up) = follower.catch_up.take() {
+            return self.take_when_visible(catch_up);
+        }
+        if !follower.conflate || self.ended {
+            return None;
+        }
+        if !self.may_have_records() {
+            return None;
+        }
+        let last = self.log.last();
+        if last.epoch != self.next.epoch || last.seq < self.next.seq {
+            // In this case, the ordinary lookup reports the new epoch.
+            self.hint = Hint::None;
+            return None;
+        }
+        let since = Position { seq: self.next.seq - 1, ..self.next };
+        let catch_up = self.log.catch_up(CatchUpRequest::Since(since));
+        self.take_when_visible(catch_up)
+    }
+
+    /// Returns a catch-up if its position is visible; otherwise keeps it.
+    fn take_when_visible(&mut self, catch_up: CatchUp) -> Option<ReadOutcome> {
+        match self.log.visibility(catch_up.position()) {
+            Visibility::Now => self.apply_catch_up(catch_up),
+            Visibility::Later => {
+                self.follower.as_mut()?.catch_up = Some(catch_up);
+                Some(ReadOutcome::Empty)
+            }
+            Visibility::Never => None,
+        }
+    }
+
+    /// The position whose record this cursor needs next.
+    pub(super) fn awaited(&self) -> Position {
+        let catch_up = self.follower.as_ref().and_then(|follower| follower.catch_up.as_ref());
+        catch_up.map_or(self.next, CatchUp::position)
+    }
+
+    fn apply_catch_up(&mut self, catch_up: CatchUp) -> Option<ReadOutcome> {
+        self.offset = 0;
+        match catch_up {
+            CatchUp::Nothing(next) => {
+                self.seek(next);
+                None
+            }
+            CatchUp::MergedRecord(merged) => {
+                self.seek(merged.position);
+                self.skipped = merged.position.seq - 1 - merged.since;
+                self.hint = Hint::MergedRecord(Box::new(merged));
+                Some(ReadOutcome::Records)
+            }
+            CatchUp::Snapshot(frozen) => {
+                let at = frozen.position;
+                self.seek(Position { seq: at.seq + 1, ..at });
+                let snapshot = frozen.to_snapshot(&self.log);
+                if let Some(follower) = &mut self.follower {
+                    (follower.checked, follower.checked_ns) = (self.next, self.log.clock.now_ns());
+                }
+                Some(ReadOutcome::Notice(Notice::Snapshot(snapshot)))
+            }
+        }
+    }
+
+    /// Finds the position where the cursor continues after the follower has lost its own. The next fill delivers the
+    /// catch-up.
+    pub(super) fn find_state(&mut self, request: CatchUpRequest) -> Option<Position> {
+        let follower = self.follower.as_mut()?;
+        let catch_up = self.log.catch_up(request);
+        let last = catch_up.position();
+        follower.catch_up = Some(catch_up);
+        Some(Position { seq: last.seq + 1, ..last })
+    }
+
+    /// For a conflated cursor: delivers the state in place of the remaining records of an earlier epoch.
+    pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
+        match found {
+            Lookup::Segment(segment) if self.is_conflated() => self
+                .log
+                .epoch_end_for_follower(self.next)
+                .map_or(Lookup::Segment(segment), Lookup::EpochChanged),
+            found => found,
+        }
+    }
+
+    /// A checksum for a follower that has read everything, unless one was sent recently.
+    #[cold]
+    pub(super) fn take_checksum_notice(&mut self) -> Option<ReadOutcome> {
+        let follower = self.follower.as_mut()?;
+        if follower.checked == self.next {
+            return None;
+        }
+        let now_ns = self.log.clock.now_ns();
+        if now_ns < follower.checked_ns.saturating_add(CHECK_NS_MIN) {
+            return None;
+        }
+        let checksum = self.log.checksum(self.next)?;
+        (follower.checked, follower.checked_ns) = (self.next, now_ns);
+        Some(ReadOutcome::Notice(Notice::Checksum(checksum)))
+    }
+
+    /// The publisher presence, if it has changed, for a follower that has read everything.
+    pub(super) fn take_publisher_notice(&mut self) -> Option<ReadOutcome> {
+        let publishers = self.follower.as_mut()?.reported.take(&self.log)?;
+        Some(ReadOutcome::Notice(Notice::Publishers(publishers)))
+    }
+
+    /// Whether [`take_publisher_notice`](Cursor::take_publisher_notice) has a change to report once everything is read.
+    #[inline]
+    pub(super) fn has_publisher_change(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| {
+            follower.request.is_none() && follower.catch_up.is_none() && follower.reported.is_due(&self.log)
+        })
+    }
+
+    /// Whether a checksum for the current position is pending.
+    pub fn has_pending_checksum(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| follower.checked != self.next)
+    }
+
+    /// After a merged record, sets the hint to the log's tail.
+    pub(super) fn finish_merged(&mut self) {
+        let Hint::MergedRecord(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
+        if let Some((segment, bytes)) = merged.tail {
+            self.hint = Hint::Loose(segment);
+            self.offset = bytes;
+        }
+    }
+
+    fn seek(&mut self, next: Position) {
+        self.hint = Hint::None;
+        self.offset = 0;
+        self.skipped = 0;
+        self.next = next;
+        self.update_progress();
+    }
+
+    /// Position of the last record that was delivered or skipped. A merged record that was not delivered counts as
+    /// unread.
+    pub fn read_through(&self) -> Position {
+        let pending = self.follower.as_ref().and_then(|follower| follower.catch_up.as_ref());
+        let seq = match (&self.hint, pending) {
+            (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
+            // The merged record is still to be delivered, after a notice.
+            (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
+            _ => self.next.seq - 1,
+        };
+        Position { seq, ..self.next }
+    }
+
+    /// Drops a merged record that was not delivered, so that the next read includes newer changes.
+    pub fn discard_merged(&mut self) {
+        if self.follower.is_some()
+            && let Hint::MergedRecord(merged) = &self.hint
+            && self.offset == 0
+        {
+            let next = Position { seq: merged.since + 1, ..merged.position };
+            self.seek(next);
+        }
+    }
+
+    /// Removes the sleeping cursor from the log's sleepers, and keeps its position. `token` is the token with which the
+    /// cursor was armed.
+    pub fn disarm(&mut self, waiter: &Arc<Waiter>, token: u32) {
+        drop(self.disarm_by_subject());
+        if let Some(sleeper) = self.armed.take()
+            && !self.log.disarm(sleeper, waiter, token)
+        {
+            self.log.wake_next_two();
+        }
+    }
+
+    /// Continues at the position that a subscriber requests because its copy of the state is faulty. Wakes a sleeping
+    /// cursor.
+    pub fn resync(&mut self, resync: Resync) {
+        let (start, lost_after) = match resync {
+            Resync::After(position) => (Start::After(position), Some(position.seq)),
+            Resync::State => (Start::Snapshot, None),
+        };
+        if let (Some(seq), Some(select)) = (lost_after, &mut self.select) {
+            select.stop_withholding_after(seq);
+        }
+        let stateful = self.log.is_stateful();
+        // If the log never had this position, the subscriber starts with the state.
+        let begin = self.log.start(start, stateful).or_else(|_| self.log.start(Start::Snapshot, stateful));
+        let Ok(begin) = begin else { return };
+        self.seek(begin.next);
+        self.warned = false;
+        if stateful {
+            let follower = self.follower.get_or_insert_default();
+            (follower.request, follower.catch_up) = (begin.request, None);
+            // Sends a checksum and the publisher presence again, because the subscriber may not have processed the last
+            // ones.
+            follower.checked = Position::default();
+            follower.reported = ReportedPresence::new(true);
+        }
+    }
+
+    /// Whether each read returns one record that merges all changes since the last read.
+    #[inline]
+    pub fn is_conflated(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| follower.conflate)
+    }
+
+    /// Whether the pending catch-up can be delivered now; `None` if there is none.
+    #[inline]
+    pub(super) fn can_deliver_pending(&self) -> Option<bool> {
+        let follower = self.follower.as_ref()?;
+        if follower.request.is_some() {
+            return Some(self.log.is_positioned());
+        }
+        match follower.catch_up.as_ref() {
+            Some(catch_up) => Some(self.log.visibility(catch_up.position()) != Visibility::Later),
+            None => follower.reported.is_due(&self.log).then_some(true),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Cursors that sleep until a record of their own subjects arrives.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::select::SubjectSleep;
+use super::{Cursor, Hint};
+use crate::log::{ANYWHERE, ASLEEP, SleepingCursor};
+use crate::wake::Waiter;
+
+impl Cursor {
+    /// Whether the cursor can sleep until a record of its own subjects arrives. Registered subscribers, followers of
+    /// a state, and cursors that drop records for tests must check every record.
+    pub(super) fn can_sleep_by_subject(&mut self) -> bool {
+        let waits_otherwise = self.armed.is_some()
+            || self.ended
+            || self.subscriber.is_some()
+            || self.follower.is_some()
+            || !self.log.has_index();
+        match &mut self.select {
+            Some(select) if !waits_otherwise && select.loss_injector.is_none() => {
+                select.prepare_subject_sleep().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    pub(super) fn arm_by_subject(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
+        if self.is_armed_by_subject() {
+            // The cursor is already in the index, unless the index has released it.
+            return !self.was_released();
+        }
+        let next = self.awaited();
+        let Some(sleep) = self.subject_sleep() else { return false };
+        let (pattern, resume_seq) = (sleep.pattern.clone(), Arc::clone(&sleep.resume_seq));
+        let is_armed = self.log.arm_by_subject(next, waiter, token, (&pattern, &resume_seq));
+        if let Some(sleep) = self.subject_sleep() {
+            sleep.is_armed = is_armed;
+        }
+        is_armed
+    }
+
+    /// Whether the cursor sleeps until a record of its own subjects arrives.
+    pub fn is_armed_by_subject(&self) -> bool {
+        let sleep = self.select.as_ref().and_then(|select| select.subject_sleep.as_ref());
+        sleep.is_some_and(|sleep| sleep.is_armed)
+    }
+
+    /// For a cursor that sleeps in the index: whether a record for the cursor has arrived, or a notice is due.
+    pub(super) fn has_more_by_subject(&self) -> Option<bool> {
+        let sleep = self.select.as_ref()?.subject_sleep.as_ref().filter(|sleep| sleep.is_armed)?;
+        Some(sleep.resume_seq.load(Ordering::Acquire) != ASLEEP)
+    }
+
+    /// Continues at the record that woke the cursor.
+    pub(super) fn handle_subject_wake(&mut self) {
+        if self.is_armed_by_subject() && !self.was_released() {
+            // The notification had another cause than a record, for example a notice.
+            drop(self.disarm_by_subject());
+        }
+    }
+
+    /// If the index has released the cursor, moves it to the record where it has to continue. Returns whether the index
+    /// has released the cursor.
+    fn was_released(&mut self) -> bool {
+        let Some(sleep) = self.subject_sleep() else { return false };
+        let resume_seq = sleep.resume_seq.load(Ordering::Acquire);
+        if resume_seq == ASLEEP {
+            return false;
+        }
+        sleep.is_armed = false;
+        if resume_seq != ANYWHERE && resume_seq > self.next.seq {
+            self.skip_to(resume_seq);
+        }
+        true
+    }
+
+    /// Skips records that arrived for other cursors during the sleep. Returns whether there were any.
+    pub fn skip_unwanted(&mut self) -> bool {
+        if !self.is_armed_by_subject() {
+            return false;
+        }
+        let resume_seq = self.subject_sleep().map(|sleep| Arc::clone(&sleep.resume_seq));
+        let Some(end) = resume_seq.and_then(|resume_seq| self.log.end_if_asleep(&resume_seq)) else {
+            return false;
+        };
+        if end.epoch != self.next.epoch || end.seq <= self.next.seq {
+            return false;
+        }
+        self.skip_to(end.seq);
+        true
+    }
+
+    fn skip_to(&mut self, seq: u64) {
+        self.skipped += seq - self.next.seq;
+        self.next.seq = seq;
+        (self.hint, self.offset) = (Hint::None, 0);
+        self.update_progress();
+    }
+
+    fn subject_sleep(&mut self) -> Option<&mut SubjectSleep> {
+        self.select.as_mut().and_then(|select| select.subject_sleep.as_mut())
+    }
+
+    /// Wakes the sleeping cursor, because its subjects may change.
+    pub(super) fn end_subject_sleep(&mut self) {
+        if let Some(sleeper) = self.disarm_by_subject() {
+            sleeper.waiter.notify(sleeper.token);
+        }
+    }
+
+    /// Removes the cursor from the log's index; `None` if the index has released it already.
+    pub(super) fn disarm_by_subject(&mut self) -> Option<SleepingCursor> {
+        let sleep = self.select.as_mut().and_then(|select| select.subject_sleep.as_mut())?;
+        let was_armed = std::mem::take(&mut sleep.is_armed);
+        if was_armed { self.log.disarm_by_subject((&sleep.pattern, &sleep.resume_seq)) } else { None }
+    }
+}

@@ -1,0 +1,248 @@
+//! The feed of a mirror: the records that the feed delivers, and those that the mirror accepts.
+
+use dunlin_frame::Frame;
+
+use super::after;
+use crate::checked_batch::CheckedBatch;
+use crate::event::{EpochChanged, Position};
+use crate::log::{AppendOptions, Log, LogContents};
+use crate::publish::PublishError;
+use crate::reducer::ReducerError;
+
+/// The reason why a mirror did not accept records from the topic's owner.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// This process owns the log, or the log is closed.
+    #[error("the log is not a mirror")]
+    Own,
+    /// The subscriber of a private mirror has to make room first.
+    #[error("the subscriber of the mirror has not read the mirror's history yet")]
+    Full,
+    /// Memory is exhausted, or the reducer refuses the batch.
+    #[error("{0}")]
+    Refused(PublishError),
+    /// Records between the state here and the batch are missing. The mirror needs a snapshot of the state.
+    #[error("the state of the mirror differs from the owner's")]
+    StateLost,
+}
+
+impl Log {
+    /// The last fed position, after which the feed continues; `None` before the first feed.
+    pub fn fed_through(&self) -> Option<Position> {
+        let state = self.lock();
+        state.mirror().filter(|mirror| mirror.feed_started).map(|_| state.last())
+    }
+
+    /// Starts or resumes the feed after this position.
+    pub fn feed_from(&self, at: Position) {
+        let next = after(at);
+        self.update_mirror(|state| {
+            if state.mirror().is_some_and(|mirror| mirror.feed_started) {
+                return;
+            }
+            if next.epoch > state.epoch {
+                state.begin_epoch(next, false);
+            } else if next.epoch == state.epoch && next.seq > state.next_seq {
+                state.skip_to(next.seq);
+            }
+            // The start of the feed is the mirror's next record, because the mirror may have dropped earlier ones.
+            // Earlier records that the feed delivers again are skipped.
+            state.start_feed_at_end();
+        });
+    }
+
+    /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
+    /// `first` is missing. Records that are already here are skipped. A log with a state applies a merged record only
+    /// to its state.
+    pub fn feed(&self, first: Position, prev_seq: u64, batch: CheckedBatch<'_>) -> Result<(), FeedError> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if !state.accepts_feed() {
+            return Err(FeedError::Own);
+        }
+        let end = first.seq + u64::from(batch.count());
+        if first.epoch < state.epoch || (first.epoch == state.epoch && end <= state.next_seq) {
+            return Ok(());
+        }
+        let feed_started = state.feed_started();
+        let continues = feed_started && first.epoch == state.epoch;
+        if state.reducer_state().is_some() && !state.state_continues_with(first) {
+            drop(guard);
+            return self.feed_merged(first, prev_seq, &batch);
+        }
+        if first.epoch > state.epoch {
+            state.begin_epoch(first, false);
+        } else if first.seq > state.next_seq {
+            if prev_seq < state.next_seq || !feed_started {
+                state.skip_to(first.seq)
+            } else {
+                state.leave_gap_to(first.seq)
+            }
+        }
+        if !continues {
+            // The feed starts at this position. If it started at an earlier position, the owner sends the end of the
+            // epoch separately.
+            state.start_feed_at_end();
+        }
+        let (bytes, count, time_ns) = without_known(batch, state.next_seq - first.seq);
+        let append = AppendOptions { now_ns: time_ns, ..AppendOptions::default() };
+        let pushed = self.make_room(state, bytes.len(), 0, &append).map(|writer| {
+            let from = writer.written();
+            writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
+            from
+        });
+        if let Err(refused) = pushed.and_then(|from| self.apply_to_state(state, from, &append)) {
+            let error = FeedError::from(refused);
+            if state.reducer_state().is_some() && error != FeedError::Full {
+                state.invalidate_state();
+            }
+            return Err(error);
+        }
+        let time_ns = state.last_append_ns.max(time_ns);
+        self.publish(guard, append, time_ns, count.into(), bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Applies a record that merges all changes since `prev_seq`. The state then equals the owner's, but this
+    /// log lacks the records in between.
+    fn feed_merged(&self, at: Position, prev_seq: u64, batch: &CheckedBatch<'_>) -> Result<(), FeedError> {
+        let merged = self.update_mirror(|state| {
+            let follows = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && batch.count() == 1;
+            let frame = batch.frames().next().filter(|_| follows && state.feed_started())?;
+            state.with_reducer(|reducer| reducer.check(&mut std::iter::once(frame))).ok()?;
+            state.with_reducer(|reducer| reducer.apply(at.seq, &frame)).ok()?;
+            state.skip_to(at.seq + 1);
+            Some(())
+        });
+        match merged {
+            None => Err(FeedError::Own),
+            Some(Some(())) => Ok(()),
+            Some(None) => {
+                self.invalidate_state();
+                Err(FeedError::StateLost)
+            }
+        }
+    }
+
+    /// Reports that the feed lacks all records up to `last`. A log with a state continues with the snapshot that
+    /// follows.
+    pub fn feed_gap(&self, last: Position) {
+        self.update_mirror(|state| {
+            if state.reducer_state().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
+                state.leave_gap_to(last.seq + 1);
+            }
+        });
+    }
+
+    /// Reports a new epoch of the owner. If a log with a state lacks part of the old epoch, it continues with the
+    /// snapshot that follows. No subscriber then sees the state of another epoch.
+    pub fn feed_epoch(&self, changed: &EpochChanged) {
+        self.update_mirror(|state| {
+            if changed.new_first.epoch > state.epoch {
+                let is_complete = changed.old == state.epoch
+                    && changed.known_through.is_some_and(|last| last + 1 == state.next_seq);
+                if is_complete || state.reducer_state().is_none() {
+                    state.begin_epoch(changed.new_first, is_complete);
+                }
+            }
+        });
+    }
+
+    /// Feeds the owner's state after the record at `position`. An older state is ignored, unless the state here is
+    /// wrong.
+    pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), ReducerError> {
+        let next = after(position);
+        let fed = self.update_mirror(|state| {
+            let feed_started = state.feed_started();
+            let end = Position { epoch: state.epoch, seq: state.next_seq };
+            if next.epoch < end.epoch || feed_started && next < end {
+                return Ok(());
+            }
+            if let Err(refused) = state.with_reducer(|reducer| reducer.restore(position.seq, snapshot)) {
+                state.invalidate_state();
+                return Err(refused);
+            }
+            if next.epoch > end.epoch {
+                state.begin_epoch(next, false);
+            } else if next.seq > end.seq {
+                state.skip_to(next.seq);
+            } else if next.seq < end.seq {
+                state.rewind_to(next.seq);
+            }
+            if !feed_started {
+                state.start_feed_at_end();
+            }
+            Ok(())
+        });
+        fed.unwrap_or(Ok(()))
+    }
+
+    /// Compares the owner's checksum after the record at `position` with the state here; `false` if they differ.
+    pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
+        let agrees = self.state_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
+        if !agrees {
+            self.invalidate_state();
+        }
+        agrees
+    }
+
+    fn invalidate_state(&self) {
+        self.update_mirror(LogContents::invalidate_state);
+    }
+
+    /// Closes a mirror whose topic was deleted. Subscribers receive the remaining records and then the end.
+    pub fn close_mirror(&self) {
+        if self.is_mirror() {
+            self.close();
+        }
+    }
+
+    /// Drops all records of a mirror that has no subscribers.
+    pub fn clear_mirror(&self) {
+        self.update_mirror(|state| {
+            self.publisher_presence.set_unknown();
+            state.drop_all();
+            let mirror = state.mirror_or_new();
+            (mirror.feed_started, mirror.was_owner) = (false, false);
+            mirror.past.clear();
+            mirror.skipped.clear();
+            mirror.dropped_epoch = None;
+        });
+    }
+
+    /// Updates a mirror and wakes its sleepers. `None` if the log is not a mirror or is closed.
+    pub(in crate::log) fn update_mirror<T>(&self, update: impl FnOnce(&mut LogContents) -> T) -> Option<T> {
+        let (outcome, dropped_payloads, armed) = {
+            let mut guard = self.lock();
+            if !guard.accepts_feed() {
+                return None;
+            }
+            let outcome = update(&mut guard);
+            (outcome, guard.take_dropped_payloads(), guard.take_all_sleepers())
+        };
+        drop(dropped_payloads);
+        armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        Some(outcome)
+    }
+}
+
+/// The batch without its first `known` records: its bytes, its number of records, and the append time of its last
+/// record.
+fn without_known(batch: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
+    let mut bytes = batch.bytes();
+    for _ in 0..known {
+        bytes = &bytes[Frame::split(bytes).map_or(0, |(_, stride)| stride)..];
+    }
+    let last = batch.frames().last().map_or(0, |frame| frame.append_time_ns());
+    (bytes, batch.count() - known as u32, last)
+}
+
+impl From<PublishError> for FeedError {
+    fn from(error: PublishError) -> FeedError {
+        match error {
+            PublishError::Full { .. } => FeedError::Full,
+            other => FeedError::Refused(other),
+        }
+    }
+}

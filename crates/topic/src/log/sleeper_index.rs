@@ -1,0 +1,199 @@
+//! An index of sleeping cursors by the subjects that they read.
+//!
+//! Without the index, a cursor that skips most subjects would wake for each record, check the record and
+//! sleep again. The cost of a record would grow with the number of such cursors. With the index a record
+//! wakes only the cursors that read its subject. A woken cursor continues at the record that woke it.
+//!
+//! Invariants:
+//! - The index has checked every record that was appended since a cursor went to sleep.
+//! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
+//!   that the skipped records do not look like a backlog.
+//!
+//! Limit: one entry for each such cursor.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::event::Position;
+use crate::log::sleepers::SleepingCursor;
+use crate::log::{Log, LogContents};
+use crate::pattern_index::PatternIndex;
+use crate::segment::{Commit, SegmentWriter};
+use crate::subject::Pattern;
+use crate::wake::Waiter;
+
+/// The sequence number at which a cursor of the index continues: the first record that may be for the cursor. Also
+/// [`ASLEEP`] or [`ANYWHERE`].
+pub(crate) type ResumeSeq = Arc<AtomicU64>;
+
+/// Value of [`ResumeSeq`]: the cursor is still in the index.
+pub(crate) const ASLEEP: u64 = 0;
+/// Value of [`ResumeSeq`]: the index has removed the cursor, which must check all records since it went to sleep.
+pub(crate) const ANYWHERE: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct SleeperIndex {
+    by_tail: PatternIndex<RefCell<Vec<Entry>>>,
+    len: usize,
+    /// The last checked record: its segment's first sequence number, and how far that segment was checked.
+    checked: (u64, Commit),
+    epoch: u32,
+    /// Bytes of history since the index last woke all its cursors.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    armed: SleepingCursor,
+    resume_seq: ResumeSeq,
+}
+
+impl SleeperIndex {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Checks the records appended since the last call and removes the cursors that read them.
+    fn take_matching(&mut self, writer: &SegmentWriter) -> Vec<SleepingCursor> {
+        let mut woken = Vec::new();
+        let first_seq = writer.segment().first_seq;
+        let from = if self.checked.0 == first_seq { self.checked.1 } else { Commit::default() };
+        let seqs = first_seq + u64::from(from.count)..;
+        for (seq, entry) in seqs.zip(writer.frames_since(from)) {
+            let tail = entry.frame.subject_tail();
+            if !tail.is_empty() {
+                self.by_tail.for_each_matching(tail, |entries| {
+                    for Entry { armed, resume_seq } in entries.borrow_mut().drain(..) {
+                        resume_seq.store(seq, Ordering::Release);
+                        woken.push(armed);
+                    }
+                });
+            }
+        }
+        self.checked = (first_seq, writer.written());
+        self.len -= woken.len();
+        woken
+    }
+
+    /// Removes all cursors, to continue at `next`.
+    fn take_all(&mut self, next: u64) -> Vec<SleepingCursor> {
+        let mut woken = Vec::with_capacity(self.len);
+        self.by_tail.retain(|entries| {
+            for Entry { armed, resume_seq } in entries.get_mut().drain(..) {
+                resume_seq.store(next, Ordering::Release);
+                woken.push(armed);
+            }
+            false
+        });
+        (self.len, self.bytes) = (0, 0);
+        woken
+    }
+}
+
+impl LogContents {
+    /// Removes the cursors that read the records just appended.
+    #[inline(always)]
+    pub(super) fn take_matching(&mut self) -> Vec<SleepingCursor> {
+        match &mut self.sleeper_index {
+            Some(index) if index.len > 0 => {
+                // The index compares only sequence numbers of one epoch.
+                if index.epoch != self.epoch {
+                    return index.take_all(ANYWHERE);
+                }
+                self.writer.as_ref().map_or_else(Vec::new, |writer| index.take_matching(writer))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Counts the bytes of a new segment. If the cursors of the index have slept for a quarter of the history, removes
+    /// and returns all of them, so that they skip ahead.
+    pub(super) fn take_long_sleepers(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
+        match &mut self.sleeper_index {
+            Some(index) if index.len > 0 => {
+                index.bytes += bytes;
+                if index.bytes < memory_bytes / 4 {
+                    return Vec::new();
+                }
+                index.take_all(if index.epoch == self.epoch { self.next_seq } else { ANYWHERE })
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Removes all sleepers, because the log has to report something other than records.
+    pub(super) fn take_all_sleepers(&mut self) -> Vec<SleepingCursor> {
+        let mut all = self.sleepers.take_all();
+        if let Some(index) = &mut self.sleeper_index {
+            all.extend(index.take_all(ANYWHERE));
+        }
+        all
+    }
+}
+
+impl Log {
+    /// Whether cursors can sleep in the index. They can if records are visible as soon as they are appended.
+    pub(crate) fn has_index(&self) -> bool {
+        !self.is_durable
+    }
+
+    /// Puts a cursor to sleep until a record with a matching subject tail arrives; `false` if there is something to
+    /// read.
+    pub(crate) fn arm_by_subject(
+        &self,
+        next: Position,
+        waiter: &Arc<Waiter>,
+        token: u32,
+        subjects: (&Pattern, &ResumeSeq),
+    ) -> bool {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.has_events(next) {
+            return false;
+        }
+        let index = state.sleeper_index.get_or_insert_default();
+        if index.len == 0 {
+            let checked = |writer: &SegmentWriter| (writer.segment().first_seq, writer.written());
+            index.checked = state.writer.as_ref().map_or((state.next_seq, Commit::default()), checked);
+            (index.bytes, index.epoch) = (0, state.epoch);
+        }
+        let (pattern, resume_seq) = subjects;
+        resume_seq.store(ASLEEP, Ordering::Relaxed);
+        let entry = Entry {
+            armed: SleepingCursor { waiter: Arc::clone(waiter), token },
+            resume_seq: Arc::clone(resume_seq),
+        };
+        match index.by_tail.get_mut(pattern) {
+            Some(entries) => entries.get_mut().push(entry),
+            None => drop(index.by_tail.insert(pattern, RefCell::new(vec![entry]))),
+        }
+        index.len += 1;
+        true
+    }
+
+    /// The position after the newest record, if none of the records up to that one was for this sleeping cursor.
+    pub(crate) fn end_if_asleep(&self, resume_seq: &ResumeSeq) -> Option<Position> {
+        let state = self.lock();
+        let index = state.sleeper_index.as_ref().filter(|index| index.epoch == state.epoch)?;
+        let sleeps = index.len > 0 && resume_seq.load(Ordering::Acquire) == ASLEEP;
+        sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
+    }
+
+    /// Removes the cursor; returns `None` if the index has already removed it to wake it.
+    pub(crate) fn disarm_by_subject(
+        &self,
+        (pattern, resume_seq): (&Pattern, &ResumeSeq),
+    ) -> Option<SleepingCursor> {
+        let mut state = self.lock();
+        let index = state.sleeper_index.as_mut()?;
+        let entries = index.by_tail.get_mut(pattern)?.get_mut();
+        let at = entries.iter().position(|entry| Arc::ptr_eq(&entry.resume_seq, resume_seq))?;
+        let entry = entries.swap_remove(at);
+        if entries.is_empty() {
+            index.by_tail.remove(pattern);
+        }
+        index.len -= 1;
+        Some(entry.armed)
+    }
+}

@@ -1,0 +1,184 @@
+//! The subscribers of a log and their positions, for operators.
+//!
+//! In process, every named subscriber is listed; a listener lists the subscribers of its clients. Subscribers
+//! update their position without a lock, so a listing may be slightly out of date.
+//!
+//! Limit: one entry for each live subscriber, kept outside the log's lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::config::Clock;
+use crate::event::Position;
+use crate::log::Log;
+use crate::subscribe::SubscribeOptions;
+
+/// The reading position of a subscriber in one log, in the list for operators until it is dropped.
+#[derive(Debug)]
+pub struct SubscriberProgress {
+    name: String,
+    protocol: &'static str,
+    registered: bool,
+    clock: Clock,
+    epoch: AtomicU32,
+    seq: AtomicU64,
+    missed: AtomicU64,
+    lagging_ns: AtomicU64,
+    missed_ns: AtomicU64,
+    keeps_history: AtomicBool,
+    /// The position when the log last checked the subscribers that cannot receive gaps. The next field is the time at
+    /// which this position last changed, ns.
+    checked_seq: AtomicU64,
+    changed_ns: AtomicU64,
+}
+
+/// The progress of all subscribers of a log that cannot receive gaps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OldestUnread {
+    /// The oldest record that one of these subscribers has not read.
+    pub(crate) first: Option<u64>,
+    /// The oldest record that one of these subscribers has not read, without subscribers that have read nothing for
+    /// [`STALLED_NS`].
+    pub(crate) first_of_active: Option<u64>,
+}
+
+/// A subscriber that has read nothing for this long counts as stalled, ns.
+const STALLED_NS: u64 = 500_000_000;
+
+/// The position, lag and losses of a subscriber, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriberInfo {
+    /// The subscription's name.
+    pub name: String,
+    /// The partition it reads.
+    pub partition: u16,
+    /// The last delivered record.
+    pub position: Position,
+    /// Number of unread records.
+    pub lag: u64,
+    /// Number of missed records.
+    pub missed: u64,
+    /// Time of the last lag warning, ns since the Unix epoch; 0 for never.
+    pub lagging_ns: u64,
+    /// Time of the last gap, ns since the Unix epoch; 0 for never.
+    pub missed_ns: u64,
+    /// The listener of the subscription; empty in process.
+    pub protocol: &'static str,
+    /// Whether publishers wait for the subscriber.
+    pub registered: bool,
+}
+
+/// The listed subscribers of one log. Most logs have none.
+#[derive(Debug, Default)]
+pub(crate) struct SubscriberList(OnceLock<Box<Mutex<Vec<Weak<SubscriberProgress>>>>>);
+
+impl Log {
+    /// Lists a subscriber that has received everything through `at`.
+    pub fn list_subscriber(
+        &self,
+        options: &SubscribeOptions,
+        registered: bool,
+        at: Position,
+    ) -> Arc<SubscriberProgress> {
+        let progress = Arc::new(SubscriberProgress {
+            name: options.name.clone(),
+            protocol: options.protocol,
+            registered,
+            clock: self.clock,
+            epoch: AtomicU32::new(at.epoch),
+            seq: AtomicU64::new(at.seq),
+            missed: AtomicU64::new(0),
+            lagging_ns: AtomicU64::new(0),
+            missed_ns: AtomicU64::new(0),
+            keeps_history: AtomicBool::new(false),
+            checked_seq: AtomicU64::new(at.seq),
+            changed_ns: AtomicU64::new(0),
+        });
+        let mut listed = lock(self.listed_subscribers.0.get_or_init(Box::default));
+        if listed.len() == listed.capacity() {
+            listed.retain(|other| other.strong_count() > 0);
+        }
+        listed.push(Arc::downgrade(&progress));
+        progress
+    }
+
+    /// The progress, in this epoch, of all subscribers that cannot receive gaps.
+    #[cold]
+    pub(crate) fn oldest_unread(&self, epoch: u32, now_ns: u64) -> OldestUnread {
+        let mut oldest = OldestUnread::default();
+        let Some(listed) = self.listed_subscribers.0.get() else { return oldest };
+        for progress in lock(listed).iter().filter_map(Weak::upgrade) {
+            let keeps_history = progress.keeps_history.load(Ordering::Relaxed);
+            if !keeps_history || progress.epoch.load(Ordering::Relaxed) != epoch {
+                continue;
+            }
+            let seq = progress.seq.load(Ordering::Relaxed);
+            let min = |first: Option<u64>| Some(first.map_or(seq + 1, |first| first.min(seq + 1)));
+            oldest.first = min(oldest.first);
+            if progress.checked_seq.swap(seq, Ordering::Relaxed) != seq {
+                progress.changed_ns.store(now_ns, Ordering::Relaxed);
+            }
+            if now_ns.saturating_sub(progress.changed_ns.load(Ordering::Relaxed)) < STALLED_NS {
+                oldest.first_of_active = min(oldest.first_of_active);
+            }
+        }
+        oldest
+    }
+
+    /// The listed subscribers.
+    pub fn subscribers(&self) -> Vec<SubscriberInfo> {
+        let Some(listed) = self.listed_subscribers.0.get() else { return Vec::new() };
+        let subscribers: Vec<Arc<SubscriberProgress>> = {
+            let mut listed = lock(listed);
+            listed.retain(|progress| progress.strong_count() > 0);
+            listed.iter().filter_map(Weak::upgrade).collect()
+        };
+        let (partition, last) = (self.name().partition, self.last());
+        subscribers.iter().map(|progress| progress.info(partition, last)).collect()
+    }
+}
+
+impl SubscriberProgress {
+    /// Records that the subscriber received everything up to `position`.
+    #[inline]
+    pub fn set_position(&self, position: Position) {
+        self.epoch.store(position.epoch, Ordering::Relaxed);
+        self.seq.store(position.seq, Ordering::Relaxed);
+    }
+
+    /// Counts `records` missed records.
+    pub fn record_missed(&self, records: u64) {
+        self.missed.fetch_add(records, Ordering::Relaxed);
+        self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    }
+
+    /// Keeps history for this subscriber within the log's limits, because it cannot receive gaps.
+    pub fn keep_history(&self) {
+        self.keeps_history.store(true, Ordering::Relaxed);
+    }
+
+    /// Stores that the subscriber has received a lag warning.
+    pub fn record_lag_warning(&self) {
+        self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    }
+
+    fn info(&self, partition: u16, last: Position) -> SubscriberInfo {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let position = Position { epoch, seq: self.seq.load(Ordering::Relaxed) };
+        SubscriberInfo {
+            name: self.name.clone(),
+            partition,
+            position,
+            lag: if last.epoch == epoch { last.seq.saturating_sub(position.seq) } else { last.seq },
+            missed: self.missed.load(Ordering::Relaxed),
+            lagging_ns: self.lagging_ns.load(Ordering::Relaxed),
+            missed_ns: self.missed_ns.load(Ordering::Relaxed),
+            registered: self.registered,
+            protocol: self.protocol,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
