@@ -23,15 +23,15 @@ const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
 /// Compares every source of the product with the tables.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
-    let allowed = allowed_places(page, findings);
+    let allowed = allowed_scopes(page, findings);
     let mut exceptions = exceptions(page, findings);
     for (path, names) in product_sources(repository, findings) {
         for capability in CAPABILITIES {
-            let places = allowed.get(capability.name).map_or(&[][..], Vec::as_slice);
-            if places.iter().any(|place| place_holds(place, path)) {
+            let scopes = allowed.get(capability.name).map_or(&[][..], Vec::as_slice);
+            if scopes.iter().any(|scope| scope_contains(scope, path)) {
                 continue;
             }
-            let lines = uses_of(capability, &names);
+            let lines = capability_uses(capability, &names);
             if !lines.is_empty() && exceptions.remove(&(path, capability.name)).is_some() {
                 continue;
             }
@@ -60,7 +60,7 @@ fn refusal(capability: &Capability, used: &str) -> String {
 }
 
 /// Returns the crates and modules that may use each capability.
-fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
+fn allowed_scopes<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
     let rows = table::rows(page, &ALLOWED).unwrap_or_default();
     let mut allowed = BTreeMap::new();
     for row in &rows {
@@ -69,7 +69,7 @@ fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a st
                 findings.fail(
                     ARCHITECTURE,
                     row.line,
-                    format!("tidy does not know what `{name}` is: {}", known()),
+                    format!("tidy does not know what `{name}` is: {}", known_capabilities()),
                 );
             }
             allowed.insert(name, table::names(row.cells[1]));
@@ -82,7 +82,7 @@ fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a st
     allowed
 }
 
-fn known() -> String {
+fn known_capabilities() -> String {
     let names: Vec<_> = CAPABILITIES.iter().map(|capability| capability.name).collect();
     format!("it knows {}", names.join(", "))
 }
@@ -142,16 +142,16 @@ fn is_module(module: &str, path: &str) -> bool {
 }
 
 /// Whether a crate or module of the table contains this file.
-fn place_holds(place: &str, path: &str) -> bool {
-    match place.split_once("::") {
-        None => path.split('/').nth(1) == Some(place),
+fn scope_contains(scope: &str, path: &str) -> bool {
+    match scope.split_once("::") {
+        None => path.split('/').nth(1) == Some(scope),
         Some((name, module)) => is_module(&format!("crates/{name}/src/{}", module.replace("::", "/")), path),
     }
 }
 
 /// Returns the lines that use a capability, each with the name that it uses.
-fn uses_of<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
-    let uses = names.used.iter().filter(|(_, path)| capability.is_named_by(path));
+fn capability_uses<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
+    let uses = names.used.iter().filter(|(_, path)| capability.is_used_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()
 }
 
@@ -163,16 +163,16 @@ mod tests {
                         | `clock` | `cli` |\n| `threads` | – |\n| `processes` | – |\n\
                         | `openraft` | – |\n| `tonic` | `server::grpc` |\n| `unsafe` | `topic::segment` |\n";
 
-    fn findings_on(page: &str, files: &[(&str, &str)]) -> Vec<String> {
+    fn findings_for(page: &str, files: &[(&str, &str)]) -> Vec<String> {
         let mut findings = Findings::default();
-        let none = ("x", "");
-        let file = |at: usize| files.get(at).copied().unwrap_or(none);
+        let empty_file = ("x", "");
+        let file = |at: usize| files.get(at).copied().unwrap_or(empty_file);
         check(&Repository::of([(ARCHITECTURE, page), file(0), file(1)]), &mut findings);
         findings.failures()
     }
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        findings_on(PAGE, &[(path, text)])
+        findings_for(PAGE, &[(path, text)])
     }
 
     #[test]
@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn test_module_in_a_file_of_its_own_passes() {
         let product = ("crates/topic/src/log.rs", "#[cfg(test)]\nmod model;");
-        assert!(findings_on(PAGE, &[product, ("crates/topic/src/log/model.rs", "use std::fs;")]).is_empty());
-        assert!(!findings_on(PAGE, &[product, ("crates/topic/src/model.rs", "use std::fs;")]).is_empty());
+        assert!(findings_for(PAGE, &[product, ("crates/topic/src/log/model.rs", "use std::fs;")]).is_empty());
+        assert!(!findings_for(PAGE, &[product, ("crates/topic/src/model.rs", "use std::fs;")]).is_empty());
     }
 
     #[test]
@@ -229,15 +229,15 @@ mod tests {
             )
         };
         let clock = ("crates/topic/src/log.rs", "fn f() { Instant::now() }");
-        assert!(findings_on(&with("deadlines of waits"), &[clock]).is_empty());
-        assert!(findings_on(&with(""), &[clock])[0].contains("has no reason"));
-        let unused = findings_on(&with("deadlines of waits"), &[("crates/topic/src/log.rs", "")]);
+        assert!(findings_for(&with("deadlines of waits"), &[clock]).is_empty());
+        assert!(findings_for(&with(""), &[clock])[0].contains("has no reason"));
+        let unused = findings_for(&with("deadlines of waits"), &[("crates/topic/src/log.rs", "")]);
         assert!(unused[0].starts_with("ARCHITECTURE.md:14: has an exception"), "{unused:?}");
     }
 
     #[test]
     fn table_with_unknown_or_missing_capabilities_fails() {
-        let found = findings_on(&PAGE.replace("`unsafe`", "`magic`"), &[]);
+        let found = findings_for(&PAGE.replace("`unsafe`", "`magic`"), &[]);
         assert_eq!(found.len(), 2, "{found:?}");
     }
 }

@@ -8,9 +8,9 @@ const MARKERS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
 /// Checks every text file for conflict markers.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
-        for (nth, line) in text.lines().enumerate() {
+        for (index, line) in text.lines().enumerate() {
             if MARKERS.iter().any(|marker| line.starts_with(marker)) {
-                findings.fail(path, nth + 1, "has a conflict marker of git: resolve the conflict".into());
+                findings.fail(path, index + 1, "has a conflict marker of git: resolve the conflict".into());
             }
         }
     }

@@ -16,8 +16,8 @@ const HEADER: [&str; 3] = ["crate", "purpose", "may depend on"];
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let Some(rows) = table::rows(page, &HEADER) else {
-        let want = HEADER.join(" | ");
-        findings.fail(ARCHITECTURE, 1, format!("has no crate table: write one under `| {want} |`"));
+        let header = HEADER.join(" | ");
+        findings.fail(ARCHITECTURE, 1, format!("has no crate table: write one under `| {header} |`"));
         return;
     };
     let table = Table::read(&rows, findings);
@@ -45,8 +45,8 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
         for dependency in package.dependencies.iter().filter_map(|name| crate_of(name)) {
             let known = crates.contains_key(dependency);
             if known && !reached.contains(dependency) {
-                let line = line_of(text, &package_name(dependency));
-                findings.fail(&manifest, line, edge_refused(folder, dependency));
+                let line = dependency_line(text, &package_name(dependency));
+                findings.fail(&manifest, line, forbidden_dependency(folder, dependency));
             }
         }
     }
@@ -66,7 +66,7 @@ fn check_package(folder: &str, package: &Package, manifest: &str, findings: &mut
     }
 }
 
-fn edge_refused(from: &str, to: &str) -> String {
+fn forbidden_dependency(from: &str, to: &str) -> String {
     format!(
         "`{from}` depends on `{to}`, which the crate table does not reach: take the dependency out, or argue the \
          edge in a commit of its own that changes {ARCHITECTURE}"
@@ -82,7 +82,7 @@ fn crate_of(package: &str) -> Option<&str> {
     if package == "dunlin" { Some(package) } else { package.strip_prefix("dunlin-") }
 }
 
-fn line_of(text: &str, word: &str) -> usize {
+fn dependency_line(text: &str, word: &str) -> usize {
     let depends = |line: &str| line.strip_prefix(word).is_some_and(|rest| rest.starts_with([' ', '.', '=']));
     text.lines().position(depends).map_or(1, |index| index + 1)
 }
@@ -121,10 +121,10 @@ impl<'a> Table<'a> {
 
     fn reached_from(&self, start: &str) -> BTreeSet<&'a str> {
         let mut reached = BTreeSet::new();
-        let mut ahead: Vec<&str> = self.edges.get(start).cloned().unwrap_or_default();
-        while let Some(name) = ahead.pop() {
+        let mut pending: Vec<&str> = self.edges.get(start).cloned().unwrap_or_default();
+        while let Some(name) = pending.pop() {
             if reached.insert(name) {
-                ahead.extend(self.edges.get(name).into_iter().flatten());
+                pending.extend(self.edges.get(name).into_iter().flatten());
             }
         }
         reached
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn three() -> Vec<Package> {
+    fn sample_packages() -> Vec<Package> {
         let node = package("dunlin", &["dunlin-topic", "dunlin-frame", "bytes"]);
         vec![package("frame", &[]), package("topic", &["dunlin-frame"]), node]
     }
@@ -167,12 +167,12 @@ mod tests {
 
     #[test]
     fn dependencies_that_follow_from_the_table_are_allowed() {
-        assert_eq!(findings(three(), ""), [""; 0]);
+        assert_eq!(findings(sample_packages(), ""), [""; 0]);
     }
 
     #[test]
     fn forbidden_dependency_is_named_with_its_line() {
-        let mut packages = three();
+        let mut packages = sample_packages();
         packages[0].dependencies.push("dunlin-topic".to_owned());
         let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");
         assert_eq!(found.len(), 1);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn unlisted_crate_fails_and_missing_listed_crate_warns() {
-        let mut packages = three();
+        let mut packages = sample_packages();
         packages.push(package("stray", &[]));
         packages.remove(0);
         let found = found(packages, "");
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn crate_with_a_wrong_name_or_empty_description_fails() {
-        let mut packages = three();
+        let mut packages = sample_packages();
         packages[0].name = "frames".to_owned();
         packages[1].description.clear();
         let found = findings(packages, "");

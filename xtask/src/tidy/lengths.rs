@@ -19,7 +19,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
             let advice = "move the detail to its subsystem's page in docs/";
             findings.fail(path, lines, format!("is longer than {ARCHITECTURE_LINES_MAX} lines: {advice}"));
         }
-        if !SOURCE.iter().any(|ending| path.ends_with(ending)) || generated(text) {
+        if !SOURCE.iter().any(|ending| path.ends_with(ending)) || is_generated(text) {
             continue;
         }
         let advice = "cut it along what it is about";
@@ -31,7 +31,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-fn generated(text: &str) -> bool {
+fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("@generated"))
 }
 

@@ -1,6 +1,6 @@
-//! Checks for names of files, folders, modules and types that do not describe their contents.
+//! Checks for names of files, folders, modules, types and functions that do not describe their contents.
 //!
-//! [`BANNED`] lists the words that must not be the name of a type or module, each with a replacement.
+//! [`BANNED`] lists the words that must not be the name of a type or module, or the first word of a function's name.
 
 use super::repository::Repository;
 use super::{Findings, source};
@@ -10,9 +10,10 @@ const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
 /// A file with a heading, then a line for each banned word: the word, a tab, and what to write instead.
+/// A word that ends with `_` must not be the first word of a function's name, or the whole name.
 const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
 
-/// Checks the names of Rust files, their folders, and of modules and types declared inside of files.
+/// Checks the names of Rust files, their folders, and of modules, types and functions declared inside of files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let list = repository.text(BANNED).unwrap_or_default();
     let banned: Vec<(&str, &str)> = list.lines().skip(1).filter_map(|line| line.split_once('\t')).collect();
@@ -28,27 +29,58 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, line, advice(&module, word));
             }
         }
-        for (line, name) in declarations(text) {
-            if let Some((_, instead)) = banned.iter().find(|(word, _)| *word == name) {
+        for (line, declaration) in declarations(text) {
+            if let Some((_, instead)) = banned.iter().find(|(word, _)| declaration.is_banned(word)) {
+                let name = declaration.name();
                 findings.fail(path, line, format!("`{name}` says too little; write {instead}"));
             }
         }
     }
 }
 
-/// Returns the types and modules that are declared at the beginning of a line, with their lines.
-fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// A name declared in a source file.
+enum Declaration<'a> {
+    /// Of a type or module.
+    Item(&'a str),
+    Function(&'a str),
+}
+
+impl<'a> Declaration<'a> {
+    fn name(&self) -> &'a str {
+        let (Declaration::Item(name) | Declaration::Function(name)) = self;
+        name
+    }
+
+    /// Whether the first column of [`BANNED`] forbids this name.
+    fn is_banned(&self, word: &str) -> bool {
+        match (self, word.strip_suffix('_')) {
+            (Declaration::Item(name), None) => *name == word,
+            (Declaration::Function(name), Some(first)) => *name == first || name.starts_with(word),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the types, modules and functions that are declared at the beginning of a line, with their lines.
+fn declarations(text: &str) -> impl Iterator<Item = (usize, Declaration<'_>)> {
     text.lines().zip(1..).filter_map(|(line, number)| {
-        let line = line.trim_start();
-        let line = match line.strip_prefix("pub") {
-            Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1.trim_start(),
-            Some(rest) => rest.trim_start(),
-            None => line,
-        };
-        let (keyword, rest) = line.split_once(' ')?;
-        let is_declaration = matches!(keyword, "struct" | "enum" | "trait" | "type" | "union" | "mod");
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        is_declaration.then_some((number, &rest[..end]))
+        let mut line = line.trim_start();
+        if let Some(rest) = line.strip_prefix("pub") {
+            line =
+                if rest.starts_with('(') { rest.split_once(')')?.1.trim_start() } else { rest.trim_start() };
+        }
+        loop {
+            let (keyword, rest) = line.split_once(' ')?;
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            match keyword {
+                "struct" | "enum" | "trait" | "type" | "union" | "mod" => {
+                    return Some((number, Declaration::Item(&rest[..end])));
+                }
+                "fn" => return Some((number, Declaration::Function(&rest[..end]))),
+                "async" | "const" | "unsafe" => line = rest,
+                _ => return None,
+            }
+        }
     })
 }
 
@@ -89,6 +121,23 @@ mod tests {
             ("mod seat;", true),
             ("struct SeatMap;", false),
             ("let seat = Seat(1);", false),
+        ] {
+            let mut findings = Findings::default();
+            check(&Repository::of([list, ("crates/a/src/lib.rs", text)]), &mut findings);
+            assert_eq!(findings.failures().len(), usize::from(fails), "{text}");
+        }
+    }
+
+    #[test]
+    fn function_with_a_banned_first_word_fails() {
+        let list = ("xtask/src/tidy/banned-names.tsv", "name\tinstead\nsay_\tsend\n");
+        for (text, fails) in [
+            ("fn say() {", true),
+            ("    pub(super) async fn say_end<T>(t: T) {", true),
+            ("pub const unsafe fn say_end() {", true),
+            ("fn sayer() {", false),
+            ("fn send() { say_end() }", false),
+            ("mod say;", false),
         ] {
             let mut findings = Findings::default();
             check(&Repository::of([list, ("crates/a/src/lib.rs", text)]), &mut findings);

@@ -29,7 +29,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 }
             }
             for target in link_targets(text) {
-                if !repository.has(&beside(page, target)) {
+                if !repository.has(&resolve(page, target)) {
                     findings.fail(
                         page,
                         line,
@@ -54,16 +54,16 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Returns the path in a code span, if the span looks like one.
 fn path_in<'a>(code: &'a str, roots: &BTreeSet<&str>) -> Option<&'a str> {
     let path = code.split([':', '#']).next()?.trim_end_matches('/');
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
-    let outside = path.starts_with("..") || path.starts_with('/');
-    if path.is_empty() || outside || !path.bytes().all(plain) || code.contains("::") {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
+    let is_outside = path.starts_with("..") || path.starts_with('/');
+    if path.is_empty() || is_outside || !path.bytes().all(is_plain) || code.contains("::") {
         return None;
     }
-    let rooted = code.split_once('/').is_some_and(|(root, _)| roots.contains(root));
-    (rooted || named_file(path)).then_some(path)
+    let has_root = code.split_once('/').is_some_and(|(root, _)| roots.contains(root));
+    (has_root || has_known_extension(path)).then_some(path)
 }
 
-fn named_file(path: &str) -> bool {
+fn has_known_extension(path: &str) -> bool {
     [".rs", ".md"].iter().any(|ending| path.strip_suffix(ending).is_some_and(|stem| !stem.is_empty()))
 }
 
@@ -73,9 +73,9 @@ fn exists(repository: &Repository, page: &str, path: &str) -> bool {
     };
     let ending = format!("/{path}");
     repository.has(path)
-        || repository.has(&beside(page, path))
+        || repository.has(&resolve(page, path))
         || repository.ignored.iter().any(ignored)
-        || (named_file(path) && repository.paths().any(|file| file.ends_with(&ending)))
+        || (has_known_extension(path) && repository.paths().any(|file| file.ends_with(&ending)))
 }
 
 /// Returns the targets of `[text](target)` that are inside of this repository, without their anchors.
@@ -87,7 +87,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Converts a path that is relative to a page to a path from the repository's root.
-fn beside(page: &str, path: &str) -> String {
+fn resolve(page: &str, path: &str) -> String {
     let path = path.trim_start_matches("./").trim_end_matches('/');
     match page.rsplit_once('/') {
         Some((folder, _)) => format!("{folder}/{path}"),

@@ -10,22 +10,22 @@ use crate::workspace;
 /// Checks each patch with git, without changing files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".patch")) {
-        if let Err(why) = applies(text) {
-            findings.fail(path, 1, format!("does not apply, make the patch again: {why}"));
+        if let Err(reason) = check_patch(text) {
+            findings.fail(path, 1, format!("does not apply, make the patch again: {reason}"));
         }
     }
 }
 
-fn applies(patch: &str) -> Result<(), String> {
+fn check_patch(patch: &str) -> Result<(), String> {
     let mut git = Command::new("git");
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
-    let asked = git.spawn().and_then(|mut git| {
+    let output = git.spawn().and_then(|mut git| {
         // Writing fails if git stops reading; git's output then contains the reason.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });
-    match asked {
+    match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")),
         Err(error) => Err(format!("cannot run git: {error}")),
@@ -37,9 +37,9 @@ mod tests {
     use super::*;
 
     /// Returns a patch that changes the second line of this file.
-    fn patch(of: &str) -> String {
-        let this = "xtask/src/tidy/patches.rs";
-        format!("A bug.\n\n--- a/{this}\n+++ b/{this}\n@@ -1,3 +1,2 @@\n {of}\n-\n use std::io::Write;\n")
+    fn patch(line: &str) -> String {
+        let path = "xtask/src/tidy/patches.rs";
+        format!("A bug.\n\n--- a/{path}\n+++ b/{path}\n@@ -1,3 +1,2 @@\n {line}\n-\n use std::io::Write;\n")
     }
 
     #[test]

@@ -22,7 +22,7 @@ const WORDS_SHOWN: usize = 6;
 /// Checks the sentences of every page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (page, text) in repository.texts().filter(|(path, _)| is_documentation(path)) {
-        faults_of(text).into_iter().for_each(|(line, text)| findings.fail(page, line, text));
+        find_errors(text).into_iter().for_each(|(line, text)| findings.fail(page, line, text));
     }
 }
 
@@ -31,29 +31,29 @@ fn is_documentation(path: &str) -> bool {
 }
 
 /// Returns the errors in a page's sentences, with their lines.
-fn faults_of(page: &str) -> Vec<(usize, String)> {
-    let mut faults = Vec::new();
+fn find_errors(page: &str) -> Vec<(usize, String)> {
+    let mut errors = Vec::new();
     for block in blocks(page) {
         for sentence in sentences(&block) {
-            let words: Vec<&str> = sentence.iter().map(|word| word.text.as_str()).filter(counts).collect();
+            let words: Vec<&str> = sentence.iter().map(|word| word.text.as_str()).filter(is_word).collect();
             let Some(first) = words.first() else { continue };
             let shown = words[..words.len().min(WORDS_SHOWN)].join(" ");
             let line = sentence[0].line;
             let opening = leading_letters(first);
             if OPENINGS.contains(&opening) {
                 let advice = "begin with the noun that acts, or is acted on";
-                faults.push((line, format!("a sentence begins with `{opening}`: {advice}: {shown} …")));
+                errors.push((line, format!("a sentence begins with `{opening}`: {advice}: {shown} …")));
             }
             if words.len() > WORDS_MAX {
                 let count = words.len();
-                faults.push((
+                errors.push((
                     line,
                     format!("a sentence has {count} words, {WORDS_MAX} at most: split it: {shown} …"),
                 ));
             }
         }
     }
-    faults
+    errors
 }
 
 /// Returns the letters of a word up to its first other character, without leading punctuation.
@@ -63,7 +63,7 @@ fn leading_letters(word: &str) -> &str {
 }
 
 /// Whether this is a word and not a separate punctuation mark.
-fn counts(word: &&str) -> bool {
+fn is_word(word: &&str) -> bool {
     word.contains(CODE) || word.contains(char::is_alphanumeric)
 }
 

@@ -47,14 +47,14 @@ fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
         if let TokenTree::Group(group) = token {
             collect_tests(group.stream(), tests);
         }
-        if marks_test(&tokens[at..]) {
+        if marks_test_function(&tokens[at..]) {
             tests.extend(function_name(&tokens[at + 2..]));
         }
     }
 }
 
 /// Whether an attribute that marks a test begins at this token.
-fn marks_test(tokens: &[TokenTree]) -> bool {
+fn marks_test_function(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
     let path = attribute.stream().into_iter().take_while(|token| match token {
         TokenTree::Ident(_) => true,
@@ -82,7 +82,7 @@ impl Names {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
         while at < tokens.len() {
-            if test_attribute(&tokens[at..]) {
+            if is_test_attribute(&tokens[at..]) {
                 at += self.skip_item(&tokens[at..]);
             } else if matches!(tokens[at], TokenTree::Ident(_)) {
                 at += self.path(prefix, &tokens[at..]);
@@ -103,7 +103,7 @@ impl Names {
         while let Some(TokenTree::Ident(word)) = tokens.get(at) {
             path.push_str(&word.to_string());
             at += 1;
-            if !double_colon(&tokens[at..]) {
+            if !starts_with_double_colon(&tokens[at..]) {
                 break;
             }
             match tokens.get(at + 2) {
@@ -160,7 +160,7 @@ fn type_name(tokens: &[TokenTree]) -> Option<String> {
     }
 }
 
-fn double_colon(tokens: &[TokenTree]) -> bool {
+fn starts_with_double_colon(tokens: &[TokenTree]) -> bool {
     let colon =
         |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
     colon(tokens.first()) && colon(tokens.get(1))
@@ -176,7 +176,7 @@ fn ends_item(token: &TokenTree) -> bool {
 
 /// Whether these tokens are `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#![cfg(test)]`, but not
 /// `#[cfg(not(test))]`.
-fn test_attribute(tokens: &[TokenTree]) -> bool {
+fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let mut tokens = tokens.iter();
     let marked = matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '#');
     let attribute = tokens.find(|token| !matches!(token, TokenTree::Punct(mark) if mark.as_char() == '!'));
@@ -184,21 +184,21 @@ fn test_attribute(tokens: &[TokenTree]) -> bool {
     let words: Vec<TokenTree> = attribute.stream().into_iter().collect();
     match &words[..] {
         [TokenTree::Ident(word)] => word == "test",
-        [TokenTree::Ident(word), TokenTree::Group(condition)] => word == "cfg" && asks_for_test(condition),
+        [TokenTree::Ident(word), TokenTree::Group(condition)] => word == "cfg" && requires_test(condition),
         _ => false,
     }
 }
 
-fn asks_for_test(condition: &Group) -> bool {
+fn requires_test(condition: &Group) -> bool {
     let mut negated = false;
     condition.stream().into_iter().any(|token| {
-        let asks = match &token {
+        let is_required = match &token {
             TokenTree::Ident(word) => word == "test",
-            TokenTree::Group(inner) => !negated && asks_for_test(inner),
+            TokenTree::Group(inner) => !negated && requires_test(inner),
             _ => false,
         };
         negated = matches!(&token, TokenTree::Ident(word) if word == "not");
-        asks
+        is_required
     })
 }
 

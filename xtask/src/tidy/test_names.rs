@@ -58,7 +58,7 @@ mod tests {
     }
 
     /// Returns the findings for one Rust test and one Python test with this name.
-    fn findings_of(name: &str) -> [Vec<String>; 2] {
+    fn findings_for_name(name: &str) -> [Vec<String>; 2] {
         let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
         let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");
         [findings("crates/a/src/a.rs", &rust), findings("clients/python/tests/test_a.py", &python)]
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn test_name_over_60_characters_fails() {
-        assert_eq!(findings_of(&"n".repeat(60)), [[""; 0]; 2]);
-        for (found, path) in findings_of(&"n".repeat(61))
+        assert_eq!(findings_for_name(&"n".repeat(60)), [[""; 0]; 2]);
+        for (found, path) in findings_for_name(&"n".repeat(61))
             .iter()
             .zip(["crates/a/src/a.rs:3: ", "clients/python/tests/test_a.py:3: "])
         {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn test_name_with_a_refused_first_word_fails() {
         for opening in ["who", "what", "whose", "of", "from"] {
-            for found in findings_of(&format!("{opening}_reads")) {
+            for found in findings_for_name(&format!("{opening}_reads")) {
                 assert_eq!(found.len(), 1, "{found:?}");
                 assert!(found[0].contains(&format!("begins with `{opening}_`")), "{found:?}");
             }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn accepted_test_names_and_other_functions_pass() {
         for name in ["whoever_reads", "office_reads", "fromage_reads", "reader_of_a_topic", "what"] {
-            assert_eq!(findings_of(name), [[""; 0]; 2], "{name}");
+            assert_eq!(findings_for_name(name), [[""; 0]; 2], "{name}");
         }
         let long = "n".repeat(61);
         assert_eq!(findings("a.rs", &format!("fn who_reads() {{}} #[cfg(test)] fn {long}() {{}}")), [""; 0]);

@@ -15,9 +15,9 @@ const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
 /// Compares the names of all public types with each other and with the list.
 pub fn check(repository: &Repository, findings: &mut Findings) {
-    let mut listed = listed_names(repository, findings);
+    let mut unused_names = read_list(repository, findings);
     for (name, files) in shared_names(repository) {
-        if listed.remove(name.as_str()).is_some() {
+        if unused_names.remove(name.as_str()).is_some() {
             continue;
         }
         let mut files = files.into_iter();
@@ -33,7 +33,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
             ),
         );
     }
-    for (name, line) in listed {
+    for (name, line) in unused_names {
         findings.fail(LIST, line, format!("`{name}` is not the name of two public types: take the line out"));
     }
 }
@@ -55,7 +55,7 @@ fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usiz
 }
 
 /// Returns the names in the list, with their lines.
-fn listed_names<'a>(repository: &'a Repository, findings: &mut Findings) -> BTreeMap<&'a str, usize> {
+fn read_list<'a>(repository: &'a Repository, findings: &mut Findings) -> BTreeMap<&'a str, usize> {
     let list = repository.text(LIST).unwrap_or_default();
     let mut listed = BTreeMap::new();
     for (text, line) in list.lines().zip(1..).skip(1) {

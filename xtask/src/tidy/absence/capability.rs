@@ -11,7 +11,6 @@ pub struct Capability {
     pub instead: &'static str,
 }
 
-/// The capabilities of the table.
 pub const CAPABILITIES: &[Capability] = &[
     Capability {
         name: "sockets",
@@ -97,7 +96,7 @@ pub const CAPABILITIES: &[Capability] = &[
 
 impl Capability {
     /// Whether a path in a source uses this capability.
-    pub fn is_named_by(&self, path: &str) -> bool {
+    pub fn is_used_by(&self, path: &str) -> bool {
         let last = path.rsplit("::").next().unwrap_or(path);
         !self.values.contains(&last) && self.paths.iter().any(|part| has_part(path, part))
     }
