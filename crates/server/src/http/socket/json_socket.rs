@@ -253,6 +253,10 @@ impl JsonSocket {
         }
         let mut refused = None;
         let polled = framed.poll_text(cx, buffer, |part| {
+            // The bytes read were frames without text, such as a ping.
+            if part.is_empty() {
+                return Ok(());
+            }
             if text.len() + part.len() > *bytes_max {
                 refused = Some(Refused::limit(limit, *bytes_max as u64));
             } else if let Err(spent) = charge.grow_to(text.len() + part.len()) {

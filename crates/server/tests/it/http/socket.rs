@@ -276,6 +276,34 @@ fn unfinished_websocket_message_times_out() {
 }
 
 #[test]
+fn ping_of_a_websocket_begins_no_message() {
+    let fixture = HttpServer::with(|config| {
+        config.limits.ws.message_ms_max = 50;
+        config.limits.http.heartbeat_ms = 100;
+    });
+    let mut socket = Socket::json(&fixture);
+    socket.frame(0x80 | PING, b"");
+    let (mut heartbeats, mut pongs) = (0, 0);
+    // A message that began with the ping would be older than the limit at the second heartbeat after it.
+    while heartbeats < 3 || pongs < 1 {
+        match socket.next() {
+            (PONG, _) => (heartbeats, pongs) = (0, pongs + 1),
+            (TEXT, text) => {
+                let message: Value = serde_json::from_slice(&text).unwrap();
+                assert_eq!(message["op"], "heartbeat", "{message}");
+                heartbeats += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    socket.send_json(&json!({"op": "ping"}));
+    let reply = std::iter::repeat_with(|| socket.receive_json())
+        .find(|message| message["op"] != "heartbeat")
+        .unwrap();
+    assert_eq!(reply["op"], "pong", "{reply}");
+}
+
+#[test]
 fn overlong_length_encoding_is_a_protocol_violation() {
     let fixture = HttpServer::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
