@@ -100,12 +100,13 @@ impl WebSocketStream {
         self.inner.poll_flush_buffered(cx)
     }
 
-    /// Sends unsent frames. Returns whether the socket has taken all of them.
+    /// Sends unsent frames, and then the pong. Returns whether the socket has taken all of them.
     fn flush(&mut self) -> io::Result<bool> {
-        if let Some(ping) = self.ping.take() {
-            self.put_control(Control::Pong, &ping);
-        }
-        while !self.unsent.is_empty() {
+        loop {
+            if self.unsent.is_empty() {
+                let Some(ping) = self.ping.take() else { return Ok(true) };
+                self.put_control(Control::Pong, &ping);
+            }
             match self.inner.write(&[IoSlice::new(&self.unsent)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) if written == self.unsent.len() => self.unsent = Vec::new(),
@@ -115,7 +116,6 @@ impl WebSocketStream {
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
     }
 
     fn put_control(&mut self, kind: Control, payload: &[u8]) {
@@ -125,6 +125,8 @@ impl WebSocketStream {
 
     fn queue_close(&mut self, status: u16) {
         if !std::mem::replace(&mut self.close_sent, true) {
+            // No frame may follow the close frame.
+            self.ping = None;
             self.put_control(Control::Close, &status.to_be_bytes());
         }
     }
@@ -316,5 +318,38 @@ impl<'a> FramePieces<'a> {
 
     fn pieces(&self) -> &[&'a [u8]] {
         &self.pieces[..self.count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// A ping without payload, with a mask of zeros.
+    const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
+
+    #[tokio::test]
+    async fn pings_of_a_client_that_reads_nothing_use_no_memory() {
+        let (node_end, client_end) = UnixStream::pair().unwrap();
+        let mut node = WebSocketStream::binary(Stream::Unix(node_end), Vec::new());
+        poll_fn(|cx| node.poll_writable(cx)).await.unwrap();
+        // Fills the socket's send buffer.
+        let filling = [0; FRAME_BYTES_MAX];
+        while node.write(&[IoSlice::new(&filling)]).is_ok() {}
+        let unsent = node.unsent.len();
+        let mut buffer = [0; 64];
+        for _ in 0..1_000 {
+            client_end.writable().await.unwrap();
+            assert_eq!(client_end.try_write(&PING).unwrap(), PING.len());
+            poll_fn(|cx| node.poll_readable(cx)).await.unwrap();
+            assert_eq!(node.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        // At most one pong was queued, and at most one ping waits for its pong.
+        assert!(node.unsent.len() <= unsent + PING.len(), "{} of {unsent}", node.unsent.len());
+        assert!(node.ping.is_some());
     }
 }
