@@ -1,6 +1,8 @@
 //! Tests that the memory which clients use is charged to the node's budget. Above the budget, requests are refused with
 //! the limit's name.
 
+use std::io::Write;
+
 use dunlin::topic::{Publish, TopicConfig};
 use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};
 use dunlin::{Config, Node, NodeLimits};
@@ -63,6 +65,19 @@ fn refused_publishes_leave_no_topic_behind() {
     peer.send_line("PING");
     let _ = peer.line();
     assert_eq!(node.topics(None, "", 10).topics.len(), 0);
+}
+
+#[test]
+fn nats_session_ends_when_memory_runs_out_in_an_operation() {
+    let (node, server) = serve_with_memory(1 << 20);
+    let idle = node.budget().used();
+    let mut peer = NatsPeer::open(&server);
+    peer.send_line("PUB large 3000000");
+    // The node may close the connection before it has read everything.
+    let _ = peer.reader.get_mut().write_all(&vec![b'x'; 3_000_000]);
+    drop(peer);
+    await_sessions(&server, 0);
+    assert_eq!(node.budget().used(), idle);
 }
 
 #[test]

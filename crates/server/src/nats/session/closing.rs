@@ -67,7 +67,10 @@ impl Session {
         self.channel_queue.clear();
         self.leave_groups();
         self.blocked = None;
+        // The rest of an incomplete operation is read and dropped like other input, without memory for all of it.
         self.unread = Vec::new();
+        self.unread_needs = 0;
+        self.unread_charge.release();
         self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 
