@@ -2,6 +2,8 @@
 //!
 //! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
 //! outcome.
+//!
+//! Limit: [`BATCH_BYTES_MAX`] of a body, and of the records of a partition.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +12,7 @@ use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dunlin::topic::frame::Meta;
+use dunlin::topic::frame::{FrameError, Meta};
 use dunlin::topic::{BATCH_BYTES_MAX, Topic};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -231,5 +233,12 @@ fn add_frame(
     let part = parts.entry(target.topic.partition_of(meta.key)).or_default();
     encode(meta, payload, &mut part.frames)?;
     part.count += 1;
+    // A frame takes more bytes than a short line. The append would refuse the frames, too, but only after all lines
+    // were encoded.
+    let bytes = part.frames.len();
+    if part.count > 1 && bytes > BATCH_BYTES_MAX {
+        let too_large = FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX };
+        return Err(Problem::from(dunlin::Refused::from(&too_large)));
+    }
     Ok(())
 }

@@ -178,6 +178,18 @@ fn batch_with_one_bad_line_publishes_nothing() {
 }
 
 #[test]
+fn http_batch_is_encoded_only_up_to_its_limit() {
+    let fixture = HttpServer::new();
+    // The records of all lines would take four times the limit.
+    let lines = vec![b'\n'; 4 << 20];
+    let response = fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], &lines);
+    assert_eq!((response.status, response.code().as_str()), (413, "RECORD_TOO_LARGE"));
+    let (bytes, limit) = (&response.json()["numbers"]["bytes"], 16 << 20);
+    assert!((limit..limit + 1_000).contains(&bytes.as_u64().unwrap()), "{bytes}");
+    assert!(read_all(&fixture.node, "t", text).is_empty());
+}
+
+#[test]
 fn http_batch_returns_one_outcome_for_each_partition() {
     let fixture = HttpServer::new();
     let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
