@@ -142,11 +142,16 @@ impl GrpcConnection {
         }))
     }
 
-    /// Converts a client's producer to the mark that topics store: the user's producer id and the record's number.
-    pub(super) fn mark(&self, producer: v1::Producer) -> ProducerMark {
+    /// Converts a client's producer to the mark that topics store: the user's producer id and the record's number. In
+    /// protobuf, a field that the client forgot is 0. Without this check, all such records would count as retries of
+    /// the first one.
+    pub(super) fn mark(&self, producer: v1::Producer) -> Result<ProducerMark, Refused> {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
+        if id == 0 || producer_seq == 0 {
+            return Err(Refused::new(ErrorCode::Protocol, "set id and seq of the producer, each from 1"));
+        }
         let producer = self.login.as_ref().map_or(id, |login| login.account().producer(id));
-        ProducerMark { producer, producer_epoch, producer_seq }
+        Ok(ProducerMark { producer, producer_epoch, producer_seq })
     }
 
     /// Waits for `work`; fails when the client loses access.

@@ -37,8 +37,8 @@ struct PublishStreamState {
     admission: Option<Admission>,
     /// Whether permissions may have changed since the topic was found.
     is_stale: bool,
-    /// The producer mark of the next record.
-    mark: Option<ProducerMark>,
+    /// The producer mark of the next record, or the reason why the client's producer is refused.
+    mark: Result<Option<ProducerMark>, Refused>,
     /// The publisher's last record of this subject and partition: first the position that the client stated, later the
     /// last acknowledged one.
     after: Option<Position>,
@@ -86,7 +86,7 @@ pub(super) fn responses(
         subject: String::new(),
         admission: connection.login.as_ref().map(Admission::of),
         is_stale: false,
-        mark: None,
+        mark: Ok(None),
         after: None,
         count: 0,
         is_over: false,
@@ -179,17 +179,20 @@ impl PublishStreamState {
             self.target = Some(found);
         }
         if let Some(producer) = message.producer {
-            self.mark = Some(self.connection.mark(producer));
+            self.mark = self.connection.mark(producer).map(Some);
         }
         for record in &message.records {
             let appended = match &self.target {
-                Some(Ok(target)) => match self.connection.admit_publish(record.payload.len()) {
-                    Ok(()) => {
-                        let (mark, after) = (self.mark, self.after);
-                        append(target, IncomingRecord { record, mark, expect_last: None, after }).await
+                Some(Ok(target)) => {
+                    match (self.mark.clone(), self.connection.admit_publish(record.payload.len())) {
+                        (Ok(mark), Ok(())) => {
+                            let incoming =
+                                IncomingRecord { record, mark, expect_last: None, after: self.after };
+                            append(target, incoming).await
+                        }
+                        (Err(refused), _) | (_, Err(refused)) => Err(refused),
                     }
-                    Err(refused) => Err(refused),
-                },
+                }
                 // Until the client names another subject, each record is refused for this reason.
                 Some(Err(refused)) => Err(refused.clone()),
                 None => Err(Refused::new(
@@ -209,8 +212,9 @@ impl PublishStreamState {
                 }
             }
             self.count += 1;
-            if let Some(mark) = &mut self.mark {
-                mark.producer_seq += 1;
+            if let Ok(Some(mark)) = &mut self.mark {
+                // The log refuses the last number, so that a number never occurs twice.
+                mark.producer_seq = mark.producer_seq.saturating_add(1);
             }
         }
     }

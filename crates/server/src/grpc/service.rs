@@ -197,12 +197,11 @@ fn incoming<'a>(
 ) -> Result<IncomingRecord<'a>, Refused> {
     let record = request.record.as_ref();
     let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "the request has no record"))?;
-    let (mark, expect_last) =
-        (request.producer.map(|producer| connection.mark(producer)), request.expect_last_seq);
+    let mark = request.producer.map(|producer| connection.mark(producer)).transpose()?;
     Ok(IncomingRecord {
         record,
         mark,
-        expect_last,
+        expect_last: request.expect_last_seq,
         after: request.last_position.map(translate::last_position),
     })
 }

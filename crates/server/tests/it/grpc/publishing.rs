@@ -106,6 +106,32 @@ fn grpc_retry_is_deduplicated_and_a_stale_expectation_refused() {
 }
 
 #[test]
+fn grpc_producer_without_id_or_number_is_refused() {
+    run(async {
+        let (node, server) = serve_grpc();
+        node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
+        let mut client = connect(&server).await;
+        let producers =
+            [v1::Producer { id: 9, epoch: 1, seq: 0 }, v1::Producer { id: 0, epoch: 1, seq: 1 }].map(Some);
+        for producer in producers {
+            let request = v1::PublishRequest { producer, ..publish("t", "one") };
+            assert_eq!(client.publish(request).await.unwrap_err().code(), Code::InvalidArgument);
+            let message = v1::PublishStreamRequest {
+                subject: "t".to_owned(),
+                producer,
+                records: vec![v1::Draft::default(), v1::Draft::default()],
+                ..v1::PublishStreamRequest::default()
+            };
+            let mut acks = client.publish_stream(tokio_stream::iter([message])).await.unwrap().into_inner();
+            let response = acks.message().await.unwrap().unwrap();
+            let refused = response.refused.into_iter().map(|refused| refused.refusal.unwrap().name);
+            assert_eq!(refused.collect::<Vec<_>>(), ["PROTOCOL", "PROTOCOL"]);
+        }
+        assert_eq!(node.topic("t").unwrap().logs()[0].last().seq, 0);
+    });
+}
+
+#[test]
 fn publish_stream_acks_cumulatively_and_lists_refused_records() {
     run(async {
         let (node, server) = serve_grpc();
