@@ -115,6 +115,11 @@ impl PausedChannels {
         self.channels.push(channel);
     }
 
+    /// The paused channels. Their logs do not notify the session of new records.
+    pub(crate) fn channels(&self) -> &[u32] {
+        &self.channels
+    }
+
     /// Registers the session to be woken at the end of the interval, if any of its channels is paused.
     pub(crate) fn request_wakeup(&mut self, pace: &mut WritePacer, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
@@ -184,12 +189,13 @@ mod tests {
         pace.busy = true;
         let mut session = PausedChannels::default();
         session.add(7);
+        assert_eq!(session.channels(), [7]);
         session.request_wakeup(&mut pace, Waker::noop());
         session.request_wakeup(&mut pace, Waker::noop());
         assert_eq!(session.take_ended(&pace).count(), 0);
         assert_eq!(pace.wake_paused().len(), 1, "a session is woken once");
         assert_eq!(session.take_ended(&pace).collect::<Vec<_>>(), [7]);
         assert_eq!(session.take_ended(&pace).count(), 0);
-        assert!(!pace.is_busy());
+        assert!(session.channels().is_empty() && !pace.is_busy());
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
+use dunlin::topic::Publish;
 use dunlin_server::Protocol;
 
 #[test]
@@ -22,6 +23,26 @@ fn pong_follows_the_messages_of_queue_groups() {
     got.clear();
     peer.ping_collecting(&mut got);
     assert_eq!(got.len(), 1_000);
+}
+
+#[test]
+fn pong_follows_own_messages_on_a_busy_thread() {
+    const SUBSCRIBERS: usize = 200;
+    let (node, server) = serve_nats(|_| {});
+    let mut crowd: Vec<NatsPeer> = (0..SUBSCRIBERS).map(|_| NatsPeer::open(&server)).collect();
+    crowd.iter_mut().for_each(|peer| peer.subscribe("crowd 1"));
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("own 1");
+    let mut publisher = node.publisher("crowd").unwrap();
+    // The node's only thread writes to all subscribers at once. Then it sends the messages of a session that has just
+    // sent others only at intervals.
+    for n in 0..500 {
+        publisher.publish("x").unwrap();
+        peer.send_line(&format!("PUB own {}\r\n{n}\r\nPING", n.to_string().len()));
+        assert_eq!(peer.text(), ("own".to_owned(), n.to_string()));
+        assert_eq!(peer.line(), "PONG");
+    }
+    crowd.iter_mut().for_each(|peer| (0..500).for_each(|_| assert_eq!(peer.text().1, "x")));
 }
 
 #[test]

@@ -53,9 +53,11 @@ impl Session {
         self.handle_notifications();
         let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
         let ending = ending.flat_map(|subscription| &subscription.channels);
+        let paused = self.paused_channels.channels();
         let due = self
             .channel_queue
             .iter()
+            .chain(paused)
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
         // The `PONG` also waits for the channels that are being opened.
@@ -65,8 +67,8 @@ impl Session {
         let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.is_waiting);
         let members: Vec<_> = members.map(|(number, member)| (*number, member.last_seqs())).collect();
         let positions = channels.len() + members.len();
-        self.work += (positions + self.channel_queue.len() + self.opening.len() + self.members.len())
-            / SCANNED_PER_OPERATION;
+        let queued = self.channel_queue.len() + paused.len();
+        self.work += (positions + queued + self.opening.len() + self.members.len()) / SCANNED_PER_OPERATION;
         self.pongs.positions += positions;
         self.pongs.pending.push_back(PendingPong { channels, members, positions });
         self.write_due_pongs();
