@@ -524,3 +524,47 @@ fn thousands_of_nats_operations_of_one_client_block_no_other() {
     drop(busy);
     other.ping();
 }
+
+#[test]
+fn queue_member_takes_large_records_only_as_fast_as_it_reads() {
+    const RECORDS: usize = 40;
+    /// Number of records that fit in the buffers of both sockets.
+    const BUFFERED_MAX: usize = 16;
+    let (node, server) = serve_nats(|_| {});
+    let retention = Retention { bytes: 128 << 20, ..Retention::default() };
+    node.create_topic("jobs", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("jobs crew 1");
+    let large = vec![b'x'; 2 << 20];
+    let mut publisher = node.publisher("jobs").unwrap();
+    for _ in 0..RECORDS {
+        publisher.publish(&large[..]).unwrap();
+    }
+    let topic = node.topic("jobs").unwrap();
+    for read in 1..=RECORDS {
+        assert_eq!(peer.message().payload.len(), large.len());
+        let taken = RECORDS - node.groups(&topic)[0].waiting as usize;
+        assert!(taken <= read + BUFFERED_MAX, "{taken} of {read}");
+    }
+}
+
+#[test]
+fn queue_member_that_drains_gets_its_large_records() {
+    const RECORDS: usize = 20;
+    let (node, server) = serve_nats(|_| {});
+    let retention = Retention { bytes: 128 << 20, ..Retention::default() };
+    node.create_topic("jobs", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("jobs crew 1");
+    let large = vec![b'x'; 2 << 20];
+    let mut publisher = node.publisher("jobs").unwrap();
+    for _ in 0..RECORDS {
+        publisher.publish(&large[..]).unwrap();
+    }
+    peer.send_line("UNSUB 1\r\nPING");
+    for read in 0..RECORDS {
+        assert_eq!(peer.message().payload.len(), large.len(), "after {read}");
+    }
+    assert_eq!(peer.line(), "PONG");
+    assert!(node.groups(&node.topic("jobs").unwrap()).is_empty());
+}

@@ -3,9 +3,10 @@
 //! it is another node.
 //!
 //! When a client ends a subscription, the owner ends the membership, and the session still delivers the records that it
-//! has received.
+//! has received. A member at the owner still takes up to [`DELIVERY_RECORDS_MAX`] records that wait for the group.
 //!
-//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time, and count as consumed from then on.
+//! Records are copied into the output, at most [`DELIVERY_RECORDS_MAX`] at a time while the output has room, and count as
+//! consumed from then on.
 //!
 //! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
 //! records, as in NATS.
@@ -37,8 +38,10 @@ pub(super) struct QueueMember {
     taken: Vec<u64>,
     /// Whether the member waits for a notification of new records.
     pub(super) is_waiting: bool,
-    /// Whether the owner sends the member no new records. Earlier records may still arrive.
+    /// Whether the membership ends after the records that are still to be delivered.
     pub(super) is_ending: bool,
+    /// Number of records that an ending member at the topic's owner may still take; `None` for other members.
+    left: Option<usize>,
     _charge: Charge,
 }
 
@@ -78,7 +81,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
 enum DeliveryOutcome {
     Waiting,
     More,
-    /// The topic was deleted.
+    /// The topic was deleted, or the member has received its last record.
     Ended,
     LimitReached,
 }
@@ -126,6 +129,7 @@ impl Session {
             taken,
             is_waiting: false,
             is_ending: false,
+            left: None,
             _charge: charge,
         };
         self.members.insert(number, Box::new(member));
@@ -156,28 +160,37 @@ impl Session {
     }
 
     /// Delivers the received records of the subscription's groups, and ends its memberships. A membership at another
-    /// node ends when the owner's last records have arrived.
+    /// node ends when the owner's last records have arrived. If the output has no room for the records of a membership
+    /// at this node, the membership ends after them.
     pub(super) fn finish_members(&mut self, subscription: u32) {
         let members = self
             .subscriptions
             .get(&subscription)
             .map_or_else(BTreeSet::new, |subscription| subscription.members.clone());
         for number in members {
+            let mut outcome = DeliveryOutcome::More;
             while self.outbound.control.len() <= CONTROL_BYTES_MAX
-                && matches!(self.deliver_to_member(number), DeliveryOutcome::More)
-            {}
-            match self.members.get_mut(&number) {
-                Some(member) if member.share.stop_delivery() => {
-                    member.is_ending = true;
-                    self.member_queue.push_back(number);
-                }
-                _ => self.leave_group(number),
+                && matches!(outcome, DeliveryOutcome::More)
+            {
+                outcome = self.deliver_to_member(number);
+            }
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            let is_remote = member.share.stop_delivery();
+            if is_remote || matches!(outcome, DeliveryOutcome::More) {
+                member.is_ending = true;
+                member.left = (!is_remote).then_some(DELIVERY_RECORDS_MAX);
+                self.member_queue.push_back(number);
+            } else {
+                self.leave_group(number);
             }
         }
     }
 
     fn deliver_to_member(&mut self, number: u32) -> DeliveryOutcome {
         for _ in 0..DELIVERY_RECORDS_MAX {
+            if self.outbound.control.len() > CONTROL_BYTES_MAX {
+                return DeliveryOutcome::More;
+            }
             let Some(member) = self.members.get_mut(&number) else { return DeliveryOutcome::Waiting };
             let Some(subscription) = self.subscriptions.get_mut(&member.subscription) else {
                 return DeliveryOutcome::Ended;
@@ -185,8 +198,12 @@ impl Session {
             if subscription.is_over() {
                 return DeliveryOutcome::LimitReached;
             }
+            if member.left == Some(0) {
+                return DeliveryOutcome::Ended;
+            }
             match member.share.ready() {
                 Ok(true) => {}
+                Ok(false) if member.left.is_some() => return DeliveryOutcome::Ended,
                 Ok(false) if member.share.sleep(true) => return DeliveryOutcome::Waiting,
                 Ok(false) => continue,
                 Err(SubscribeError::Closed) => return DeliveryOutcome::Ended,
@@ -246,6 +263,7 @@ impl Session {
             let taken = &mut member.taken[usize::from(consumed.0)];
             *taken = consumed.1.max(*taken);
             member.share.consume(consumed.0, consumed.1);
+            member.left = member.left.map(|left| left - 1);
         }
         DeliveryOutcome::More
     }

@@ -3,6 +3,7 @@
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
 
+use super::super::CONTROL_BYTES_MAX;
 use super::writer::DeliverWriter;
 
 /// Maximum number of records that are delivered to one member before the next member is served.
@@ -183,6 +184,9 @@ impl GroupMembership {
         let mut writer = DeliverWriter::new(out);
         let (mut outcome, mut is_all) = (DeliveryOutcome::More, false);
         for _ in 0..DELIVERY_RECORDS_MAX {
+            if writer.out_bytes() > CONTROL_BYTES_MAX {
+                break;
+            }
             if self.sent + writer.unfinished() >= self.granted {
                 // The member is queued again when it receives credit. Until then, the group wakes other members.
                 self.group_member.sleep(false);
@@ -220,5 +224,33 @@ impl GroupMembership {
             return DeliveryOutcome::Complete;
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::topic::{Publish, Waiter};
+    use dunlin::{Config, ShareOptions};
+
+    use super::*;
+
+    #[test]
+    fn group_member_takes_large_records_only_while_there_is_room() {
+        const RECORD_BYTES: usize = 100 << 10;
+        let node = Node::start(Config::default()).unwrap();
+        let mut publisher = node.publisher("t").unwrap();
+        let share =
+            node.join_share_with_waiter("t", "g", &ShareOptions::default(), (Waiter::new(), 1)).unwrap();
+        for _ in 0..5 {
+            publisher.publish(&[0_u8; RECORD_BYTES][..]).unwrap();
+        }
+        let charge = Charge::none(node.budget());
+        let mut member = GroupMembership::new(GroupMember::Share(share), vec![1], u64::MAX, false, charge);
+        for taken in 1..=5 {
+            let mut out = Vec::new();
+            assert!(matches!(member.deliver(&mut out), DeliveryOutcome::More));
+            assert!((RECORD_BYTES..2 * RECORD_BYTES).contains(&out.len()), "{} bytes", out.len());
+            assert_eq!(member.delivered, taken);
+        }
     }
 }

@@ -88,6 +88,11 @@ impl DeliverWriter<'_> {
         self.records += 1;
     }
 
+    /// Number of bytes of the session's unsent output.
+    pub(super) fn out_bytes(&self) -> usize {
+        self.out.len()
+    }
+
     /// Number of bytes of the message that is being written.
     pub(super) fn unfinished(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| (self.out.len() - open.start) as u64)
