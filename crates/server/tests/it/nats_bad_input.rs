@@ -69,6 +69,19 @@ fn invalid_nats_subjects_are_refused_but_the_client_stays() {
 }
 
 #[test]
+fn nats_subscription_that_is_not_utf8_is_refused() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    peer.send(b"SUB caf\xe9 1\r\n");
+    let refusal = "Permissions Violation for Subscription to \"caf\u{fffd}\": the subject is not UTF-8";
+    assert_eq!(peer.line(), format!("-ERR '{refusal}'"));
+    // The name is still free.
+    peer.subscribe("cafe 1");
+    peer.publish("cafe", "x");
+    assert_eq!(peer.text(), ("cafe".to_owned(), "x".to_owned()));
+}
+
+#[test]
 fn nats_message_sent_byte_by_byte_is_read_whole() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);

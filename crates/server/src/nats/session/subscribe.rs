@@ -86,9 +86,10 @@ impl Session {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(subject);
-        let subscribed = match self.is_in_foreign_inbox(&shown, offset)? {
-            true => Err(SubscriptionRefusal::Forbidden),
-            false => self.try_subscribe(&shown, queue, sid),
+        let subscribed = match std::str::from_utf8(subject) {
+            Err(_) => Err(SubscriptionRefusal::Refused("the subject is not UTF-8".to_owned())),
+            Ok(subject) if self.is_in_foreign_inbox(subject, offset)? => Err(SubscriptionRefusal::Forbidden),
+            Ok(subject) => self.try_subscribe(subject, queue, sid),
         };
         match subscribed {
             Ok(()) => self.write_ok(),
