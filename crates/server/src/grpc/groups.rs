@@ -12,7 +12,7 @@ use std::time::Duration;
 use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{
-    ClaimedRecord, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions,
+    ClaimedRecord, DeadLetters, Node, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions,
     now_ns,
 };
 use tokio_stream::Stream;
@@ -35,6 +35,7 @@ const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
 pub(super) struct GroupMembership {
+    node: Node,
     requests: Streaming<v1::JoinGroupRequest>,
     group_member: Option<GroupMember>,
     waiter: Arc<Waiter>,
@@ -89,6 +90,7 @@ async fn begin_membership(
     let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };
     let responses = VecDeque::from([MemberResponse::Joined(joined)]);
     Ok(GroupMembership {
+        node: connection.node.clone(),
         requests,
         group_member: Some(group_member),
         waiter,
@@ -136,6 +138,13 @@ impl GroupMember {
         match self {
             GroupMember::Share(share) => share.topic(),
             GroupMember::Work(work) => work.topic(),
+        }
+    }
+
+    fn group(&self) -> &str {
+        match self {
+            GroupMember::Share(share) => share.group(),
+            GroupMember::Work(work) => work.group(),
         }
     }
 
@@ -263,11 +272,11 @@ impl GroupMembership {
                 },
                 Poll::Ready(Some(Err(broken))) => {
                     // The connection broke: the member is dropped, so that its claims go to other members.
-                    self.group_member = None;
+                    self.end_membership(drop);
                     return Poll::Ready(Some(Err(broken)));
                 }
                 Poll::Ready(None) => {
-                    self.group_member.take().into_iter().for_each(GroupMember::leave);
+                    self.end_membership(GroupMember::leave);
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {}
@@ -287,8 +296,22 @@ impl GroupMembership {
 
     /// Leaves the group, and ends the stream with the reason.
     fn end(&mut self, refused: &Refused) -> Poll<Option<Result<MemberResponse, Status>>> {
-        self.group_member.take().into_iter().for_each(GroupMember::leave);
+        self.end_membership(GroupMember::leave);
         Poll::Ready(Some(Err(status(refused))))
+    }
+
+    /// Ends the membership, and the group of a NATS client if this was its last member.
+    fn end_membership(&mut self, end: impl FnOnce(GroupMember)) {
+        let Some(group_member) = self.group_member.take() else { return };
+        let (topic, group) = (group_member.topic().name().to_owned(), group_member.group().to_owned());
+        end(group_member);
+        self.node.end_group(&topic, &group);
+    }
+}
+
+impl Drop for GroupMembership {
+    fn drop(&mut self) {
+        self.end_membership(drop);
     }
 }
 

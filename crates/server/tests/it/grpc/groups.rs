@@ -8,6 +8,7 @@ use v1::join_group_request::Request;
 use v1::join_group_response::Event;
 
 use super::*;
+use crate::nats_peer::NatsPeer;
 
 /// A member's stream of requests, and its stream of records.
 struct Member {
@@ -89,6 +90,24 @@ fn each_record_of_a_share_group_goes_to_one_member() {
             requests.send(v1::JoinGroupRequest { request: Some(consumed) }).await.unwrap();
         }
         assert_eq!(of_each.iter().sum::<usize>(), 1_000);
+    });
+}
+
+#[test]
+fn nats_queue_group_ends_with_its_last_grpc_member() {
+    run(async {
+        let (node, server) = serve_grpc_with(|config| config.nats = vec![([127, 0, 0, 1], 0).into()]);
+        node.create_topic("jobs", dunlin::topic::TopicConfig::default(), false).unwrap();
+        let mut peer = NatsPeer::open(&server);
+        peer.subscribe("jobs crew 1");
+        let mut client = connect(&server).await;
+        let member = Member::join(&mut client, join(v1::GroupKind::Share, "grpc")).await.unwrap();
+        peer.send_line("UNSUB 1");
+        peer.ping();
+        let topic = node.topic("jobs").unwrap();
+        assert_eq!(node.groups(&topic)[0].members.len(), 1);
+        drop(member);
+        until(async || node.groups(&topic).is_empty()).await;
     });
 }
 
