@@ -108,17 +108,22 @@ fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<
 #[test]
 fn invalid_reply_subject_is_a_bad_frame() {
     let (node, server) = serve();
-    let mut peer = Peer::connect(&server);
-    peer.open_publisher(1, "a");
+    node.create_topic("a", dunlin::topic::TopicConfig::default(), false).unwrap();
     let meta = Meta { reply: Some("r.Xyz"), ..Meta::default() };
     let encoded = meta.measure(1).unwrap();
     let mut sound = vec![0; encoded.padded()];
     meta.encode(encoded, 0, b"x", &mut sound);
     let at = sound.windows(5).position(|bytes| bytes == b"r.Xyz").unwrap() + 2;
-    for (number, wrong) in (1..).zip([b'\r', b'\n', b' ', b'\t', 0x7f, b'.']) {
-        let mut broken = sound.clone();
-        broken[at] = wrong;
-        assert_eq!(publish_invalid(&mut peer, number, &broken), Some(ErrorCode::BadFrame), "{wrong}");
+    // A name like that of another node gives a client no rights.
+    for client in ["client", "$node-7"] {
+        let mut peer = Peer::connect_as(&server, client);
+        peer.open_publisher(1, "a");
+        for (number, wrong) in (1..).zip([b'\r', b'\n', b' ', b'\t', 0x7f, b'.']) {
+            let mut broken = sound.clone();
+            broken[at] = wrong;
+            let refused = publish_invalid(&mut peer, number, &broken);
+            assert_eq!(refused, Some(ErrorCode::BadFrame), "{client}: {wrong}");
+        }
     }
     assert_eq!(node.topic("a").unwrap().logs()[0].last().seq, 0);
 }

@@ -22,8 +22,7 @@ pub(super) enum LoginState {
     Node,
 }
 
-/// Prefix of the names of clients that are nodes. For a client whose name has the prefix although it is no node, the
-/// node creates no topics.
+/// Prefix of the names of clients that are nodes. A client that merely has such a name is a client like any other.
 pub(crate) const NODE_CLIENT: &str = "$node";
 /// The tenant of clients on a node without users.
 const TENANT: &str = "default";
@@ -32,14 +31,12 @@ impl Session {
     /// Handles HELLO. While the credentials are being checked, HELLO stays unread and is handled again later.
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
         self.session_trace.set_client_name(hello.client);
-        self.from_node = hello.client.starts_with(NODE_CLIENT);
-        // A client that merely states a node's name must replace no connection of the node. Nodes that share topics
-        // without a cluster have no certificates, and are identified only by their names.
-        let is_known = match self.shared.cluster.get() {
-            Some(_) => matches!(self.login_state, LoginState::Node),
-            None => self.node.ownership().is_some(),
-        };
-        if self.from_node && is_known {
+        // Nodes that share topics without a cluster have no certificates, and are identified only by their names.
+        let is_node = matches!(self.login_state, LoginState::Node)
+            || self.shared.cluster.get().is_none() && self.node.ownership().is_some();
+        // The records of a node are not checked again, so a name alone must not make a client a node.
+        self.from_node = is_node && hello.client.starts_with(NODE_CLIENT);
+        if self.from_node {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
         }
         if let LoginState::Node = self.login_state {
