@@ -23,7 +23,7 @@ use super::problem::Problem;
 use super::query::QueryParameters;
 use super::routes::PathName;
 use crate::submitting::{self, Submitted};
-use draft::JsonTask;
+use draft::{JsonTask, JsonTasks, TASKS_MAX};
 
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -100,11 +100,15 @@ pub(super) async fn submit(
     let content = body::read_for_tasks(&context, request.into_body()).await?;
     let is_single = content.bytes.trim_ascii_start().first() == Some(&b'{');
     let read = match is_single {
-        true => serde_json::from_slice(&content.bytes).map(|task| vec![task]),
+        true => serde_json::from_slice(&content.bytes).map(|task| JsonTasks { tasks: vec![task], count: 1 }),
         false => serde_json::from_slice(&content.bytes),
     };
-    let drafts: Vec<JsonTask<'_>> =
+    let JsonTasks { tasks: drafts, count } =
         read.map_err(|error| Problem::bad_request(format!("the tasks: {error}")))?;
+    if count > TASKS_MAX {
+        let numbers = [TASKS_MAX, count, 0];
+        return Err(Problem::from(Refused { numbers, ..Refused::limit("batch_max", TASKS_MAX) }));
+    }
     let payloads: Vec<_> = drafts.iter().map(JsonTask::payload).collect::<Result<_, _>>()?;
     let tasks = drafts.iter().zip(&payloads).map(|(draft, payload)| draft.task(payload));
     let tasks: Vec<NewTask<'_>> = tasks.collect::<Result<_, _>>()?;

@@ -1,17 +1,62 @@
-//! The JSON of a submitted task.
+//! The JSON of submitted tasks.
+//!
+//! Limit: [`TASKS_MAX`] tasks of a request are kept, because a task takes much more memory than its shortest JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::Refused;
 use dunlin::scheduler::{Backoff, Label, NewTask, RetryPolicy, TaskDependency};
 use dunlin::wire::ErrorCode;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::http::problem::Problem;
+
+/// Maximum number of tasks that the scheduler accepts together.
+pub(super) const TASKS_MAX: u64 = 10_000;
+
+/// The tasks in the body of a request.
+#[derive(Debug)]
+pub(super) struct JsonTasks<'a> {
+    /// The tasks, at most [`TASKS_MAX`] of them.
+    pub(super) tasks: Vec<JsonTask<'a>>,
+    /// Number of tasks in the body.
+    pub(super) count: u64,
+}
+
+impl<'de> Deserialize<'de> for JsonTasks<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<JsonTasks<'de>, D::Error> {
+        from.deserialize_seq(TaskListVisitor)
+    }
+}
+
+struct TaskListVisitor;
+
+impl<'de> Visitor<'de> for TaskListVisitor {
+    type Value = JsonTasks<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a task or a list of tasks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonTasks<'de>, A::Error> {
+        let (mut tasks, mut count) = (Vec::new(), 0);
+        while count < TASKS_MAX {
+            let Some(task) = list.next_element()? else { return Ok(JsonTasks { tasks, count }) };
+            tasks.push(task);
+            count += 1;
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok(JsonTasks { tasks, count })
+    }
+}
 
 /// A task in the body of a request. Times are milliseconds since 1970.
 #[derive(Debug, Deserialize)]
@@ -147,4 +192,16 @@ impl RawAfter {
 
 fn labels(map: &BTreeMap<String, String>) -> Vec<Label<'_>> {
     map.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::scheduler::SchedulerLimits;
+
+    use super::*;
+
+    #[test]
+    fn json_task_limit_is_that_of_the_scheduler() {
+        assert_eq!(TASKS_MAX, u64::from(SchedulerLimits::default().batch_max));
+    }
 }

@@ -73,6 +73,21 @@ fn many_tasks_with_all_options_are_submitted_together() {
 }
 
 #[test]
+fn task_list_is_read_only_up_to_its_limit() {
+    let fixture = HttpServer::new();
+    let list = |more: &str| format!("[{}{more}]", [r#"{"kind":"k"}"#; 10_000].join(","));
+    // The second list has an invalid task beyond the limit, which is not read any more.
+    for more in [r#",{"kind":"k"}"#, ",{}"] {
+        let refused = fixture.post("/v1/tasks", &[], list(more).as_bytes());
+        assert_eq!(refused.code(), "LIMIT");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("batch_max"), "{detail}");
+    }
+    assert_eq!(fixture.post("/v1/tasks", &[], list(",{").as_bytes()).code(), "PROTOCOL");
+    assert_eq!(fixture.get("/v1/tasks").json()["tasks"], json!([]));
+}
+
+#[test]
 fn one_invalid_task_refuses_the_whole_submitted_list() {
     let fixture = HttpServer::new();
     let refused = |tasks: &str| {
