@@ -85,7 +85,13 @@ impl CallRouter {
     /// Logs the caller in, and then routes the call.
     fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> CallFuture {
         let connection = Arc::clone(&self.connection);
-        let authorization = request.headers().get(AUTHORIZATION).cloned();
+        let mut values = request.headers().get_all(AUTHORIZATION).iter();
+        let authorization = values.next().cloned();
+        if values.next().is_some() {
+            // A proxy in front of the node might check another one than the node, as over HTTP.
+            let text = "the call has more than one authorization entry";
+            return refuse(&status(&Refused::new(dunlin::wire::ErrorCode::Unauthenticated, text)));
+        }
         Box::pin(async move {
             let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
             match connection.log_in(&access, authorization).await {

@@ -60,6 +60,20 @@ fn grpc_call_without_credentials_or_permission_is_refused() {
 }
 
 #[test]
+fn grpc_call_with_two_credentials_is_refused() {
+    run(async {
+        let guarded = Guarded::new(USERS);
+        let mut client = connect(&guarded.server).await;
+        let mut request = of(&basic("ana", PASSWORD), publish("orders.eu", "x"));
+        let other = MetadataValue::try_from(bearer("dunlin_guess")).unwrap();
+        request.metadata_mut().append("authorization", other);
+        let refused = client.publish(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+        assert!(refused.message().contains("more than one"), "{refused}");
+    });
+}
+
+#[test]
 fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
     run(async {
         let guarded = Guarded::new(USERS);
