@@ -40,6 +40,11 @@ pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
 const START_LOGS_MAX: usize = 512;
 /// Maximum number of bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
+/// Maximum number of reads of channels before other tasks of the thread run. The writer of a watch may skip all records
+/// that it receives.
+const READS_PER_POLL: usize = 64;
+/// Approximate maximum number of records of one read of a channel.
+const RECORDS_PER_READ: u64 = 1_024;
 /// Interval at which a subscriber is notified that records were skipped.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
@@ -223,10 +228,13 @@ impl SubscriptionReader {
             self.handle_notifications().map_err(|refused| status(&refused))?;
             self.poll_opening(cx).map_err(|refused| status(&refused))?;
             self.write_start_positions(out, writer);
+            let mut reads = 0;
             while out.len() < self.batch_bytes_max
+                && reads < READS_PER_POLL
                 && let Some(number) = self.queue.pop_front()
             {
                 self.read_channel(number, out, writer)?;
+                reads += 1;
             }
             self.advance_skipped(cx, out, writer)?;
             if !out.is_empty() {
@@ -234,6 +242,10 @@ impl SubscriptionReader {
             }
             if self.open_channels == 0 && self.opening.is_empty() && self.newcomers.is_none() {
                 return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
+            }
+            if reads == READS_PER_POLL && !self.queue.is_empty() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             if self.queue.is_empty() && self.waiter.set_waker(cx.waker()) {
                 return Poll::Pending;
@@ -364,13 +376,14 @@ impl Channel {
         writer: &mut impl EventWriter,
         batch_bytes_max: usize,
     ) -> Result<ReadProgress, Status> {
-        while out.len() < batch_bytes_max {
+        let mut records = 0;
+        while out.len() < batch_bytes_max && records < RECORDS_PER_READ {
             if self.sending.is_some() {
                 self.send_state(out, writer);
                 continue;
             }
             match self.cursor.fill() {
-                ReadOutcome::Records => self.write_span(out, writer, batch_bytes_max),
+                ReadOutcome::Records => records += self.write_span(out, writer, batch_bytes_max),
                 ReadOutcome::Empty => return Ok(ReadProgress::Sleeps),
                 ReadOutcome::Closed => return Ok(ReadProgress::Ended),
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),
@@ -389,18 +402,19 @@ impl Channel {
         Ok(ReadProgress::More)
     }
 
-    /// Encodes one span of records.
+    /// Encodes one span of records. Returns their number.
     fn write_span(
         &mut self,
         out: &mut OutgoingMessages,
         writer: &mut impl EventWriter,
         batch_bytes_max: usize,
-    ) {
+    ) -> u64 {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
-        let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };
+        let Some(span) = self.cursor.spans(span_bytes_max).next() else { return 0 };
         let (count, bytes) = (u64::from(span.count), span.advance_bytes);
         if matches!(span.content, SpanContent::Skipped | SpanContent::Lost) {
-            return self.cursor.skip(count, bytes);
+            self.cursor.skip(count, bytes);
+            return count;
         }
         let first = self.cursor.next();
         let skipped = first.seq - 1 - self.cursor.prev_seq();
@@ -410,6 +424,7 @@ impl Channel {
         );
         self.cursor.advance(count, bytes);
         self.reported = self.cursor.read_through();
+        count
     }
 
     fn send_state(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {

@@ -34,7 +34,8 @@ pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
 
-    /// Writes about `bytes_max` bytes of events to `out`. Fails when no more events will follow.
+    /// Writes about `bytes_max` bytes of events to `out`, and fewer if it has passed many records without an event.
+    /// Fails when no more events will follow.
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
     /// Writes a heartbeat, and the position if records were skipped.
@@ -130,34 +131,36 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
             return Poll::Ready(None);
         }
         let mut out = this.preamble.take().unwrap_or_default();
-        loop {
-            // A change of the users file also wakes the connection, which then checks its access.
-            if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
+        // A change of the users file also wakes the connection, which then checks its access.
+        if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
+            this.end(&Problem::from(refused), &mut out);
+            return this.send(out);
+        }
+        this.fill(&mut out);
+        // A stopping server wakes the connection, which polls again.
+        if this.shared.is_stopping() && !this.has_ended {
+            this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
+        }
+        if !out.is_empty() {
+            return this.send(out);
+        }
+        match this.source.subscriber().poll_ready(cx) {
+            Poll::Ready(Ok(())) => {
+                // The source has passed many records without an event. The other connections of the thread run first.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(refused)) => {
                 this.end(&Problem::from(refused), &mut out);
                 return this.send(out);
             }
-            this.fill(&mut out);
-            // A stopping server wakes the connection, which polls again.
-            if this.shared.is_stopping() && !this.has_ended {
-                this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
-            }
-            if !out.is_empty() {
-                return this.send(out);
-            }
-            match this.source.subscriber().poll_ready(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(refused)) => {
-                    this.end(&Problem::from(refused), &mut out);
-                    return this.send(out);
-                }
-                Poll::Pending => {}
-            }
-            match this.heartbeat.as_mut().poll(cx) {
-                Poll::Ready(()) => this.source.write_heartbeat(&mut out),
-                Poll::Pending => return Poll::Pending,
-            }
-            return this.send(out);
+            Poll::Pending => {}
         }
+        match this.heartbeat.as_mut().poll(cx) {
+            Poll::Ready(()) => this.source.write_heartbeat(&mut out),
+            Poll::Pending => return Poll::Pending,
+        }
+        this.send(out)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -25,6 +25,9 @@ use crate::http::problem::Problem;
 use crate::http::query::QueryParameters;
 use crate::protocol::Protocol;
 
+/// Maximum number of revisions that are examined before other connections of the thread are served.
+const REVISIONS_PER_FILL: usize = 1_024;
+
 /// The source of events for changes of keys with a prefix.
 struct WatchEvents {
     subscriber: Subscriber,
@@ -114,7 +117,10 @@ impl EventSource for WatchEvents {
     }
 
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
-        while out.len() < bytes_max {
+        for _ in 0..REVISIONS_PER_FILL {
+            if out.len() >= bytes_max {
+                break;
+            }
             match self.subscriber.try_next() {
                 Ok(Some(topic::Event::Record(record))) => {
                     if write(&record, &self.prefix, out) {

@@ -29,6 +29,25 @@ fn grpc_subscriber_gets_records_in_sequence_order() {
 }
 
 #[test]
+fn grpc_subscriber_of_many_topics_gets_all_their_records() {
+    run(async {
+        let (node, server) = serve_grpc();
+        // More topics than the node reads at once, each with more records than it reads at once.
+        let topics: Vec<String> = (0..100).map(|topic| format!("many.{topic}")).collect();
+        for topic in &topics {
+            let mut publisher = node.publisher(topic).unwrap();
+            for _ in 0..1_500 {
+                publisher.publish("x").unwrap();
+            }
+        }
+        let mut client = connect(&server).await;
+        let request = subscribe(&["many.*"], At::Earliest(true));
+        let (mut stream, _) = start_subscription(&mut client, request).await.unwrap();
+        assert_eq!(records(&mut stream, 150_000).await.len(), 150_000);
+    });
+}
+
+#[test]
 fn stalled_grpc_subscriber_gets_exact_gaps() {
     run(async {
         let (node, server) = serve_grpc();

@@ -1,4 +1,5 @@
 use dunlin::Config;
+use dunlin::state::ControlCommand;
 use serde_json::{Value, json};
 
 use super::{HttpResponse, HttpServer};
@@ -135,6 +136,23 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
         assert_eq!(end.event, "end", "{path}");
         assert!(end.data.contains("COMPACTED") && end.data.contains("started again"), "{}", end.data);
     }
+}
+
+#[test]
+fn http_watch_finds_a_change_behind_many_of_other_keys() {
+    let fixture = HttpServer::new();
+    let put = |key: &str| {
+        let command = ControlCommand::Put { key: key.as_bytes(), value: b"1", lease: 0 };
+        dunlin::block_on(fixture.node.execute(&command)).unwrap();
+    };
+    // More changes than the node examines at once.
+    (0..3_000).for_each(|_| put("a"));
+    put("b");
+    let mut events = fixture.events("/v1/watch?prefix=b&from=oldest", &[]);
+    assert_eq!(events.next().unwrap().json()["revision"], 3_001);
+    put("a");
+    put("b");
+    assert_eq!(events.next().unwrap().json()["revision"], 3_003);
 }
 
 #[test]
