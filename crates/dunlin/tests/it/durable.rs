@@ -154,6 +154,29 @@ fn retry_after_a_crash_returns_the_position_of_the_first_try() {
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
 }
 
+/// The last epoch has no record of the producer.
+#[test]
+fn retry_after_two_restarts_returns_the_position_of_the_first_try() {
+    let disk = FakeDisk::new(10);
+    let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let mut publisher = node.publisher("a").unwrap().with_producer(mark(1));
+    (1..=50u64).for_each(|n| publisher.send(&n.to_le_bytes()).unwrap());
+    let first = publisher.flush().unwrap().unwrap().position;
+    disk.crash();
+    drop((publisher, node));
+    let (node, _) = open(&disk);
+    assert!(publish(&node, "a", 51..=51).position.epoch > first.epoch);
+    node.stop();
+    drop(node);
+    let (node, _) = open(&disk);
+    let mut retrying = node.publisher("a").unwrap().with_producer(mark(50));
+    let retried = retrying.publish(&50u64.to_le_bytes()).unwrap();
+    assert_eq!((retried.duplicate, retried.position), (true, first));
+    assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
+}
+
 #[test]
 fn deleted_topic_stays_deleted_and_its_name_gets_a_new_epoch() {
     let disk = FakeDisk::new(4);

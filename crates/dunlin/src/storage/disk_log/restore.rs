@@ -73,10 +73,12 @@ impl DiskLog {
             saved = snapshot.map(|snapshot| snapshot.position);
         }
         let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
-        let mut from = dunlin_journal::Position::new(last.epoch, last.seq.saturating_sub(REMEMBERED_RECORDS));
-        if let Some(older) = self.reader.epochs().iter().rev().find(|begin| begin.seq <= from.seq) {
-            from.epoch = older.epoch;
-        }
+        let first_seq = last.seq.saturating_sub(REMEMBERED_RECORDS);
+        let begins = self.reader.epochs();
+        // If the first of these records is in no retained epoch, they begin with the oldest one.
+        let begin = begins.iter().rev().find(|begin| begin.seq <= first_seq);
+        let epoch = begin.map_or(oldest.epoch, |begin| begin.epoch);
+        let mut from = dunlin_journal::Position::new(epoch, first_seq);
         if log.is_stateful() {
             from = from.min(saved.unwrap_or(oldest));
         }
