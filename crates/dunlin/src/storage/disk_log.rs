@@ -265,7 +265,6 @@ impl DiskLog {
             Ok(()) => {
                 log.mark_written(&staged);
                 *written = Some(staged);
-                *full = false;
             }
             Err(why @ AppendError::Full { .. }) => {
                 *waiting = Some(staged);

@@ -232,6 +232,23 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
     assert_eq!(position.seq, last_seq + 1);
 }
 
+/// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
+#[test]
+fn topic_with_a_full_disk_has_room_again_once_its_record_is_stored() {
+    let disk = FakeDisk::new(11);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=10);
+    disk.set_capacity(disk.used());
+    let mut publisher = node.publisher("a").unwrap();
+    publisher.send(&vec![7; 1 << 20][..]).unwrap();
+    let stored = || node.topic("a").unwrap().logs()[0].info().stored.unwrap();
+    dunlin_wait::until("the disk is full", || stored().full);
+    disk.set_capacity(u64::MAX);
+    dunlin_wait::until("the record is stored", || stored().synced_seq == 11);
+    dunlin_wait::until("the topic has room", || !stored().full);
+}
+
 #[test]
 fn durable_topic_is_created_once_a_full_disk_has_room() {
     let disk = FakeDisk::new(9);
