@@ -260,10 +260,10 @@ fn run(queue: &StoreQueue) {
                 full.push(log);
             }
         }
-        queue.is_full.store(!full.is_empty(), Ordering::Relaxed);
         for (disk_log, _) in removed.iter().flat_map(|removal| &removal.logs) {
             full.retain(|other| !Arc::ptr_eq(other, disk_log));
         }
+        queue.is_full.store(!full.is_empty(), Ordering::Relaxed);
         remove(&removed);
         if !is_running {
             return;

@@ -250,6 +250,19 @@ fn topic_with_a_full_disk_has_room_again_once_its_record_is_stored() {
 }
 
 #[test]
+fn node_has_room_once_its_only_full_topic_is_deleted() {
+    let disk = FakeDisk::new(12);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=10);
+    disk.set_capacity(disk.used());
+    node.publisher("a").unwrap().send(&vec![7; 1 << 20][..]).unwrap();
+    dunlin_wait::until("the node has no room", || node.lacks_room().is_some());
+    node.delete_topic("a").unwrap();
+    dunlin_wait::until("the node has room", || node.lacks_room().is_none());
+}
+
+#[test]
 fn durable_topic_is_created_once_a_full_disk_has_room() {
     let disk = FakeDisk::new(9);
     let (node, _) = open(&disk);
