@@ -48,6 +48,16 @@ pub(crate) fn make_reducer(config: &ReducerConfig) -> Result<Box<dyn Reducer>, R
     dunlin_feed::make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
 }
 
+/// Shortens times that a topic's description, a number of nanoseconds, cannot hold, to its largest value: 584 years.
+fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
+    let time_max = Duration::from_nanos(u64::MAX);
+    config.retention.age = config.retention.age.map(|age| age.min(time_max));
+    if let Some(reliable) = &mut config.reliable {
+        reliable.wait_max = reliable.wait_max.min(time_max);
+    }
+    config
+}
+
 /// A node with its topics, groups and keys. Clones are handles to the same node.
 /// [`Node::with_user`] returns a handle that is restricted to the permissions of one user.
 #[derive(Debug, Clone)]
@@ -274,8 +284,14 @@ impl Node {
     ) -> Result<Arc<Topic>, TopicError> {
         Subject::parse(name)?;
         let limits = self.0.config.topic_limits(&config);
-        let config = TopicConfig { limits, ..config };
+        let config = with_storable_times(TopicConfig { limits, ..config });
         config.check()?;
+        if let Some(reducer) = &config.reducer {
+            // Checked here, because the cluster would agree on a topic that no node can open.
+            let refused =
+                |why: ReducerError| ConfigError::Reducer { kind: reducer.kind.clone(), why: why.to_string() };
+            make_reducer(reducer).map_err(refused)?;
+        }
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         pattern.check_new()?;
         self.check_refused(name, &pattern)?;

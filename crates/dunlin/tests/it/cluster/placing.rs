@@ -1,5 +1,6 @@
 //! Subscribers that wait for their mirror while the topic moves.
 
+use dunlin::topic::{ConfigError, ReducerConfig, Reliable, Retention};
 use dunlin::{JoinError, TopicError, WorkOptions};
 
 use super::*;
@@ -57,6 +58,32 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
     cluster.cut(1);
     cluster.end_lease(1);
     cluster.until_owned_by("t", 2);
+}
+
+/// The cluster would otherwise agree on a topic that no node can open, and that keeps its name.
+#[test]
+fn topic_with_an_invalid_reducer_leaves_its_name_free() {
+    let cluster = TestCluster::with(2, long_limits());
+    let node = cluster.node(1);
+    for (kind, option) in [("boook", None), ("book", Some(("depht", "1")))] {
+        let options = option.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let reducer = Some(ReducerConfig { kind: kind.to_owned(), options });
+        let config = TopicConfig { reducer, ..TopicConfig::default() };
+        let refused = node.create_topic("t", config, false).unwrap_err();
+        assert!(matches!(refused, TopicError::Config(ConfigError::Reducer { .. })), "{refused}");
+    }
+    node.create_topic("t", TopicConfig::default(), false).unwrap();
+}
+
+#[test]
+fn topic_with_unlimited_times_is_known_to_all_nodes() {
+    let cluster = TestCluster::with(2, long_limits());
+    let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
+    let reliable = Some(Reliable { wait_max: Duration::MAX, ..Reliable::default() });
+    let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
+    cluster.node(1).create_topic("t", config.clone(), false).unwrap();
+    cluster.node(1).create_topic("t", config, true).unwrap();
+    until("the other node knows the topic", || cluster.node(2).topic("t").is_some());
 }
 
 #[test]
