@@ -114,10 +114,11 @@ impl Work {
     /// Handles some requests. Returns `Ready` if more requests may be pending.
     fn handle_requests(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
         for _ in 0..REQUESTS_PER_RUN {
-            while self.subscriber.ready()? {
+            if self.subscriber.ready()? {
                 if let Event::Record(record) = self.subscriber.take() {
                     (self.handler)(Request { record, replies: &mut self.replies });
                 }
+                continue;
             }
             match self.subscriber.poll_ready(&mut Context::from_waker(waker)) {
                 Poll::Ready(ready) => ready?,

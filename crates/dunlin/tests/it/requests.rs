@@ -1,7 +1,9 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::RequestError;
 use dunlin::topic::{Publish, SubscribeOptions};
+use dunlin::{RequestError, ResponderExecutor, ResponderTask};
 use dunlin_wait::PATIENCE;
 
 use crate::node;
@@ -18,6 +20,48 @@ fn responder_in_the_node_answers_requests() {
         assert_eq!(requester.request("double", text, PATIENCE).unwrap().payload, text.repeat(2).as_bytes());
     }
     assert_eq!(node.request("double", "c", PATIENCE).unwrap().payload, b"cc");
+}
+
+/// An executor that keeps its tasks until the test runs them.
+#[derive(Default)]
+struct KeptTasks(Mutex<Vec<Arc<ResponderTask>>>);
+
+impl KeptTasks {
+    fn take(&self) -> Option<Arc<ResponderTask>> {
+        self.0.lock().unwrap().pop()
+    }
+}
+
+impl ResponderExecutor for KeptTasks {
+    fn schedule(&self, task: Arc<ResponderTask>) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+/// A listener's thread also serves connections, so requests that never end must not keep it.
+#[test]
+fn responder_handles_a_limited_number_of_requests_at_once() {
+    let node = node();
+    let tasks = Arc::<KeptTasks>::default();
+    let executor: Arc<dyn ResponderExecutor> = tasks.clone();
+    node.set_executor(&executor);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let _responder = node.respond("busy", move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut publisher = node.publisher("busy").unwrap();
+    for _ in 0..1_000 {
+        publisher.publish("request").unwrap();
+    }
+    let mut largest_run = 0;
+    while let Some(task) = tasks.take() {
+        let before = handled.load(Ordering::Relaxed);
+        task.run();
+        largest_run = largest_run.max(handled.load(Ordering::Relaxed) - before);
+    }
+    assert!((1..=100).contains(&largest_run), "{largest_run} requests in one run");
+    assert_eq!(handled.load(Ordering::Relaxed), 1_000);
 }
 
 #[test]
