@@ -9,7 +9,8 @@
 //! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
 //!   that the skipped records do not look like a backlog.
 //!
-//! Limit: one entry for each such cursor.
+//! Limit: one entry for each such cursor. Patterns without a cursor: at most twice as many as there were cursors at
+//! once, or [`SWEEP_AT_LEAST`].
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -41,7 +42,11 @@ pub(super) struct SleeperIndex {
     epoch: u32,
     /// Bytes of history since the index last woke all its cursors.
     bytes: u64,
+    /// The number of patterns at which another one makes the index remove the patterns without a cursor.
+    sweep_at: usize,
 }
+
+const SWEEP_AT_LEAST: usize = 64;
 
 #[derive(Debug)]
 struct Entry {
@@ -52,6 +57,15 @@ struct Entry {
 impl SleeperIndex {
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last time. A woken cursor
+    /// leaves its pattern in the index, because it usually sleeps again.
+    fn sweep(&mut self) {
+        if self.by_tail.len() >= self.sweep_at {
+            self.by_tail.retain(|entries| !entries.get_mut().is_empty());
+            self.sweep_at = (2 * self.by_tail.len()).max(SWEEP_AT_LEAST);
+        }
     }
 
     /// Checks the records appended since the last call and removes the cursors that read them.
@@ -166,7 +180,10 @@ impl Log {
         };
         match index.by_tail.get_mut(pattern) {
             Some(entries) => entries.get_mut().push(entry),
-            None => drop(index.by_tail.insert(pattern, RefCell::new(vec![entry]))),
+            None => {
+                index.sweep();
+                index.by_tail.insert(pattern, RefCell::new(vec![entry]));
+            }
         }
         index.len += 1;
         true
@@ -195,5 +212,32 @@ impl Log {
         }
         index.len -= 1;
         Some(entry.armed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::{Clock, TopicConfig};
+    use crate::memory::Budget;
+    use crate::publish::Publish as _;
+    use crate::topic::Topic;
+
+    #[test]
+    fn patterns_of_cursors_that_do_not_sleep_again_are_removed() {
+        let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
+        let budget = Budget::node(1 << 30, 0);
+        let topic = Arc::new(Topic::new("a", Arc::new(config), &budget, Clock(|| 1), 1).unwrap());
+        let log = &topic.logs()[0];
+        for number in 0..1_000 {
+            let pattern = Pattern::parse(&number.to_string()).unwrap();
+            let (waiter, resume_seq) = (Waiter::new(), ResumeSeq::default());
+            let next = Position { epoch: 1, seq: log.last().seq + 1 };
+            assert!(log.arm_by_subject(next, &waiter, 0, (&pattern, &resume_seq)));
+            topic.publisher(&format!("a.{number}")).publish("reply").unwrap();
+            assert!(waiter.is_ready() && log.disarm_by_subject((&pattern, &resume_seq)).is_none());
+        }
+        let patterns = log.lock().sleeper_index.as_ref().map(|index| index.by_tail.len());
+        assert!(patterns.is_some_and(|patterns| patterns <= SWEEP_AT_LEAST), "{patterns:?}");
     }
 }
