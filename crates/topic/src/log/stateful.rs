@@ -443,7 +443,7 @@ impl LogContents {
     /// Estimates the bytes of records after `seq`, assuming equal sizes within a segment; `None` if some are not in
     /// memory.
     fn bytes_after(&self, seq: u64) -> Option<u64> {
-        let next = seq + 1;
+        let next = seq.saturating_add(1);
         if next >= self.next_seq {
             return Some(0);
         }

@@ -116,6 +116,15 @@ pub(super) fn owner(epoch: u32) -> Arc<Topic> {
 }
 
 #[test]
+fn follower_of_a_mirror_may_resume_after_any_position() {
+    let mirror = Mirror::new();
+    let at = Position { epoch: 1, seq: u64::MAX };
+    let options = SubscribeOptions { start: Start::After(at), ..following() };
+    let mut follower = subscriber(&mirror.topic, &options);
+    assert!(follower.try_next().unwrap().is_none());
+}
+
+#[test]
 fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
