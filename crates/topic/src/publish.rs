@@ -151,7 +151,7 @@ pub trait Publish {
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError>;
 
     /// Waits for the responses to all records that were sent. Returns the last receipt if anything was sent since the
-    /// last flush.
+    /// last flush. After an error, another call waits for the remaining records.
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError>;
 
     /// Async form of [`flush`](Publish::flush).

@@ -185,9 +185,9 @@ impl Publish for Publisher {
     }
 
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
-        for sent in std::mem::take(&mut self.unstored) {
-            let receipt = self.wait_stored(sent)?;
-            self.replace_last(&sent, receipt);
+        while let Some(sent) = self.unstored.pop_front() {
+            let outcome = self.wait_stored(sent);
+            self.settle(&sent, outcome)?;
         }
         Ok(self.last.take())
     }
@@ -197,7 +197,7 @@ impl Publish for Publisher {
             match self.poll_stored(sent, cx.waker()) {
                 Poll::Ready(outcome) => {
                     self.unstored.pop_front();
-                    self.replace_last(&sent, outcome?);
+                    self.settle(&sent, outcome)?;
                 }
                 Poll::Pending => return Poll::Pending,
             }
@@ -263,13 +263,17 @@ impl Publisher {
 
 /// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    fn replace_last(&mut self, sent: &Receipt, receipt: Receipt) {
-        if let Some(last) = &mut self.last
-            && (last.partition, last.position, last.acknowledged)
+    /// Takes the outcome of a sent record. If the record was the last one, its receipt is replaced, or removed if the
+    /// record was refused.
+    fn settle(&mut self, sent: &Receipt, outcome: Result<Receipt, PublishError>) -> Result<(), PublishError> {
+        let is_last = self.last.is_some_and(|last| {
+            (last.partition, last.position, last.acknowledged)
                 == (sent.partition, sent.position, sent.acknowledged)
-        {
-            *last = receipt;
+        });
+        if is_last {
+            self.last = outcome.as_ref().ok().copied();
         }
+        outcome.map(drop)
     }
 
     /// Returns the receipt once its acknowledgement level is reached.
@@ -340,8 +344,8 @@ impl Publisher {
         if self.unstored.len() > UNSTORED_MAX
             && let Some(sent) = self.unstored.pop_front()
         {
-            let receipt = self.wait_stored(sent)?;
-            self.replace_last(&sent, receipt);
+            let outcome = self.wait_stored(sent);
+            self.settle(&sent, outcome)?;
         }
         Ok(())
     }

@@ -189,6 +189,24 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
 }
 
 #[test]
+fn flush_reports_each_refused_record_and_returns_no_receipt_for_it() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let mut publisher = mirror.publisher("t");
+    for payload in ["1", "2", "3"] {
+        publisher.send(payload).unwrap();
+    }
+    let refused = |ticket: u64| PublishError::OwnerAway(format!("refused {ticket}"));
+    for ticket in [0, 2] {
+        owner.outcomes.lock().unwrap().insert(ticket, AckProgress::Failed(refused(ticket)));
+    }
+    assert_eq!(publisher.flush(), Err(refused(0)));
+    assert_eq!(publisher.flush(), Err(refused(2)));
+    assert_eq!(publisher.flush(), Ok(None));
+}
+
+#[test]
 fn epoch_ends_at_its_known_last_record_after_full_takeover() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
