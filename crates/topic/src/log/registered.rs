@@ -128,8 +128,9 @@ impl Log {
                 let after = state.retained.partition_point(|retained| retained.last_append_ns < ns);
                 let seq = state.retained.get(after).map(|retained| retained.segment.first_seq);
                 let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
-                let next = Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest };
-                StartPoint { appended_from_ns: ns, ..at(next) }
+                let seq = seq.unwrap_or_else(tail).max(oldest.seq);
+                let epoch = state.mirrored_epoch_of(seq);
+                StartPoint { appended_from_ns: ns, ..at(Position { epoch, seq }) }
             }
         })
     }

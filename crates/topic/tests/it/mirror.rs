@@ -207,6 +207,25 @@ fn flush_reports_each_refused_record_and_returns_no_receipt_for_it() {
 }
 
 #[test]
+fn start_by_time_after_a_takeover_reports_no_earlier_epoch() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let _reader = subscriber(&mirror, &from(Start::Latest));
+    publish(&owned, &["1", "2"]);
+    feed(&mut subscriber(&owned, &earliest()), &mirror.logs()[0]);
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(2, true);
+    advance_clock(std::time::Duration::from_secs(1));
+    let since_ns = MANUAL.now_ns();
+    publish(&mirror, &["3"]);
+    let of_time = |ns| read_events(&mut subscriber(&mirror, &from(Start::Time(ns))));
+    assert_eq!(of_time(since_ns), ["2-3 3"]);
+    let earlier = ["1-1 1", "1-2 2", "1 after 2 of Some(2) becomes 2-3", "2-3 3"];
+    assert_eq!(of_time(0), earlier);
+}
+
+#[test]
 fn epoch_ends_at_its_known_last_record_after_full_takeover() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
