@@ -166,7 +166,12 @@ impl ReplyTopics {
                 && !is_reply_inbox_log(topic.logs()[0].name())
         });
         let topic = match cached {
-            Some(topic) => topic,
+            Some(topic) => {
+                // The user may have the permission for some of the topic's subjects only.
+                let prefix = topic.logs()[0].name().subject_prefix.as_str();
+                self.node.may_publish_parts(prefix, &subject[prefix.len()..])?;
+                topic
+            }
             None => {
                 let subject =
                     Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;

@@ -2,11 +2,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::topic::{Publish, SubscribeOptions};
-use dunlin::{RequestError, ResponderExecutor, ResponderTask};
-use dunlin_wait::PATIENCE;
+use dunlin::topic::{Budget, Draft, Meta, Pattern, Payload, Publish, SubscribeOptions, Topic, TopicConfig};
+use dunlin::{Permissions, RequestError, ResponderExecutor, ResponderTask, Rule, TopicError, User};
+use dunlin_wait::{PATIENCE, until};
+use tokio::sync::watch;
 
-use crate::node;
+use crate::{all, from_earliest, node};
 
 #[test]
 fn responder_in_the_node_answers_requests() {
@@ -62,6 +63,67 @@ fn responder_handles_a_limited_number_of_requests_at_once() {
     }
     assert!((1..=100).contains(&largest_run), "{largest_run} requests in one run");
     assert_eq!(handled.load(Ordering::Relaxed), 1_000);
+}
+
+/// A user with these permissions.
+#[derive(Debug)]
+struct Restricted(Arc<Permissions>, Arc<Budget>);
+
+impl User for Restricted {
+    fn name(&self) -> &str {
+        "restricted"
+    }
+
+    fn permissions(&self) -> Arc<Permissions> {
+        Arc::clone(&self.0)
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        &self.1
+    }
+
+    fn reserve_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
+        Ok(())
+    }
+
+    fn confirm_topic(&self, _: &Arc<Topic>) {}
+
+    fn release_topic(&self, _: &str) {}
+}
+
+#[test]
+fn responder_publishes_no_reply_that_its_user_may_not_publish() {
+    let node = node();
+    let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
+    node.create_topic("a", config, false).unwrap();
+    let mut publisher = node.publisher("service").unwrap();
+    let pattern = |text| Pattern::parse(text).unwrap();
+    let all_but = |deny| Rule { allow: vec![pattern(">")], deny };
+    let permissions = Permissions {
+        tenant: all_but(Vec::new()),
+        publish: all_but(vec![pattern("a.secret")]),
+        subscribe: all_but(Vec::new()),
+        ..Permissions::default()
+    };
+    let user = Restricted(Arc::new(permissions), Budget::node(1 << 30, 0));
+    let replied = Arc::new(Mutex::new(Vec::new()));
+    let outcomes = Arc::clone(&replied);
+    let handler = move |mut request: dunlin::Request<'_, '_>| {
+        outcomes.lock().unwrap().push(request.reply("reply").is_ok());
+    };
+    let _responder = node.with_user(Arc::new(user)).respond("service", handler).unwrap();
+    for reply in ["a.open", "a.secret"] {
+        let meta = Meta { reply: Some(reply), ..Meta::default() };
+        publisher.publish(Draft { meta, payload: Payload::Copied(b"request") }).unwrap();
+    }
+    until("both requests are handled", || replied.lock().unwrap().len() == 2);
+    assert_eq!(*replied.lock().unwrap(), [true, false]);
+    let mut reader = node.subscribe("a.>", &from_earliest()).unwrap();
+    assert_eq!(all(&mut reader), ["a.open=reply"]);
 }
 
 #[test]
