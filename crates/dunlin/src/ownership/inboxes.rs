@@ -13,7 +13,8 @@
 //!   batches have a response.
 //!
 //! Limits: the node remembers [`INBOXES_MAX`] inboxes, and as many reply subjects for [`REPLY_KNOWN_FOR`] each. When a
-//! limit is reached, the node forgets all of them, and queries other nodes again.
+//! limit is reached, the node forgets all of them, and queries other nodes again. It keeps the inboxes for which it has
+//! records without an outcome, unless all inboxes have some.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -42,9 +43,15 @@ pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 #[derive(Debug, Default)]
 struct KnownInboxes {
     /// The inboxes by the prefix of their subjects; reply inboxes by name.
-    by_key: HashMap<Box<str>, RemoteInbox>,
+    by_key: HashMap<Box<str>, KnownInbox>,
     /// Reply subjects about which all other nodes have answered.
     replies: HashMap<Box<str>, KnownReply>,
+}
+
+#[derive(Debug)]
+struct KnownInbox {
+    inbox: RemoteInbox,
+    route: Arc<InboxRoute>,
 }
 
 #[derive(Debug)]
@@ -152,8 +159,8 @@ impl Ownership {
         fixed_node: Option<u64>,
     ) -> Option<RemoteInbox> {
         let mut inboxes = lock(&self.inboxes.0);
-        if let Some(inbox) = inboxes.by_key.get(key) {
-            return Some(inbox.clone());
+        if let Some(known) = inboxes.by_key.get(key) {
+            return Some(known.inbox.clone());
         }
         let node = self.node_handle()?;
         let route = Arc::new_cyclic(|this| InboxRoute {
@@ -166,13 +173,16 @@ impl Ownership {
             state: Mutex::new(State { owner: fixed_node, ..State::default() }),
         });
         let config = Arc::new(node.config().limits.inbox(pattern.to_owned(), HISTORY_BYTES));
-        let upstream: Arc<dyn Upstream> = route;
+        let upstream: Arc<dyn Upstream> = Arc::<InboxRoute>::clone(&route);
         let topic = Topic::mirrored(name, config, node.budget(), CLOCK, 1, make_reducer, &upstream);
         let inbox = RemoteInbox { topic: Arc::new(topic.ok()?), upstream };
         if inboxes.by_key.len() >= INBOXES_MAX {
+            inboxes.by_key.retain(|_, known| known.route.is_busy());
+        }
+        if inboxes.by_key.len() >= INBOXES_MAX {
             inboxes.by_key.clear();
         }
-        inboxes.by_key.insert(key.into(), inbox.clone());
+        inboxes.by_key.insert(key.into(), KnownInbox { inbox: inbox.clone(), route });
         Some(inbox)
     }
 
@@ -213,6 +223,13 @@ fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl InboxRoute {
+    /// Whether records for the inbox have no outcome yet. They would lose their order, or the route to the next node,
+    /// if the node forgot the inbox.
+    fn is_busy(&self) -> bool {
+        let state = lock(&self.state);
+        state.in_flight > 0 || !state.waiting.is_empty()
+    }
+
     /// Sends the waiting batches in the order in which they were published.
     pub(super) fn send_waiting(&self, ownership: &Ownership) {
         {

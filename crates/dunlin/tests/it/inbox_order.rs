@@ -124,6 +124,24 @@ fn replies_stay_in_order_during_the_search_for_their_inbox() {
 }
 
 #[test]
+fn inbox_with_a_sent_reply_is_not_forgotten_for_other_inboxes() {
+    let (nodes, node) = Nodes::start();
+    publish(&inbox(&node), "first");
+    nodes.until_forwarded(&[(2, "first")]);
+    // More inboxes than the node remembers.
+    for other in 0..5_000 {
+        let subject = format!("_INBOX.other{other}.1");
+        node.owner_for(Subject::parse(&subject).unwrap(), 1).unwrap();
+    }
+    publish(&inbox(&node), "second");
+    nodes.until_forwarded(&[(2, "first")]);
+    nodes.respond(no_inbox());
+    nodes.until_forwarded(&[(3, "first")]);
+    nodes.respond(appended());
+    nodes.until_forwarded(&[(3, "second")]);
+}
+
+#[test]
 fn refused_replies_are_resent_before_newer_ones() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
