@@ -5,6 +5,7 @@
 //! tries again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_topic::{
     BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, Record, Subject, Topic,
@@ -26,6 +27,27 @@ pub(super) enum SendOutcome {
     Never,
 }
 
+/// Whether a thread that may wait creates the topic for a group's dead letters at present. Each operation of the group
+/// tries to send the letters, but one thread is enough.
+#[derive(Debug, Default)]
+pub(super) struct Creation(Arc<AtomicBool>);
+
+/// Marks a creation that is under way until this value is dropped.
+struct Underway(Arc<AtomicBool>);
+
+impl Creation {
+    /// Returns `None` if a creation is under way already.
+    fn begin(&self) -> Option<Underway> {
+        (!self.0.swap(true, Ordering::AcqRel)).then(|| Underway(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// The default subject of dead letters of a topic's groups.
 pub(super) fn default_subject(topic: &str) -> String {
     format!("dead.{topic}")
@@ -34,11 +56,11 @@ pub(super) fn default_subject(topic: &str) -> String {
 pub(super) fn send(
     node: &Node,
     subject: &str,
-    group: &str,
+    (group, creation): (&str, &Creation),
     log: &Arc<Log>,
     letter: DeadLetter,
 ) -> SendOutcome {
-    let outcome = log.read(letter.seq, |record| append(node, subject, group, &record, letter));
+    let outcome = log.read(letter.seq, |record| append(node, subject, (group, creation), &record, letter));
     match outcome {
         Some(Ok(())) => SendOutcome::Done,
         None
@@ -52,7 +74,7 @@ pub(super) fn send(
 fn append(
     node: &Node,
     subject: &str,
-    group: &str,
+    (group, creation): (&str, &Creation),
     record: &Record<'_>,
     letter: DeadLetter,
 ) -> Result<(), PublishError> {
@@ -60,12 +82,15 @@ fn append(
     if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
         // The topic was deleted, or the cluster has to create it. This call does not wait for the new topic, and the
         // group tries again later.
-        let (retry_node, subject) = (node.clone(), subject.to_owned());
-        node.0.waiters.run(move || {
-            let _ = Subject::parse(&subject)
-                .map_err(TopicError::from)
-                .and_then(|subject| owner(&retry_node, subject));
-        });
+        if let Some(underway) = creation.begin() {
+            let (retry_node, subject) = (node.clone(), subject.to_owned());
+            node.0.waiters.run(move || {
+                let _underway = underway;
+                let _ = Subject::parse(&subject)
+                    .map_err(TopicError::from)
+                    .and_then(|subject| owner(&retry_node, subject));
+            });
+        }
         return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
     }
     let topic = owner(node, parsed)?;

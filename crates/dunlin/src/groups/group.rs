@@ -17,6 +17,7 @@ use std::task::{Wake, Waker};
 
 use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
+use super::dead_letters::Creation;
 use super::delivered::DeliveredRanges;
 use super::error::JoinError;
 use super::machine::GroupMachine;
@@ -40,6 +41,7 @@ pub(crate) struct Group<M> {
     pub(super) is_lasting: bool,
     /// The subject of the group's dead letters; `None` if they are dropped.
     pub(super) dead_letters: Option<String>,
+    pub(super) dead_letter_creation: Creation,
     /// The time of the group's next deadline.
     due_ns: AtomicU64,
     /// Set when the topic has moved. Members receive this error after the remaining records.
@@ -95,6 +97,7 @@ impl<M: GroupMachine> Group<M> {
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
             is_lasting,
             dead_letters,
+            dead_letter_creation: Creation::default(),
             due_ns: AtomicU64::new(u64::MAX),
             moved: OnceLock::new(),
             ended: OnceLock::new(),

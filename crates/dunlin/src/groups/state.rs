@@ -137,7 +137,8 @@ impl<M: GroupMachine> MembershipState<M> {
         for part in &mut self.parts {
             while let Some(letter) = part.pending.take().or_else(|| part.machine.take_dead_letter()) {
                 let Some(subject) = &group.dead_letters else { continue };
-                match dead_letters::send(node, subject, &group.name, part.cursor.log(), letter) {
+                let of_group = (group.name.as_str(), &group.dead_letter_creation);
+                match dead_letters::send(node, subject, of_group, part.cursor.log(), letter) {
                     SendOutcome::Done => {}
                     SendOutcome::Never => part.machine.lose_dead_letter(letter),
                     SendOutcome::NotYet => {

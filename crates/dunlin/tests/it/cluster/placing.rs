@@ -1,7 +1,7 @@
 //! Subscribers that wait for their mirror while the topic moves.
 
 use dunlin::topic::{ConfigError, ReducerConfig, Reliable, Retention};
-use dunlin::{JoinError, TopicError, WorkOptions};
+use dunlin::{JoinError, TopicError, WorkEvent, WorkOptions, block_on};
 
 use super::*;
 
@@ -103,6 +103,40 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
     let held_changes = cluster.hub.held_changes.lock().unwrap().remove(&2).unwrap();
     held_changes.iter().for_each(|change| cluster.ownership(2).apply_events(KeyEvents::new(change).unwrap()));
     assert_eq!(receive.recv_timeout(PATIENCE).unwrap(), Ok(1));
+}
+
+/// The node has a limited number of threads that wait.
+#[test]
+fn dead_letter_waits_for_its_topic_on_one_thread() {
+    let cluster = TestCluster::with(2, long_limits());
+    cluster.create_topic_at(1, "t");
+    let node = cluster.node(1);
+    publish(&node, "t", "poison");
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("t", "g", &options).unwrap();
+    let claimed = loop {
+        if let Some(WorkEvent::ClaimedRecord(claimed)) = member.claim_one(Some(PATIENCE)).unwrap() {
+            break claimed;
+        }
+    };
+    node.delete_topic("dead.t").unwrap();
+    cluster.hub.ignored_nodes.lock().unwrap().insert(1);
+    member.nack(claimed.token, Duration::ZERO).unwrap();
+    (0..200).for_each(|_| node.tick());
+    let known = node.prepare_forwarded(&Pattern::parse("u.>").unwrap());
+    let config = TopicConfig { pattern: Some("u.>".to_owned()), ..TopicConfig::default() };
+    cluster.node(2).create_topic("u", config, false).unwrap();
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(block_on(known)));
+    let known = receive.recv_timeout(PATIENCE);
+    cluster.hub.ignored_nodes.lock().unwrap().clear();
+    assert!(matches!(known, Ok(Ok(()))), "{known:?}");
+    until("the dead letter has its topic", || {
+        node.tick();
+        let is_stored_at =
+            |id| cluster.node(id).topic("dead.t").is_some_and(|topic| topic.logs()[0].last().seq == 1);
+        [1, 2].into_iter().any(is_stored_at)
+    });
 }
 
 #[test]
