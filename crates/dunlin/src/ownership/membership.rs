@@ -50,6 +50,8 @@ pub struct RemoteMembership {
     route: Weak<Route>,
     /// The waiter and the token with which the member is notified of events.
     wakeup: (Arc<Waiter>, u32),
+    /// The number of partitions of the topic that the member reads.
+    partitions: usize,
     state: Mutex<State>,
 }
 
@@ -122,6 +124,7 @@ impl Ownership {
             options,
             route: Arc::downgrade(&route),
             wakeup,
+            partitions: topic.logs().len(),
             state: Mutex::new(state),
         });
         route.add_member(self, &membership);
@@ -158,6 +161,10 @@ impl RemoteMembership {
 
     /// Takes a record's frame from the owner.
     pub fn receive_record(&self, partition: u16, position: Position, frame: &[u8]) {
+        if usize::from(partition) >= self.partitions {
+            // The topic was deleted and created again with more partitions, and this node does not know that yet.
+            return self.close();
+        }
         let term = lock(&self.state).term;
         self.push(RemoteEvent::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
@@ -380,6 +387,7 @@ mod tests {
         };
         RemoteMembership {
             topic: "t".to_owned(),
+            partitions: 1,
             options: RemoteMemberOptions {
                 group: "g".to_owned(),
                 member: "m".to_owned(),

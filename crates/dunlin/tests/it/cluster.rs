@@ -28,7 +28,7 @@ use dunlin::topic::{
 };
 use dunlin::{
     ClusterCommandError, Config, FeedOutcome, FeedStart, InFlightBatch, MirrorFeed, MissingTopicPolicy, Node,
-    Ownership, OwnershipLimits, PeerNodes, now_ns,
+    Ownership, OwnershipLimits, PeerNodes, RemoteMembership, now_ns,
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
@@ -60,6 +60,8 @@ struct TestHub {
     has_requested: AtomicBool,
     /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
     captured: Mutex<Option<Vec<InFlightBatch>>>,
+    /// Memberships of groups that nodes have requested from other nodes. Only a test sends records to them.
+    memberships: Mutex<Vec<Arc<RemoteMembership>>>,
 }
 
 /// The connections of one node to the other nodes.
@@ -158,6 +160,12 @@ impl PeerNodes for NodePeers {
             let why = run_feed(&hub, id, from, &feed).map_or_else(|why| why, |()| "enough".to_owned());
             feed.ended(&why);
         });
+    }
+
+    fn join(&self, _to: u64, membership: Arc<RemoteMembership>) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.memberships.lock().unwrap().push(membership);
+        }
     }
 }
 
@@ -270,6 +278,7 @@ impl TestCluster {
             ignored_nodes: Mutex::default(),
             has_requested: AtomicBool::default(),
             captured: Mutex::default(),
+            memberships: Mutex::default(),
         });
         let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
         let cluster = TestCluster { hub, limits };

@@ -1,5 +1,8 @@
 //! Topics that are deleted while a node cannot be reached.
 
+use dunlin::ShareOptions;
+use dunlin::topic::{Meta, SubscribeError};
+
 use super::*;
 
 /// The outcome of a record published at a node.
@@ -97,4 +100,25 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
     publish(&cluster.node(2), "t", "through it");
     let mut subscriber = cluster.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
     assert_eq!(next_events(&mut subscriber, 2), ["anew", "through it"]);
+}
+
+/// The owner knows earlier than the member's node that the topic was deleted and created again.
+#[test]
+fn group_member_ends_with_a_record_of_an_unknown_partition() {
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    let options = ShareOptions { anywhere: true, ..ShareOptions::default() };
+    let wakeup = (Waiter::new(), 0);
+    let mut member = cluster.node(2).join_share_with_waiter("t", "g", &options, wakeup).unwrap();
+    until("the owner receives the request", || !cluster.hub.memberships.lock().unwrap().is_empty());
+    let membership = cluster.hub.memberships.lock().unwrap()[0].clone();
+    let encoded = Meta::default().measure(4).unwrap();
+    let mut frame = vec![0; encoded.padded()];
+    Meta::default().encode(encoded, 0, b"here", &mut frame);
+    let position = Position { epoch: cluster.owner("t").1, seq: 1 };
+    [0, 1].into_iter().for_each(|partition| membership.receive_record(partition, position, &frame));
+    let Some(Event::Record(record)) = member.try_next().unwrap() else { panic!("no record") };
+    assert_eq!(record.payload(), b"here");
+    let ended = member.try_next().map(|event| event.is_some());
+    assert!(matches!(ended, Err(SubscribeError::Closed)), "{ended:?}");
 }
