@@ -1,6 +1,6 @@
 //! The records of a log as a group reads them.
 
-use dunlin_topic::{Cursor, Notice, ReadOutcome, RecordSource, SourceItem, key_hash};
+use dunlin_topic::{Cursor, Notice, Position, ReadOutcome, Record, RecordSource, SourceItem, key_hash};
 
 /// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
 /// be copied without a search.
@@ -24,16 +24,20 @@ impl<'a> GroupReader<'a> {
         GroupReader { cursor, ended, last_epoch, notices: Vec::new(), current_bytes: 0 }
     }
 
-    /// Appends the record's frame to `out`; `false` if the log has dropped the record.
-    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> bool {
+    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. Its epoch
+    /// may be older than the cursor's.
+    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> Option<Position> {
+        let mut append = |record: Record<'_>| {
+            record.frame.append_to(out);
+            record.position
+        };
         if self.current_bytes > 0
             && self.cursor.next().seq == seq
             && let Some((record, _)) = self.cursor.peek_any()
         {
-            record.frame.append_to(out);
-            return true;
+            return Some(append(record));
         }
-        self.cursor.log().read(seq, |record| record.frame.append_to(out)).is_some()
+        self.cursor.log().read(seq, append)
     }
 
     fn step(&mut self) {

@@ -243,21 +243,19 @@ impl MembershipState<WorkGroup> {
     ) -> Option<(usize, ClaimedRecord)> {
         let (part, mut claimed) = self.find(|at, part| {
             let (mut reader, work) = part.reader();
-            let (claim, frame) = loop {
+            let (claim, position, frame) = loop {
                 let claim = work.claim(member, now_ns, &mut reader).ok().flatten();
                 notices.append(&mut reader.notices);
                 let claim = claim?;
                 let mut frame = Vec::new();
-                if reader.copy(claim.seq, &mut frame) {
-                    break (claim, frame);
+                if let Some(position) = reader.copy(claim.seq, &mut frame) {
+                    break (claim, position, frame);
                 }
                 work.report_claim_dropped(member, &claim);
             };
             drop(reader);
-            let log = part.cursor.log();
-            let position = Position { epoch: log.last().epoch, seq: claim.seq };
-            let token = claim.token;
-            let (deadline_ns, attempt, log) = (claim.deadline_ns, claim.attempt, Arc::clone(log.name()));
+            let log = Arc::clone(part.cursor.log().name());
+            let (token, deadline_ns, attempt) = (claim.token, claim.deadline_ns, claim.attempt);
             Some((at, ClaimedRecord { token, deadline_ns, attempt, position, log, frame }))
         })?;
         claimed.token = self.to_member_token(claimed.token, part);

@@ -7,7 +7,10 @@ use std::time::Duration;
 use dunlin::journal::{Disk, FakeDisk, Faults, RealDisk};
 use dunlin::topic::*;
 use dunlin::wire::ErrorCode;
-use dunlin::{Config, Node, RecoveredTopic, Refused, StorageError, TopicError};
+use dunlin::{
+    Config, Node, RecoveredTopic, Refused, ShareMember, ShareOptions, StorageError, TopicError, WorkEvent,
+    WorkOptions,
+};
 
 use crate::{all, from_earliest};
 
@@ -175,6 +178,44 @@ fn retry_after_two_restarts_returns_the_position_of_the_first_try() {
     let retried = retrying.publish(&50u64.to_le_bytes()).unwrap();
     assert_eq!((retried.duplicate, retried.position), (true, first));
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
+}
+
+#[test]
+fn groups_deliver_each_record_with_its_own_epoch() {
+    let disk = FakeDisk::new(11);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let first = publish(&node, "a", 1..=1).position;
+    disk.crash();
+    drop(node);
+    let (node, _) = open(&disk);
+    let second = publish(&node, "a", 2..=2).position;
+    assert!(second.epoch > first.epoch);
+
+    let start = Start::Earliest;
+    let mut worker = node.join_work("a", "w", &WorkOptions { start, ..WorkOptions::default() }).unwrap();
+    let mut claim = || loop {
+        match worker.claim_one(Some(Duration::ZERO)).unwrap() {
+            Some(WorkEvent::ClaimedRecord(claimed)) => return claimed.record().position,
+            Some(WorkEvent::Notice(_)) => {}
+            None => panic!("no record"),
+        }
+    };
+    assert_eq!([claim(), claim()], [first, second]);
+
+    let options = ShareOptions { start, ..ShareOptions::default() };
+    let join = || node.join_share_with_waiter("a", "s", &options, (Waiter::new(), 0)).unwrap();
+    let next = |member: &mut ShareMember| loop {
+        match member.try_next().unwrap() {
+            Some(Event::Record(record)) => return record.position,
+            Some(Event::Notice(_)) => {}
+            None => panic!("no record"),
+        }
+    };
+    let (mut leaves, mut stays) = (join(), join());
+    assert_eq!([next(&mut leaves), next(&mut stays)], [first, second]);
+    leaves.leave_unconsumed();
+    assert_eq!(next(&mut stays), first, "the record that another member has returned");
 }
 
 #[test]

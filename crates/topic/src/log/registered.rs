@@ -229,7 +229,7 @@ impl Log {
         let (segment, epoch) = {
             let state = self.lock();
             match state.segment_of(seq).map(Arc::clone) {
-                Some(segment) => (segment, state.epoch),
+                Some(segment) => (segment, state.mirrored_epoch_of(seq)),
                 None => self.load_record(state, seq)?,
             }
         };

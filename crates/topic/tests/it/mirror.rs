@@ -226,6 +226,21 @@ fn start_by_time_after_a_takeover_reports_no_earlier_epoch() {
 }
 
 #[test]
+fn record_that_is_read_after_a_takeover_has_its_own_epoch() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let _reader = subscriber(&mirror, &from(Start::Latest));
+    publish(&owned, &["1", "2"]);
+    feed(&mut subscriber(&owned, &earliest()), &mirror.logs()[0]);
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(2, true);
+    publish(&mirror, &["3"]);
+    let epoch_of = |seq| mirror.logs()[0].read(seq, |record| record.position.epoch);
+    assert_eq!([1, 2, 3].map(epoch_of), [Some(1), Some(1), Some(2)]);
+}
+
+#[test]
 fn epoch_ends_at_its_known_last_record_after_full_takeover() {
     let owned = small_topic();
     let owner = Owner::of(&owned);

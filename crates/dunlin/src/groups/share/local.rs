@@ -157,17 +157,15 @@ impl MembershipState<ShareGroup> {
         self.find(|at, part| {
             let (mut reader, share) = part.reader();
             let start = frames.len();
-            let seq = loop {
+            let position = loop {
                 let taken = share.take(member, &mut reader).ok().flatten();
                 notices.append(&mut reader.notices);
                 let seq = taken?;
-                if reader.copy(seq, frames) {
-                    break seq;
+                if let Some(position) = reader.copy(seq, frames) {
+                    break position;
                 }
                 share.report_dropped(member, seq).ok()?;
             };
-            drop(reader);
-            let position = Position { seq, ..part.cursor.next() };
             Some(Taken { part: at, position, frame: start..frames.len() })
         })
     }
