@@ -2,7 +2,8 @@
 //! not affected.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use dunlin::journal::{Disk, FakeDisk, RealDisk};
 use dunlin::topic::{
@@ -10,6 +11,7 @@ use dunlin::topic::{
     TopicConfig,
 };
 use dunlin::{Config, Node, RecoveredTopic, TopicError};
+use dunlin_wait::PATIENCE;
 
 const RECORDS: u64 = 3_000;
 
@@ -240,19 +242,24 @@ fn topic_with_another_topics_log_keeps_its_subjects_reserved() {
 
 #[test]
 fn pipe_in_place_of_a_log_file_refuses_only_its_topic() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let (node, _) = open();
-    node.create_topic("a", durable(), false).unwrap();
-    node.create_topic("b", durable(), false).unwrap();
-    publish(&node, "b", 1..=10);
-    node.stop();
-    drop(node);
-    let pipe = dir.path().join("logs/00000001-0/0000000007-00000000000000000001-ca8216fa9058d0fa.log");
-    let created = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(created.success());
-    let (node, found) = open();
-    let refused = found.iter().find(|topic| topic.name == "a").unwrap();
-    assert!(refused.refused.as_ref().is_some_and(|why| why.contains("pipe")), "{found:?}");
-    assert_eq!(publish(&node, "b", 11..=11).seq, 11);
+    for name in ["0000000007-00000000000000000001-ca8216fa9058d0fa.log", "lock"] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |path: &Path| Node::open(Config::default(), Arc::new(RealDisk), path).unwrap();
+        let (node, _) = open(dir.path());
+        node.create_topic("a", durable(), false).unwrap();
+        node.create_topic("b", durable(), false).unwrap();
+        publish(&node, "b", 1..=10);
+        node.stop();
+        drop(node);
+        let pipe = dir.path().join("logs/00000001-0").join(name);
+        let _ = std::fs::remove_file(&pipe);
+        let created = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(created.success());
+        let (path, (send, opened)) = (dir.path().to_owned(), mpsc::channel());
+        thread::spawn(move || send.send(open(&path)));
+        let (node, found) = opened.recv_timeout(PATIENCE).expect("the node does not wait for the pipe");
+        let refused = found.iter().find(|topic| topic.name == "a").unwrap();
+        assert!(refused.refused.as_ref().is_some_and(|why| why.contains("pipe")), "{found:?}");
+        assert_eq!(publish(&node, "b", 11..=11).seq, 11);
+    }
 }

@@ -57,16 +57,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let file = OpenOptions::new().read(true).write(write).custom_flags(nonblocking).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path is a pipe, a socket or a device, not a file",
-            ));
-        }
-        Ok(Box::new(file))
+        Ok(Box::new(open_file(OpenOptions::new().read(true).write(write), path)?))
     }
 
     fn changed_ns(&self, path: &Path) -> io::Result<u64> {
@@ -102,7 +93,9 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE))?;
+        let mut options = OpenOptions::new();
+        let file =
+            open_file(options.read(true).write(true).create(true).truncate(false), &dir.join(LOCK_FILE))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(HeldDirLock { _file: file }))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -114,6 +107,20 @@ impl Disk for RealDisk {
         // The keys of the standard library's random hash state differ for every call.
         RandomState::new().build_hasher().finish()
     }
+}
+
+/// Opens a file, and refuses everything that is not one.
+fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = options.custom_flags(nonblocking).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is a pipe, a socket or a device, not a file",
+        ));
+    }
+    Ok(file)
 }
 
 impl DiskFile for File {
